@@ -1,4 +1,4 @@
-"""Kafka Connect with the Debezium connectors as a local process: one distributed worker."""
+"""Kafka Connect with Debezium connectors as a local process: one distributed worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .processes import (
 START_SECONDS = 120
 STOP_SECONDS = 20
 JAVA_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Quick to start and small. A throughput benchmark through Connect should leave the compiler unlimited."""
+"""Options for a fast start and little memory. Benchmarks through Connect should not limit the compiler."""
 CONNECTORS = ("debezium-postgres",)
 
 WORKER: Mapping[str, str] = {
@@ -54,9 +54,9 @@ WORKER: Mapping[str, str] = {
     "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
     "config.providers.env.param.allowlist.pattern": "SOURCE_.*",
 }
-"""Settings that do not depend on where the worker runs; docker-compose.yml gives the same. The short session makes a worker
-that replaces a killed one get its connectors in seconds. The `env` provider fills `${env:SOURCE_...}` in connector
-files, so that one file serves every host and no password is stored in Connect."""
+"""Settings of a worker on any host, the same as in docker-compose.yml. With the short session timeout, the replacement of
+a killed worker gets its connectors in seconds. The `env` provider fills `${env:SOURCE_...}` in connector files, so one
+file works on every host, and Connect stores no passwords."""
 
 
 def connect_services(home: StackHome) -> list[ConnectService]:
@@ -65,8 +65,8 @@ def connect_services(home: StackHome) -> list[ConnectService]:
 
 
 class ConnectService:
-    """`Service` over one Connect worker. `healthy` means: its REST interface lists connectors. `settings` are more of the
-    worker's, over the stack's own."""
+    """`Service` of one Connect worker. It is `healthy` if its REST interface lists connectors. `settings`: more settings of
+    the worker, which override the stack's."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ConnectService:
 
     @property
     def name(self) -> str:
-        """`debezium`, as the same worker is called in docker-compose.yml."""
+        """`debezium`, as in docker-compose.yml."""
         return "debezium"
 
     @property
@@ -96,7 +96,7 @@ class ConnectService:
 
     @property
     def log(self) -> Path:
-        """What the worker writes to its console."""
+        """The worker's console output."""
         return self._home.make_subfolder("debezium") / "worker.log"
 
     @property
@@ -105,8 +105,8 @@ class ConnectService:
         return ConnectRest(self._home.ports.connect)
 
     def start(self) -> None:
-        """The broker need not be up yet: the worker waits for it. A worker with connectors of an older
-        lock is started again with those of today's: it has read the old jars, and may lose what they lose."""
+        """Start the worker. It waits for the broker by itself. A worker with connectors of an older lock is restarted with
+        the current ones, since old connectors may lose more data."""
         folder = self._home.make_subfolder("debezium")
         if find_processes(self._mark):
             if all(is_linked(connector, folder / "plugins" / connector) for connector in self._connectors):
@@ -140,7 +140,7 @@ class ConnectService:
         kill_processes(find_processes(self._mark))
 
     def environment(self) -> Mapping[str, str]:
-        """What `${env:...}` in connector files stands for."""
+        """The values of `${env:...}` in connector files."""
         source = DATABASES["source"]
         return {
             "SOURCE_DB_HOST": HOST,

@@ -1,4 +1,4 @@
-"""Kafka Connect's REST interface: connectors registered, watched and removed, on Docker and on the local worker alike."""
+"""Client of Kafka Connect's REST interface, in Docker or local: registers, watches and deletes connectors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .layout import HOST
 from .processes import POLL_SECONDS, await_condition
 
 CONFLICT = 409
-"""The worker is rebalancing: ask again."""
+"""Status while the worker is rebalancing: retry."""
 TRACE_LINES = 12
 REQUEST_SECONDS = 90
-"""Connect answers PUT only after the connector's own checks, which include connecting to the database."""
+"""Connect answers PUT after the connector's own checks, which connect to the database."""
 
 STALE_SECONDS = 10
-"""How long the state of before a restart may still be read: Connect passes states through a topic."""
+"""Time for which Connect may still return the state before a restart: states go through a topic."""
 
 
 class NoAnswer(Exception):
@@ -31,7 +31,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConnectorState:
-    """A connector and its tasks, as Connect reports them: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, STOPPED.
+    """States of a connector and its tasks in Connect: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, STOPPED.
 
     `trace` is the Java trace of the first failed part, empty otherwise.
     """
@@ -43,41 +43,41 @@ class ConnectorState:
 
     @property
     def running(self) -> bool:
-        """The connector and at least one task run, and none failed."""
+        """True if the connector and all its tasks run, at least one."""
         return self.connector == "RUNNING" and bool(self.tasks) and set(self.tasks) == {"RUNNING"}
 
     @property
     def failed(self) -> bool:
-        """Some part has failed; Connect does not restart it by itself."""
+        """True if the connector or a task has failed. Connect does not restart it by itself."""
         return "FAILED" in (self.connector, *self.tasks)
 
     @property
     def paused(self) -> bool:
-        """Somebody has paused or stopped it; Connect does not resume it by itself."""
+        """True if a user has paused or stopped it. Connect does not resume it by itself."""
         return self.connector in ("PAUSED", "STOPPED")
 
     @property
     def trace_head(self) -> str:
-        """The first lines of the trace and every line that names a cause."""
+        """The first lines of the trace, and all lines with causes."""
         lines = self.trace.splitlines()
         return "\n".join(lines[:TRACE_LINES] + [line for line in lines[TRACE_LINES:] if line.startswith("Caused by")])
 
 
 class ConnectRest:
-    """One worker's REST interface on this machine."""
+    """The REST interface of one worker."""
 
     def __init__(self, port: int, host: str = HOST) -> None:
         self._host, self._port = host, port
 
     def answers(self) -> bool:
-        """Whether the worker has joined its group and can be asked for connectors."""
+        """True if the worker has joined its group and can list connectors."""
         try:
             return self._ask("GET", "/connectors", seconds=2)[0] == 200
         except NoAnswer:
             return False
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
-        """Create the connector, or give it this config. Raises `EnvironmentProblem` with Connect's own reason."""
+        """Create the connector, or replace its config. Raises `EnvironmentProblem` with Connect's own reason."""
         self._command("PUT", f"/connectors/{name}/config", config)
 
     def restart(self, name: str) -> None:
@@ -85,22 +85,22 @@ class ConnectRest:
         self._command("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=false")
 
     def resume(self, name: str) -> None:
-        """Have a connector run that was paused or stopped."""
+        """Resume a paused or stopped connector."""
         self._command("PUT", f"/connectors/{name}/resume")
 
     def delete(self, name: str, seconds: float = 30) -> None:
-        """Remove the connector and return when it has stopped (its slot, publication and topics stay). A no-op when there is
-        none."""
+        """Delete the connector, and return when it has stopped. Its slot, publication and topics stay. Does nothing if
+        there is no such connector."""
         self._command("DELETE", f"/connectors/{name}", absent_is_fine=True)
         if not await_condition(lambda: self.state(name) is None, seconds, alive=lambda: True):
             raise EnvironmentProblem(f"Connector {name} does not stop.", next_step="See the log of Connect.")
 
     def names(self) -> list[str]:
-        """The connectors there are."""
+        """The names of all connectors."""
         return sorted(self._command("GET", "/connectors"))
 
     def state(self, name: str) -> ConnectorState | None:
-        """The connector's state; None when there is no such connector, or Connect does not know its state yet."""
+        """The connector's state; None if there is no such connector, or no state of it yet."""
         status, body = self._ask("GET", f"/connectors/{name}/status")
         if status != 200:
             return None
@@ -109,8 +109,8 @@ class ConnectRest:
         return ConnectorState(name, body["connector"]["state"], tuple(t["state"] for t in body["tasks"]), trace)
 
     def wait_running(self, name: str, seconds: float, before: ConnectorState | None = None) -> None:
-        """Return once the connector and its task run. Raises `EnvironmentProblem` when they fail or are too slow. `before`
-        is the failure that a restart is to cure: Connect goes on reporting it for a moment."""
+        """Return when the connector and its tasks run. Raises `EnvironmentProblem` if they fail or are too slow. `before`:
+        the state before a restart. Connect may still report it for some seconds."""
         began = time.monotonic()
         deadline = began + seconds
         state = None
@@ -158,8 +158,8 @@ class ConnectRest:
 
 
 def read_connector(file: Path, overrides: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
-    """Name and config of a connector file ({"name", "config"}), with `overrides` laid over the config; an override
-    `name` renames the connector."""
+    """Name and config of a connector file ({"name", "config"}). `overrides` replace settings; the override `name` renames
+    the connector."""
     document = json.loads(file.read_text(encoding="utf-8"))
     changes = dict(overrides or {})
     name = changes.pop("name", document["name"])
@@ -167,7 +167,7 @@ def read_connector(file: Path, overrides: Mapping[str, str] | None = None) -> tu
 
 
 def not_running(name: str, state: ConnectorState | None) -> EnvironmentProblem:
-    """The error for a connector that failed or does not start, with the head of its trace."""
+    """The error for a failed or missing connector, with the head of its trace."""
     if state is None:
         return EnvironmentProblem(f"Connector {name} is not registered.", next_step="Run `scripts/start.sh`.")
     shown = f"connector {state.connector}, tasks {', '.join(state.tasks) or 'none yet'}"

@@ -1,7 +1,7 @@
-"""The embedded stack: every server the pipeline needs as local processes, on the ports of docker-compose.yml.
+"""The embedded stack: all servers of a pipeline as local processes, on the ports of docker-compose.yml.
 
-Nothing is remembered between calls; what runs and what is on disk is the state. So `up` after a crash, a kill half way,
-or a second `up` does what is still to do, and no more.
+Running processes and files on disk are its only state. So `up` after a crash, or a second `up`, does only what is
+missing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LOCK_SECONDS = 300.0
 class EmbeddedStack:
     """Three PostgreSQL servers, a broker and a Connect worker, started together in one folder.
 
-    `project` holds `init-scripts/` and `connectors/`; `folder` (relative to it, or absolute) holds all data and logs; with
-    `ports=StackPorts.free()` and a folder of its own, a second stack runs beside the first. `tell` is given a line for
-    people, from any thread, when something that takes seconds begins or a server has become healthy.
+    `project`: the folder with `init-scripts/` and `connectors/`. `folder` (relative to it, or absolute): all data and logs.
+    A second stack needs its own folder and `ports=StackPorts.find_free()`. `tell`: called from any thread with a line for
+    people, when a slow step starts or a server is healthy.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class EmbeddedStack:
         self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
 
     def up(self) -> None:
-        """Start what does not run, in parallel, and return when all is healthy and initialised.
+        """Start all stopped services in parallel, and return when all are healthy and initialised.
 
-        Raises `EnvironmentProblem` for the first service that cannot start; the others are left running. Where another
-        program has a port, or a service runs on other ports, nothing is started.
+        Raises `EnvironmentProblem` for the first service that cannot start; the others keep running. If another program
+        uses a port, or a service runs on other ports, nothing is started.
         """
         with self._lock_folder():
             states = self.status()
@@ -76,8 +76,8 @@ class EmbeddedStack:
             _run_on_all(self.services, self._bring_up)
 
     def _require_free(self, state: ServiceStatus) -> None:
-        """Refuse when another program has a port of a service; not when that is its own server, which a start that was
-        killed had begun to start, and which was not there yet when it was looked for."""
+        """Raise EnvironmentProblem if another program uses a port of the service. Accept the service's own server: a killed
+        start may have launched it after the first look."""
         try:
             require_free(state.name, state.ports, self.home.ports)
         except EnvironmentProblem:
@@ -85,7 +85,7 @@ class EmbeddedStack:
                 raise
 
     def down(self, *, clean: bool = False) -> None:
-        """Stop everything, readers before what they read from; no process is left. `clean` also removes the data."""
+        """Stop all services, readers before their sources. No process is left. `clean` also deletes the data."""
         with self._lock_folder():
             databases = [s for s in self.services if isinstance(s, PostgresService)]
             for service in reversed([s for s in self.services if s not in databases]):
@@ -96,17 +96,17 @@ class EmbeddedStack:
                 shutil.rmtree(self.home.folder, ignore_errors=True)
 
     def status(self) -> list[ServiceStatus]:
-        """The state of every service, in start order; `detail` says that one runs on other ports than those asked for."""
+        """The states of all services, in start order. `detail` is set if one runs on unexpected ports."""
         with ThreadPoolExecutor(len(self.services)) as pool:
             return list(pool.map(lambda service: _describe_ports(service.status()), self.services))
 
     def read_logs(self, service: str | None = None, *, last: int = 50, follow: bool = False) -> Iterator[str]:
-        """The last lines of one service's log, or of all, as `name | line`; with `follow`, then every new line for ever."""
+        """The last lines of one or all logs, as `name | line`; with `follow`, then all new lines for ever."""
         chosen = self.services if service is None else (self.service(service),)
         return read_logs({s.name: s.log for s in chosen}, last=last, follow=follow)
 
     def service(self, name: str) -> Service:
-        """A service by name, to read its log, stop, kill or start it alone. `EnvironmentProblem` for an unknown name."""
+        """The service with this name, to control it alone. `EnvironmentProblem` for an unknown name."""
         for service in self.services:
             if service.name == name:
                 return service
@@ -114,23 +114,23 @@ class EmbeddedStack:
         raise EnvironmentProblem(f"There is no service {name!r}.", next_step=f"There are: {names}.")
 
     def restart(self, name: str) -> None:
-        """Start one service (after `service(name).kill()`, say) and return when it is healthy."""
+        """Start one service, for example after `service(name).kill()`, and return when it is healthy."""
         self._bring_up(self.service(name))
 
-    # -- what clients need -------------------------------------------------------------------------------------------
+    # -- addresses for clients ---------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker, for Kafka clients."""
+        """The broker's address for Kafka clients."""
         return f"127.0.0.1:{self.home.ports.kafka}"
 
     def dsn(self, server: str, database: str | None = None, *, superuser: bool = False) -> str:
-        """A libpq URL for `source`, `datalake` or `target`, as its own user or as superuser."""
+        """A libpq URL of `source`, `datalake` or `target`, as its user or as superuser."""
         return DATABASES[server].dsn(self.home.ports.mapping()[server], database, superuser=superuser)
 
     def create_database(self, server: str, name: str) -> str:
-        """Make sure a further, empty database exists, owned by the server's user; its URL. On the source it gets the
-        publication that connectors/postgres-source-connector.json names."""
+        """Create another database if it does not exist, owned by the server's user, and return its URL. On the source,
+        also create the publication in connectors/postgres-source-connector.json."""
         create_database(self.dsn(server, "postgres", superuser=True), name, DATABASES[server].user)
         if server == "source":
             create_publication(self.dsn(server, name, superuser=True))
@@ -150,8 +150,8 @@ class EmbeddedStack:
         *,
         seconds: float = WAIT_SECONDS,
     ) -> str:
-        """Register a connector file (relative to the project), or give a known connector its config again; its name once
-        it runs. A failed connector is restarted. `overrides` change single settings, and `name` the connector's name.
+        """Register a connector file (relative to the project), or update an existing connector. Returns its name when it
+        runs. A failed connector is restarted. `overrides` replace single settings; `name` renames the connector.
         """
         name, config = read_connector(self.home.project / file, overrides)
         self._tell(f"registering connector {name}")
@@ -159,8 +159,8 @@ class EmbeddedStack:
         return name
 
     def register_source(self, database: str, prefix: str, **overrides: str) -> str:
-        """Register the shipped connector for another database of the source server, under its own connector name, slot and
-        topic prefix: topics are `<prefix>.public.<table>`. Dots in setting names are written as double underscores."""
+        """Register the shipped connector for another database of the source server, with its own name, slot and topic
+        prefix. Topics are `<prefix>.public.<table>`. In `overrides`, write dots as double underscores."""
         own = {
             "name": f"{prefix}-connector",
             "database.dbname": database,
@@ -170,17 +170,17 @@ class EmbeddedStack:
         return self.register_connector(overrides={**own, **{k.replace("__", "."): v for k, v in overrides.items()}})
 
     def drop_source(self, prefix: str) -> None:
-        """Remove what `register_source` registered under the prefix, its slot included; topics stay."""
+        """Delete the connector and slot that `register_source` created for the prefix. Topics stay."""
         self.rest.delete(f"{prefix}-connector")
         drop_slot(self.dsn("source", "postgres", superuser=True), slot_name(prefix))
 
     def connector(self, name: str) -> ConnectorState | None:
-        """A connector's state, None when there is none."""
+        """A connector's state; None if there is none."""
         return self.rest.state(name)
 
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
-        """One `up` or `down` at a time per folder; released by the system when the caller dies."""
+        """Allow one `up` or `down` at a time per folder. The system releases the lock if the caller dies."""
         path = self.home.make_subfolder() / "lock"
         deadline = time.monotonic() + LOCK_SECONDS
         while (held := _try_lock(path)) is None:
@@ -197,13 +197,13 @@ class EmbeddedStack:
         self._tell(f"{service.name} is healthy ({time.monotonic() - began:.1f} s)")
 
     def _prefetch(self) -> None:
-        """Fetch the jars of all Java services at once: they share many."""
+        """Fetch the jars of all Java services together: they share many."""
         if any(isinstance(s, KafkaService | ConnectService) for s in self.services):
             fetch_jars("kafka", "connect", "debezium-postgres")
 
 
 def _describe_ports(state: ServiceStatus) -> ServiceStatus:
-    """A worker of Spark listens on a port of chance too, so it is not looked at."""
+    """The state, with a `detail` if the ports are unexpected. Spark workers also use a random port, so they are skipped."""
     there = set() if state.pid is None or state.name == "spark-worker" else listened_ports(state.pid)
     if not there or not there.isdisjoint(state.ports.values()):
         return state
@@ -213,23 +213,23 @@ def _describe_ports(state: ServiceStatus) -> ServiceStatus:
 
 
 def slot_name(prefix: str) -> str:
-    """The slot's name: PostgreSQL allows lower-case letters, digits and underscores."""
+    """The slot's name. PostgreSQL allows lower-case letters, digits and underscores."""
     return f"{prefix}_slot".lower().replace("-", "_")
 
 
 def default_services(home: StackHome) -> list[Service]:
-    """The databases, the broker and the worker, in start order; and the Spark cluster, if it runs."""
+    """The databases, the broker and the worker, in start order, and the Spark cluster if it runs."""
     spark = [service for service in spark_services(home) if service.status().pid is not None]
     return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark]
 
 
 def with_spark(home: StackHome) -> list[Service]:
-    """All of them, and a Spark cluster."""
+    """All services, and a Spark cluster."""
     return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark_services(home)]
 
 
 def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: float) -> None:
-    """Give the connector its config, resume it when it is paused, restart it when it has failed, and wait until it runs."""
+    """Set the connector's config, resume it if paused, restart it if failed, and wait until it runs."""
     try:
         rest.put(name, config)
         state = rest.state(name)
@@ -243,7 +243,7 @@ def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: f
 
 
 def require_running(rest: ConnectRest, name: str) -> ConnectorState:
-    """The state of a connector that runs; raises `EnvironmentProblem` with its trace otherwise."""
+    """The state of a running connector. Otherwise raises `EnvironmentProblem` with its trace."""
     try:
         state = rest.state(name)
     except NoAnswer as failure:
@@ -254,7 +254,7 @@ def require_running(rest: ConnectRest, name: str) -> ConnectorState:
 
 
 def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
-    """Run the action on all at once; all end before the first error is raised."""
+    """Run the action on all services in parallel. All end before the first error is raised."""
     if not services:
         return
     with ThreadPoolExecutor(len(services)) as pool:
@@ -264,7 +264,7 @@ def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
 
 
 def _try_lock(path: Path) -> IO[str] | None:
-    """The open file that holds the lock, or None when another has it or has just removed the folder."""
+    """The open file with the lock; None if another process has it or has just deleted the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     held = path.open("w")
     try:

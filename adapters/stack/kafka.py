@@ -1,4 +1,4 @@
-"""Kafka as a local process: one node that is broker and KRaft controller."""
+"""Kafka as a local process: one node as broker and KRaft controller."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SILENT = logging.Logger("kafka client of a health check", level=logging.CRITICAL
 START_SECONDS = 90
 STOP_SECONDS = 20
 MAX_MESSAGE_BYTES = 10_485_760
-"""Room for rows of 10 MB, in the broker and in Connect's producers."""
+"""Limit for rows of 10 MB, in the broker and in Connect's producers."""
 JAVA_OPTIONS = ("-Xms96m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -68,8 +68,8 @@ BROKER: Mapping[str, str] = {
     "auto.create.topics.enable": "true",
     "broker.session.timeout.ms": "4000",
 }
-"""Settings that do not depend on where the broker runs; docker-compose.yml gives the same. A killed broker may register
-again only when its old session is over, hence the short one."""
+"""Settings of a broker on any host, the same as in docker-compose.yml. A killed broker can only register again after its
+old session, so the session timeout is short."""
 
 
 def kafka_services(home: StackHome) -> list[KafkaService]:
@@ -78,8 +78,8 @@ def kafka_services(home: StackHome) -> list[KafkaService]:
 
 
 class KafkaService:
-    """`Service` over one KRaft node. `healthy` means: it answers a metadata request on its client port. `settings` are
-    further ones of the broker, over the stack's own."""
+    """`Service` of one KRaft node. It is `healthy` if it answers a metadata request on its client port. `settings`: more
+    settings of the broker, which override the stack's."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class KafkaService:
 
     @property
     def log(self) -> Path:
-        """What the broker writes to its console."""
+        """The broker's console output."""
         return self._home.make_subfolder("kafka") / "server.log"
 
     @property
@@ -117,7 +117,7 @@ class KafkaService:
         return f"{HOST}:{self._home.ports.kafka}"
 
     def start(self) -> None:
-        """Formats the log folder when there is none."""
+        """Start the broker; format its log folder if there is none."""
         if find_processes(self._mark):
             return
         require_free(self.name, self.ports, self._home.ports)
@@ -167,7 +167,7 @@ class KafkaService:
         return write_properties(path, {**BROKER, **here, **self._settings})
 
     def _format(self, folder: Path, jars: Sequence[Path]) -> None:
-        """Format a folder of another name, then rename: a log folder that is there is whole."""
+        """Format a folder with another name, then rename it: an existing log folder is complete."""
         scratch = folder / "data.new"
         kill_processes(find_processes(self._format_mark))  # left by a start that was killed
         shutil.rmtree(scratch, ignore_errors=True)
@@ -183,7 +183,7 @@ class KafkaService:
 
 
 def broker_answers(bootstrap: str) -> bool:
-    """Whether a broker answers a metadata request within two seconds."""
+    """True if a broker answers a metadata request within two seconds."""
     try:
         return bool(AdminClient({"bootstrap.servers": bootstrap}, logger=SILENT).list_topics(timeout=2).brokers)
     except KafkaException:
@@ -191,14 +191,14 @@ def broker_answers(bootstrap: str) -> bool:
 
 
 def cluster_id() -> str:
-    """A new cluster id: 16 random bytes as 22 characters of URL-safe base64, as the storage tool expects it."""
+    """A new cluster id for the storage tool: 16 random bytes as 22 characters of URL-safe base64."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
-    """Write a Java properties file; backslashes in values are escaped as the format asks."""
+    """Write a Java properties file, with backslashes in values escaped."""
     escaped = {name: value.replace("\\", "\\\\") for name, value in settings.items()}
     path.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
     return path

@@ -1,7 +1,6 @@
-"""Where the embedded servers listen and keep their files, and what the databases are called.
+"""Ports, folders and databases of the embedded servers.
 
-The defaults are the ports, names and development credentials that docker-compose.yml gives the same servers; a test
-holds the two equal.
+The defaults are the ports, names and development credentials in docker-compose.yml. A test compares both.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class StackPorts:
 
     @classmethod
     def parse(cls, text: str) -> StackPorts:
-        """The defaults with some replaced: `source=25433,kafka=39092`. The broker's second port, `controller`, moves with
-        `kafka`: it is the next port that no other server has. Raises `ConfigProblem` for anything else."""
+        """The defaults with some replaced: `source=25433,kafka=39092`. The broker's second port, `controller`, follows
+        `kafka`: it is the next port that no other server uses. Raises `ConfigProblem` for other texts."""
         pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
         try:
             said = {name.strip(): int(port) for name, _, port in pairs}
@@ -55,12 +54,12 @@ class StackPorts:
 
     @classmethod
     def from_environment(cls) -> StackPorts:
-        """The defaults, less what REPLICATOR_STACK_PORTS replaces."""
+        """The defaults, with replacements from REPLICATOR_STACK_PORTS."""
         return cls.parse(os.environ.get("REPLICATOR_STACK_PORTS", ""))
 
     @classmethod
     def find_free(cls) -> StackPorts:
-        """Ports nobody listens on now, below the ephemeral range so that no outgoing connection takes one meanwhile."""
+        """Ports that are free now, below the ephemeral range, so that no outgoing connection uses one later."""
         found: list[int] = []
         while len(found) < len(fields(cls)):
             port = random.randrange(20000, 32000)  # noqa: S311
@@ -69,7 +68,7 @@ class StackPorts:
         return cls(*found)
 
     def environment(self) -> Mapping[str, str]:
-        """The variables of the shipped config that say where these servers listen."""
+        """The variables of the shipped config with the addresses of these servers."""
         dsns = {f"{name.upper()}_DSN": one.dsn(self.mapping()[name]) for name, one in DATABASES.items()}
         connect = f"http://{HOST}:{self.connect}"
         return {"KAFKA_BOOTSTRAP_SERVERS": f"localhost:{self.kafka}", **dsns, "CONNECT_URL": connect}
@@ -81,7 +80,7 @@ class StackPorts:
 
 @dataclass(frozen=True, slots=True)
 class StackDatabase:
-    """One PostgreSQL server of the stack: the database in it, its owner, and the script that initialises it."""
+    """One PostgreSQL server of the stack: its database, the owner, and the init script."""
 
     name: str
     database: str
@@ -108,9 +107,10 @@ DATABASES: Mapping[str, StackDatabase] = {
 
 @dataclass(frozen=True, slots=True)
 class StackHome:
-    """Where one stack lives. `project` holds `init-scripts/` and `connectors/`; `folder` holds everything the servers write.
+    """The folders and ports of one stack. `project`: contains `init-scripts/` and `connectors/`. `folder`: all files that
+    the servers write.
 
-    The absolute folder is the stack's identity: two stacks in two folders, on other ports, do not see each other.
+    The absolute folder identifies the stack. Stacks with different folders and ports do not affect each other.
     """
 
     project: Path
@@ -119,12 +119,12 @@ class StackHome:
 
     @classmethod
     def in_project(cls, project: Path | str, folder: Path | str = ".embedded", ports: StackPorts | None = None) -> StackHome:
-        """A home in `folder` (relative to the project), with every link in the path resolved."""
+        """A home in `folder` (relative to the project), with all links in the path resolved."""
         root = Path(project).resolve()
         return cls(root, (root / folder).resolve(), ports or StackPorts.from_environment())
 
     def make_subfolder(self, *names: str) -> Path:
-        """A subfolder, created, readable by the database's user whatever the caller's umask."""
+        """Create a subfolder that the database's user can read, whatever the caller's umask."""
         path = self.folder
         for name in ("", *names):
             path = path / name
@@ -134,12 +134,12 @@ class StackHome:
         return path
 
     def process_mark(self, service: str) -> str:
-        """The text by which the processes of a service are recognised in their command line."""
+        """The text that identifies the processes of a service in their command line."""
         return f"-Dreplicator.stack={self.folder}{os.pathsep}{service}"
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens on the port. Connections in TIME_WAIT do not count."""
+    """True if nothing listens on the port. Connections in TIME_WAIT do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

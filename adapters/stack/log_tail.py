@@ -1,4 +1,4 @@
-"""The servers' logs, read together."""
+"""Reader for the logs of several servers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ POLL_SECONDS = 0.2
 
 
 def read_logs(files: Mapping[str, Path], *, last: int, follow: bool) -> Iterator[str]:
-    """The last lines of every log as `name | line`, then, with `follow`, each new line as it is written, for ever.
+    """The last lines of every log as `name | line`; with `follow`, then all new lines for ever.
 
-    A log that does not exist yet, or is begun anew, is picked up when it appears.
+    New and rotated logs are read when they appear.
     """
     tails = [_LogTail(name, path, last) for name, path in files.items()]
     while True:
@@ -25,7 +25,7 @@ def read_logs(files: Mapping[str, Path], *, last: int, follow: bool) -> Iterator
 
 
 class _LogTail:
-    """One log and how far it has been read."""
+    """A log and its read position."""
 
     def __init__(self, name: str, path: Path, last: int) -> None:
         self._name, self._path, self._last = name, path, last
@@ -33,7 +33,7 @@ class _LogTail:
         self._rest = b""
 
     def new_lines(self) -> Iterator[str]:
-        """The lines completed since the last call; at the first call, the last ones there are."""
+        """The complete lines since the last call; at the first call, the last ones."""
         first = self._file is None
         if not self._is_opened() or self._file is None:
             return

@@ -41,7 +41,7 @@ def postgres_services(home: StackHome) -> list[PostgresService]:
 
 
 class PostgresService:
-    """`Service` over one PostgreSQL cluster. `healthy` means: it answers, and its init script has been applied."""
+    """`Service` of one PostgreSQL cluster. It is `healthy` if it answers. `wait` also applies its init script."""
 
     def __init__(self, home: StackHome, database: StackDatabase, *, installation: Installation | None = None) -> None:
         self._home = home
@@ -69,14 +69,14 @@ class PostgresService:
         return self._folder() / "data"
 
     def start(self) -> None:
-        """Creates the cluster when there is none."""
+        """Start the server; create the cluster if there is none."""
         self._make_folder()
         if self._postmaster() is not None:
             return
         try:
             self._launch()
         except EnvironmentProblem:
-            # Another start came first: its `pg_ctl` goes on though who ran it has been killed. `wait` says how it ends.
+            # Another start was first. Its `pg_ctl` may still run, even if its caller was killed. `wait` reports the result.
             if self._postmaster() is None:
                 raise
 
@@ -93,7 +93,7 @@ class PostgresService:
         return ServiceStatus(self.name, state, server.pid if server else None, self.ports, self.log)
 
     def stop(self) -> None:
-        """See `Service.stop`: a fast shutdown, then an immediate one; both keep what was committed."""
+        """Stop with a fast shutdown, then an immediate one. Both keep committed data."""
         server = self._postmaster()
         if server is None:
             return
@@ -112,11 +112,11 @@ class PostgresService:
             kill_processes(family)
 
     def erase(self) -> None:
-        """Remove the cluster with its data. Only when stopped."""
+        """Delete the stopped cluster and its data."""
         folder = self._folder()
         shutil.rmtree(folder, ignore_errors=True)
         if not self._is_in_home:
-            # The last of the databases that are erased at once removes the folder they share.
+            # Databases are erased in parallel. The last one deletes their shared folder.
             try:
                 folder.parent.rmdir()
             except OSError as error:
@@ -136,7 +136,7 @@ class PostgresService:
         return server_user().can_use(self._home_folder)
 
     def _folder(self) -> Path:
-        """Below the home, or below a folder of the system when the server's user cannot get there."""
+        """A folder in the home, or in a system folder if the server's user cannot access the home."""
         return self._home_folder if self._is_in_home else shared_path(self._shared_name) / self._database.name
 
     @property
@@ -144,7 +144,7 @@ class PostgresService:
         return f"replicator-stack-{hashlib.sha256(os.fsencode(self._home.folder)).hexdigest()[:12]}"
 
     def _make_folder(self) -> None:
-        """Create the folder. A cluster outside a home that has been removed by hand belongs to nobody, and goes first."""
+        """Create the folder. If it is outside the home and a user has deleted the home, delete the old cluster first."""
         folder, link = self._folder(), self._home_folder / "elsewhere"
         if not self._is_in_home and not link.is_symlink():
             self.kill()
@@ -162,7 +162,7 @@ class PostgresService:
         return make_reachable(chosen, server_user())
 
     def _create(self) -> None:
-        """initdb into a folder of another name, then rename: a data folder that is there is whole."""
+        """Run initdb in a folder with another name, then rename it: an existing data folder is complete."""
         folder = self._folder()
         for leftover in folder.glob("new-*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -193,7 +193,7 @@ class PostgresService:
         self._run("pg_ctl", verb, "-D", str(self.data), *options)
 
     def _run(self, program: str, *options: str) -> None:
-        # A file, not a pipe: the server inherits the descriptor and would keep a pipe open for ever.
+        # A file, not a pipe: the server inherits the descriptor and would keep a pipe open.
         with tempfile.TemporaryFile("w+") as out:
             done = subprocess.run(  # noqa: S603
                 [self._binaries().program(program), *options],
@@ -208,7 +208,7 @@ class PostgresService:
                 )
 
     def _postmaster(self) -> psutil.Process | None:
-        """The server process of this data folder, whatever an old pid file says."""
+        """The server process of this data folder; None if the pid file is stale."""
         try:
             pid = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
             server = psutil.Process(pid)
@@ -217,8 +217,8 @@ class PostgresService:
             return None
 
     def _remove_reused_pid(self) -> None:
-        """Remove the pid file of a dead server whose pid another program has by now, which PostgreSQL would take for a
-        live server. In every other case the file stays: PostgreSQL checks by it that no backend is left."""
+        """Delete the pid file of a dead server if another program has its pid now: PostgreSQL would see a live server.
+        Otherwise the file stays: PostgreSQL uses it to check that no backend is left."""
         path = self.data / "postmaster.pid"
         try:
             name = psutil.Process(int(path.read_text().split("\n", 1)[0])).name()
@@ -240,5 +240,5 @@ def _is_serving(cmdline: Sequence[str], data: Path) -> bool:
 
 
 def _environment() -> Mapping[str, str]:
-    """The caller's, less what would change how PostgreSQL starts."""
+    """The caller's variables, without those that change how PostgreSQL starts."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG") and name != "LC_ALL"}

@@ -1,4 +1,4 @@
-"""What is applied once inside a new PostgreSQL server: the database, and its init script."""
+"""Initialisation of a new PostgreSQL server: its database and init script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARK = "initialised by {}"
 
 
 def initialise(database: StackDatabase, port: int, script: Path) -> None:
-    """Create the database and run its script, once: the script and the mark that it ran commit together."""
+    """Create the database and run its script once. The script commits together with a mark."""
     with psycopg.connect(database.dsn(port, SUPERUSER, superuser=True), autocommit=True) as admin:
         _create_database(admin, database.database)
     with psycopg.connect(database.dsn(port, superuser=True)) as connection:
@@ -26,7 +26,7 @@ def initialise(database: StackDatabase, port: int, script: Path) -> None:
 
 
 def create_database(dsn: str, name: str, owner: str) -> None:
-    """Create a further database of that owner; a no-op when it exists. `dsn` is the superuser's."""
+    """Create another database with this owner, unless it exists. `dsn`: the superuser's."""
     with psycopg.connect(dsn, autocommit=True) as admin:
         _create_database(admin, name)
         admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(name), sql.Identifier(owner)))
@@ -36,7 +36,7 @@ def create_database(dsn: str, name: str, owner: str) -> None:
 
 def _create_database(admin: psycopg.Connection, name: str) -> None:
     if admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
-        # The server may still be at the same statement of a start that was killed; it is done when ours is refused.
+        # The server may still run this statement for a killed start. If ours is refused, the other one has succeeded.
         with suppress(errors.DuplicateDatabase, errors.UniqueViolation):
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
@@ -54,14 +54,14 @@ def _set_mark(connection: psycopg.Connection, database: str, script: str) -> Non
 
 
 def create_publication(dsn: str, name: str = "cdc_publication") -> None:
-    """Publish every table of schema `public`, those to come included; a no-op when the publication exists."""
+    """Publish all tables of schema `public`, including future ones, unless the publication exists."""
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
             admin.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLES IN SCHEMA public").format(sql.Identifier(name)))
 
 
 def drop_slot(dsn: str, name: str, seconds: float = 30) -> None:
-    """Drop a replication slot once its reader has let go of it; a no-op when there is none."""
+    """Drop a replication slot when its reader has disconnected. Does nothing if there is no slot."""
     find = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
     with psycopg.connect(dsn, autocommit=True) as admin:
         await_condition(lambda: admin.execute(find, (name,)).fetchone() in (None, (False,)), seconds, alive=lambda: True)

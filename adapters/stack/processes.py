@@ -1,6 +1,6 @@
-"""Server processes: started apart from the caller, found again by a mark in their command line, ended for certain.
+"""Start, search and end of server processes. Servers outlive the caller, and have a mark in their command line.
 
-There are no pid files: a pid on disk may be stale or reused, the process list is neither.
+There are no pid files: a pid on disk may be stale or reused. The process list is always right.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TAIL_LINES = 15
 
 
 def find_processes(mark: str) -> list[psutil.Process]:
-    """The live processes whose command line holds `mark` as one argument."""
+    """The live processes with `mark` as an argument in their command line."""
     return [p for p in psutil.process_iter(["cmdline", "status"]) if mark in (p.info["cmdline"] or ()) and not is_dead(p)]
 
 
 def is_dead(process: psutil.Process) -> bool:
-    """Whether the process has ended, a zombie that nobody has reaped included."""
+    """True if the process has ended. Zombies count as ended."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -36,7 +36,7 @@ def is_dead(process: psutil.Process) -> bool:
 
 
 def listened_ports(pid: int) -> set[int]:
-    """The TCP ports that the process listens on; none where the system does not say."""
+    """The TCP ports that the process listens on; empty if the system does not return them."""
     try:
         found = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
@@ -45,7 +45,7 @@ def listened_ports(pid: int) -> set[int]:
 
 
 def spawn_server(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
-    """Start a server in a session of its own, so that the caller's Ctrl-C and end do not reach it; output goes to `log`."""
+    """Start a server in its own session, so that the caller's Ctrl-C and end do not stop it. Output goes to `log`."""
     rotate_log(log)
     with log.open("ab") as out:
         subprocess.Popen(  # noqa: S603 - arguments are ours, no shell
@@ -54,7 +54,7 @@ def spawn_server(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str,
 
 
 def rotate_log(log: Path) -> None:
-    """Keep one old log: called before a start, when nobody holds the file."""
+    """Rotate a large log, and keep one old log. Only before a start, when no process has the file open."""
     log.touch()
     if log.stat().st_size > LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
@@ -62,7 +62,7 @@ def rotate_log(log: Path) -> None:
 
 
 def end_processes(processes: Sequence[psutil.Process], grace: float) -> None:
-    """SIGTERM, then SIGKILL after `grace` seconds to what is left; returns when all have ended."""
+    """Send SIGTERM, then SIGKILL after `grace` seconds, and return when all have ended."""
     for process in processes:
         _signal(process.terminate)
     _, alive = psutil.wait_procs(processes, timeout=grace)
@@ -70,7 +70,7 @@ def end_processes(processes: Sequence[psutil.Process], grace: float) -> None:
 
 
 def kill_processes(processes: Sequence[psutil.Process]) -> None:
-    """SIGKILL; returns when all have ended."""
+    """Send SIGKILL, and return when all have ended."""
     for process in processes:
         _signal(process.kill)
     _, alive = psutil.wait_procs(processes, timeout=10)
@@ -87,13 +87,13 @@ def _signal(send: Callable[[], None]) -> None:
 
 
 def await_condition(ready: Callable[[], bool], seconds: float, *, alive: Callable[[], bool]) -> bool:
-    """Poll until `ready`; False when the time is over or, earlier, when the process is no longer `alive`."""
+    """Poll until `ready`. False after `seconds`, or earlier if the process is not `alive`."""
     start = time.monotonic()
     looked = start
     while (now := time.monotonic()) - start < seconds:
         if ready():
             return True
-        if now - looked > ALIVE_SECONDS:  # a look at every process of the machine is not for free
+        if now - looked > ALIVE_SECONDS:  # a search through all processes of the machine is expensive
             looked = now
             if not alive():
                 return ready()
@@ -102,8 +102,8 @@ def await_condition(ready: Callable[[], bool], seconds: float, *, alive: Callabl
 
 
 def require_free(service: str, ports: Mapping[str, int], named: StackPorts) -> None:
-    """Raise when another program listens on a port this service needs. `named`: the ports by the names that
-    REPLICATOR_STACK_PORTS has for them."""
+    """Raise EnvironmentProblem if another program listens on a port of the service. `named`: the ports by their names in
+    REPLICATOR_STACK_PORTS."""
     taken = {port: name for name, port in ports.items() if not is_free(port)}
     if taken:
         names = {port: name for name, port in named.mapping().items()}
@@ -116,7 +116,7 @@ def require_free(service: str, ports: Mapping[str, int], named: StackPorts) -> N
 
 
 def not_ready_error(service: str, log: Path, seconds: float) -> EnvironmentProblem:
-    """The error for a server that died or does not answer, with the end of its log."""
+    """The error for a dead or silent server, with the end of its log."""
     return EnvironmentProblem(
         f"{service} is not ready (waited up to {seconds:.0f} s). The end of {log}:\n{read_tail(log)}\n",
         next_step="Mend what the log says and start again; running services are left as they are.",
@@ -124,6 +124,6 @@ def not_ready_error(service: str, log: Path, seconds: float) -> EnvironmentProbl
 
 
 def read_tail(log: Path) -> str:
-    """The last lines of a log; empty when there is none."""
+    """The last lines of a log; empty if there is none."""
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
     return "\n".join(lines[-TAIL_LINES:])

@@ -28,7 +28,7 @@ STOP_SECONDS = 20
 DAEMON_MEMORY = "-Xmx512m"
 WORKER_MEMORY = "2g"
 SCALA = "2.13"
-# What Spark's own launcher opens for Java 17 and newer.
+# Packages that Spark's own launcher opens for Java 17 and newer.
 OPENED = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in (
@@ -45,14 +45,14 @@ def spark_services(home: StackHome) -> list[SparkService]:
 
 
 def spark_master(home: StackHome) -> SparkService:
-    """What drivers name as `spark.master`: `spark://127.0.0.1:<port>`."""
+    """The master. Its address for drivers (`spark.master`) is `spark://127.0.0.1:<port>`."""
     ports = {"master": home.ports.spark, "page": home.ports.spark_page}
     arguments = ("--host", HOST, "--port", str(ports["master"]), "--webui-port", str(ports["page"]))
     return SparkService(home, "spark-master", "org.apache.spark.deploy.master.Master", arguments, ports)
 
 
 def spark_worker(home: StackHome, page: int, name: str = "spark-worker", *, cores: int = 1) -> SparkService:
-    """A worker whose page is at the port `page`; several may work for one master."""
+    """A worker with its page at port `page`. A master can have several workers."""
     master = f"spark://{HOST}:{home.ports.spark}"
     arguments = (
         *("--host", HOST, "--cores", str(cores), "--memory", WORKER_MEMORY, "--webui-port", str(page)),
@@ -63,7 +63,7 @@ def spark_worker(home: StackHome, page: int, name: str = "spark-worker", *, core
 
 @contextmanager
 def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
-    """A master and so many workers of one core, on free ports, for as long as the context lasts; the master's address."""
+    """Run a master and `workers` workers with one core on free ports. Yields the master's address."""
     home = StackHome.in_project(project, folder, StackPorts.find_free())
     pages = [home.ports.spark_worker, *(StackPorts.find_free().spark_worker for _ in range(1, workers))]
     services = [spark_master(home), *(spark_worker(home, page, f"spark-worker-{i}") for i, page in enumerate(pages, 1))]
@@ -78,7 +78,7 @@ def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
 
 
 class SparkService:
-    """`Service` over one daemon of a standalone cluster. `healthy` means: it listens on every port of its own."""
+    """`Service` of one daemon of a standalone cluster. It is `healthy` if it listens on all its ports."""
 
     def __init__(self, home: StackHome, name: str, main: str, arguments: tuple[str, ...], ports: Mapping[str, int]) -> None:
         self._home = home
@@ -90,17 +90,17 @@ class SparkService:
 
     @property
     def name(self) -> str:
-        """`spark-master`, `spark-worker`, or another name of a worker."""
+        """`spark-master`, `spark-worker`, or another worker's name."""
         return self._name
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """`page`, and `master` of the master."""
+        """`page`; for the master also `master`."""
         return self._ports
 
     @property
     def log(self) -> Path:
-        """What the daemon writes to its console."""
+        """The daemon's console output."""
         return self._home.make_subfolder(self._name) / "server.log"
 
     def start(self) -> None:
@@ -110,8 +110,8 @@ class SparkService:
         spark = spark_home()
         java = find_java_for_spark()
         command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]
-        # The worker starts executors with its own environment, through a launcher that looks for build folders unless it is
-        # told the version of Scala.
+        # The worker starts executors with its own environment. Without the Scala version, their launcher looks for build
+        # folders.
         here = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
         environment = {**os.environ, **here, "JAVA_HOME": str(java.parent.parent)}
         spawn_server([*command, *self._arguments], self.log, cwd=self._home.make_subfolder(self._name), env=environment)
@@ -131,7 +131,7 @@ class SparkService:
         end_processes(find_processes(self._mark), STOP_SECONDS)
 
     def kill(self) -> None:
-        """A worker's executors end with it."""
+        """Kill the daemon. A worker's executors end with it."""
         kill_processes(find_processes(self._mark))
 
     def _listens(self) -> bool:
@@ -139,7 +139,7 @@ class SparkService:
 
 
 def spark_home() -> Path:
-    """The folder of the PySpark package; `EnvironmentProblem` when it is not installed."""
+    """The folder of the PySpark package. `EnvironmentProblem` if it is not installed."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise EnvironmentProblem("PySpark is not installed", next_step="Run `pip install 'replicator[spark]'`.")
