@@ -16,6 +16,7 @@ import psycopg
 from adapters.stack.connect_rest import NoAnswer
 from replicator.domain.errors import EnvironmentProblem
 
+from .connector_restart import restart
 from .daemon import Daemon, until
 from .stack import World
 from .workload import Writer, insert_customer, insert_product, there_and_back
@@ -100,10 +101,10 @@ class Faults:
 
 
 def try_restart(world: World) -> bool:
-    """Restart the connector and its task. False while the worker refuses, as it does while the broker stalls."""
+    """Restart the connector as the docs say. False while the worker refuses, as it does while the broker stalls."""
     try:
-        world.stack.rest.restart(world.connector)
-    except (NoAnswer, EnvironmentProblem) as refused:
+        restart(world)
+    except (NoAnswer, EnvironmentProblem, OSError, AssertionError) as refused:
         print(f"refused: {refused}")
         return False
     return True

@@ -3,36 +3,26 @@ rows by it; and stopped where every connector skips rows when it goes on (docs/d
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
-from servers.ports import free_port
 
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import slot_name
-from adapters.stack.layout import DATABASES
-from adapters.stack.postgres import PostgresService
-from adapters.stack.postgres_init import create_database, create_publication
-from adapters.stack.postgres_install import installations
 
+from .connector_restart import ask, place, restart, resume, set_back, stop
 from .daemon import until
+from .newer_postgres import NEWER, SMALL, SOURCE, newer_server
 from .stack import STREAMS, World, rows
 from .workload import Cursor
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(450)]
 
-FIRST_THAT_DECODES_ANEW = 17
-"""From here on PostgreSQL sends an open transaction again after a restart of the connector."""
-NEWER = [found for found in installations() if found.major >= FIRST_THAT_DECODES_ANEW]
 CREATE = """
 CREATE TABLE orders (id bigint PRIMARY KEY, note text);
 CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint);
@@ -41,26 +31,14 @@ CREATE TABLE vouchers (id bigint PRIMARY KEY);
 """
 TABLES = ("orders", "order_items", "coupons", "vouchers")
 COPIED = 800
-SMALL = {"max__batch__size": "50", "max__queue__size": "100"}
-"""So that a restart falls into the delivery of the copied rows."""
-SOURCE = DATABASES["source"]
 READ_OF_NEW_TABLES = "pg_catalog.pg_description"
 """What the connector reads of a table between BEGIN and the first row, when it has not sent rows of the table before."""
 
 
 @contextmanager
-def newer_server(world: World, folder: Path) -> Iterator[str]:
-    """A server of the newer version for the world's source, beside the stack's own, with a connector that follows its log;
-    the superuser's DSN."""
-    home = replace(world.stack.home, folder=folder, ports=replace(world.stack.home.ports, source=free_port()))
-    server = PostgresService(home, SOURCE, installation=NEWER[0])
-    try:
-        server.start()
-        server.wait()
-        port = home.ports.source
-        create_database(SOURCE.dsn(port, "postgres", superuser=True), world.prefix, SOURCE.user)
-        create_publication(SOURCE.dsn(port, world.prefix, superuser=True))
-        world.source = SOURCE.dsn(port, world.prefix)
+def followed_server(world: World, folder: Path) -> Iterator[str]:
+    """A server of the newer version with a connector that follows its log; the superuser's DSN."""
+    with newer_server(world, folder) as port:
         world.execute(CREATE)
         world.connectors.add(world.prefix)
         world.stack.register_source(world.prefix, world.prefix, database__port=str(port), **SMALL)
@@ -68,9 +46,6 @@ def newer_server(world: World, folder: Path) -> Iterator[str]:
         until(lambda: rows(admin, STREAMS, slot_name(world.prefix)), "the connector follows the log")
         yield admin
         world.stack.rest.delete(world.connector)
-    finally:
-        server.stop()
-        server.erase()
 
 
 class Shop:
@@ -115,48 +90,6 @@ class Shop:
                 copy.write_row((next(self._ids), 0))
 
 
-def ask(world: World, method: str, what: str, body: Any = None) -> Any:
-    """What Kafka Connect answers to a request about the connector."""
-    url = f"{world.environment['CONNECT_URL']}/connectors/{world.connector}/{what}"
-    data = json.dumps(body).encode() if body else None
-    with urlopen(Request(url, data, {"Content-Type": "application/json"}, method=method), timeout=30) as answer:
-        return json.loads(answer.read() or b"null")
-
-
-def stop(world: World) -> None:
-    """As an operator does; the place that it stopped at is stored then."""
-    ask(world, "PUT", "stop")
-    until(lambda: (state := world.stack.rest.state(world.connector)) and state.paused and not state.tasks, "it stopped")
-
-
-def resume(world: World) -> None:
-    world.stack.rest.resume(world.connector)
-    world.stack.rest.wait_running(world.connector, 60)
-
-
-def restart(world: World) -> None:
-    """Where it stands well: where it does not, it is set back before, see `set_back`."""
-    stop(world)
-    if place(world)["messageType"] == "BEGIN" or place(world).get("lsn_events_processed") == 1:
-        set_back(world)
-    resume(world)
-
-
-def place(world: World) -> dict[str, Any]:
-    """Where the connector goes on from when it is started again."""
-    (stored,) = ask(world, "GET", "offsets")["offsets"]
-    return dict(stored["offset"])
-
-
-def set_back(world: World) -> None:
-    """What the docs say to do with a connector that was stopped within a transaction: it goes on behind the last commit."""
-    told = ask(world, "GET", "offsets")
-    offset = told["offsets"][0]["offset"]
-    offset |= {"lsn": offset["lsn_commit"], "lsn_proc": offset["lsn_commit"], "messageType": "COMMIT"}
-    offset.pop("lsn_events_processed", None)
-    ask(world, "PATCH", "offsets", told)
-
-
 def of_table(dsn: str, table: str) -> set[int]:
     return {key for (key,) in rows(dsn, f"SELECT id FROM {table}")}
 
@@ -197,7 +130,7 @@ def test_no_row_is_lost_when_the_connector_is_restarted(world: World, tmp_path: 
         await_ends(world, shop)
         restart(world)
 
-    with newer_server(world, tmp_path / "newer"):
+    with followed_server(world, tmp_path / "newer"):
         shop = Shop(world.source)
         shop.orders()
         shop.order_open_over(restart_behind_the_others)
@@ -233,7 +166,7 @@ def stop_between_begin_and_first_row(world: World, shop: Shop, admin: str, table
 def test_rows_are_skipped_by_a_connector_that_goes_on_between_begin_and_first_row(world: World, tmp_path: Path) -> None:
     """A fault of the connector, and what the docs say to do before it goes on. When nothing is lacking with a newer
     connector, the docs can say so."""
-    with newer_server(world, tmp_path / "newer") as admin:
+    with followed_server(world, tmp_path / "newer") as admin:
         shop = Shop(world.source)
         shop.orders()
         await_ends(world, shop)

@@ -19,9 +19,9 @@ from .compare import by_key, differences, lake_table, postgres_table
 from .daemon import Daemon, until
 from .faults import PATIENCE, Faults, keep_running
 from .histories import find_overlaps, read_versions
+from .newer_postgres import NEWER, SMALL, newer_server
 from .shops import await_caught_up, logs_differ, source_rows, topics_differ
 from .stack import TABLES, World, rows
-from .test_connector_restarts import NEWER, SMALL, newer_server
 from .topics import Record
 from .workload import Load, copy_customers, swap_products
 

@@ -1,0 +1,42 @@
+"""A server of a newer PostgreSQL beside the stack's own, as the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from servers.ports import free_port
+
+from adapters.stack.layout import DATABASES
+from adapters.stack.postgres import PostgresService
+from adapters.stack.postgres_init import create_database, create_publication
+from adapters.stack.postgres_install import installations
+
+from .stack import World
+
+FIRST_THAT_DECODES_ANEW = 17
+"""From here on PostgreSQL sends an open transaction again after a restart of the connector."""
+NEWER = [found for found in installations() if found.major >= FIRST_THAT_DECODES_ANEW]
+SMALL = {"max__batch__size": "50", "max__queue__size": "100"}
+"""Settings of a connector, so that a restart falls into the delivery of copied rows."""
+SOURCE = DATABASES["source"]
+
+
+@contextmanager
+def newer_server(world: World, folder: Path) -> Iterator[int]:
+    """A server of the newer version as the world's source; its port."""
+    home = replace(world.stack.home, folder=folder, ports=replace(world.stack.home.ports, source=free_port()))
+    server = PostgresService(home, SOURCE, installation=NEWER[0])
+    try:
+        server.start()
+        server.wait()
+        port = home.ports.source
+        create_database(SOURCE.dsn(port, "postgres", superuser=True), world.prefix, SOURCE.user)
+        create_publication(SOURCE.dsn(port, world.prefix, superuser=True))
+        world.source = SOURCE.dsn(port, world.prefix)
+        yield port
+    finally:
+        server.stop()
+        server.erase()
