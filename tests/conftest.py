@@ -43,6 +43,9 @@ SETTINGS = {
     "log_min_messages": "fatal",
 }
 
+SLOW_PROMISES = {"test_mutated_records_are_accounted_for"}
+"""Tests of published suites that take seconds; the suites themselves know no such mark."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Leave out the long tests where nobody asked for them. A suite that names some tests of its contract in `always` passes
@@ -52,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         always = getattr(item.cls, "always", {item.originalname})
         if item.function.__module__.startswith("replicator.testing") and item.originalname not in always:
             item.add_marker("long")
+        if item.originalname in SLOW_PROMISES:
+            item.add_marker("slow")
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
