@@ -53,8 +53,10 @@ def make_text_mask(mask: Mask) -> Callable[[str], str]:
 def _to_texts(values: pa.Array) -> list[str]:
     """The text of each value. Equal values of all types have equal texts, and `forget` compares keys by the same texts,
     so that it finds masked keys."""
-    told: list[str] = clear(pa.chunked_array([values])).to_pylist()
     kind = values.type
+    # Without pandas, Arrow makes no Python object of a time of nanoseconds.
+    whole = values.cast(pa.time64("us"), safe=False) if kind == pa.time64("ns") else values
+    told: list[str] = clear(pa.chunked_array([whole])).to_pylist()
     if not (t.is_timestamp(kind) or t.is_time(kind)) or kind.unit != "ns":
         return told
     rests = [number % THOUSAND for number in values.view(pa.int64()).to_pylist()]
