@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from replicator.domain.erasures import to_key_texts as clear
+from replicator.domain.erasures import to_key_texts
 from replicator.domain.sequence_elements import to_plain_type
 from replicator.domain.transform.columns import Mask
 
@@ -53,14 +53,12 @@ def make_text_mask(mask: Mask) -> Callable[[str], str]:
 def _to_texts(values: pa.Array) -> list[str]:
     """The text of each value. Equal values of all types have equal texts, and `forget` compares keys by the same texts,
     so that it finds masked keys."""
+    texts: list[str] = to_key_texts(pa.chunked_array([values])).to_pylist()
     kind = values.type
-    # Without pandas, Arrow makes no Python object of a time of nanoseconds.
-    whole = values.cast(pa.time64("us"), safe=False) if kind == pa.time64("ns") else values
-    told: list[str] = clear(pa.chunked_array([whole])).to_pylist()
     if not (t.is_timestamp(kind) or t.is_time(kind)) or kind.unit != "ns":
-        return told
+        return texts
     rests = [number % THOUSAND for number in values.view(pa.int64()).to_pylist()]
-    return [_add_nanoseconds(text, rest) if rest else text for text, rest in zip(told, rests, strict=True)]
+    return [_add_nanoseconds(text, rest) if rest else text for text, rest in zip(texts, rests, strict=True)]
 
 
 def _add_nanoseconds(text: str, rest: int) -> str:

@@ -85,6 +85,9 @@ def to_key_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if t.is_timestamp(kind):
         moments = pc.cast(values, pa.timestamp("us", "UTC" if kind.tz else None), safe=False)
         return pc.utf8_rtrim(moments.cast(pa.string()), "Z")
+    if kind == pa.time64("ns"):
+        # Without pandas, Arrow makes no Python object of a time of nanoseconds.
+        values = values.cast(pa.time64("us"), safe=False)
     return pa.chunked_array([pa.array([to_key_text(value) for value in values.to_pylist()], pa.string())])
 
 
