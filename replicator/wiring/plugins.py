@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -30,7 +32,7 @@ ENTRY_POINT_GROUPS = (
 
 def list_names(group: str) -> tuple[str, ...]:
     """The adapters of a group, sorted."""
-    return tuple(sorted({e.name for e in entry_points(group=group)}))
+    return tuple(sorted({e.name for e in _find_entries(group)}))
 
 
 def load_adapter(group: str, name: str, config_line: str = "") -> Any:
@@ -38,12 +40,23 @@ def load_adapter(group: str, name: str, config_line: str = "") -> Any:
 
     ConfigProblem with the available names if there is none. EnvironmentProblem if it cannot be imported.
     """
-    found = [e for e in entry_points(group=group) if e.name == name]
+    found = [e for e in _find_entries(group) if e.name == name]
     if not found:
         have = ", ".join(list_names(group)) or "none is installed"
         kind = group.removeprefix("replicator.").rstrip("s").replace("_", " ")
         raise ConfigProblem(f"{config_line}there is no {kind} called {name!r}", next_step=f"There are: {have}.")
     return _import_entry(found[0])
+
+
+def _find_entries(group: str) -> EntryPoints:
+    entries: EntryPoints = _read_entries(tuple(sys.path)).select(group=group)
+    return entries
+
+
+@cache
+def _read_entries(_import_path: tuple[str, ...]) -> Any:
+    """The entry points of all installed packages: reads a file of each. A run asks for some fifteen groups and adapters."""
+    return entry_points()
 
 
 def _import_entry(entry: EntryPoint) -> Any:
