@@ -110,6 +110,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogethe
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+# No power is cut here: what a killed process has written is there. `test_durability.py` looks at the calls.
+os.fsync = lambda _: None
+
 LOGGERS = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
 LEVELS, STRUCTLOG = [logger.level for logger in LOGGERS], structlog.get_config()
 

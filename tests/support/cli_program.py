@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,22 +23,77 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """A process of its own, forked from one that has imported everything: most of a short command's time is its imports."""
     command = [PROGRAM, *arguments]
-    if before or "PYTHONPATH" in environment:
+    if before:
         return subprocess.run(
             [*before, *command], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
             timeout=seconds, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
+    return _run_forked(command, folder, seconds, environment)
+
+
+def run_script(script: Path, *arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:
+    """A script in a process of its own, likewise."""
+    return _run_forked([str(script), *arguments], script.parent, seconds, {})
+
+
+def _run_forked(
+    command: list[str], folder: Path, seconds: float, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        code = _forking().run(command, folder, {**os.environ, **environment}, (out.fileno(), err.fileno()), seconds)
+        running = _forking().start(command, folder, {**os.environ, **environment}, (out.fileno(), err.fileno()))
+        try:
+            code = running.wait(seconds)
+        finally:
+            running.kill()
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+def start_program(folder: Path, *arguments: str, **environment: str) -> RunningProgram:
+    """Likewise, and return while it runs. Nobody sees what it prints."""
+    with Path(os.devnull).open("w") as nowhere:
+        command = [PROGRAM, *arguments]
+        return _forking().start(command, folder, {**os.environ, **environment}, (nowhere.fileno(), nowhere.fileno()))
 
 
 def answer_of(done: subprocess.CompletedProcess[str]) -> Any:
     """What a program answered by `--json`. One that ended without an answer has said why on standard error."""
     assert done.stdout, f"no answer, exit code {done.returncode}; standard error:\n{done.stderr}"
     return json.loads(done.stdout)
+
+
+class RunningProgram:
+    """A forked process; as `subprocess.Popen` has it. `line`: where its process number comes, and its exit code at last."""
+
+    def __init__(self, command: list[str], line: socket.socket) -> None:
+        self._command, self._line = command, line
+        self.pid = int(line.recv(20))
+        self.returncode: int | None = None
+
+    def wait(self, seconds: float | None = None) -> int:
+        if self.returncode is None:
+            self._line.settimeout(seconds)
+            try:
+                self.returncode = int(self._line.recv(20))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self._command, seconds or 0) from None
+            self._line.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(1e-6)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class Forking:
@@ -49,27 +106,19 @@ class Forking:
                 [sys.executable, "-c", FORKING, str(its_end.fileno())], pass_fds=[its_end.fileno()], stdin=subprocess.DEVNULL
             )
 
-    def run(self, command: list[str], folder: Path, environment: dict[str, str], to: tuple[int, int], seconds: float) -> int:
-        """The exit code, as `subprocess` has it."""
+    def start(self, command: list[str], folder: Path, environment: dict[str, str], to: tuple[int, int]) -> RunningProgram:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with mine, theirs, tempfile.TemporaryFile("w+") as asked:
+        with theirs, tempfile.TemporaryFile("w+") as asked:
             json.dump([command, str(folder), environment], asked)
             asked.seek(0)
             socket.send_fds(self._asks, [b"run"], [asked.fileno(), *to, theirs.fileno()])
-            theirs.close()
-            process = int(mine.recv(20))
-            mine.settimeout(seconds)
-            try:
-                return int(mine.recv(20))
-            except TimeoutError:
-                os.kill(process, 9)
-                raise subprocess.TimeoutExpired(command, seconds) from None
+        return RunningProgram(command, mine)
 
 
 _forking = cache(Forking)
 
 FORKING = """
-import json, os, pkgutil, re, socket, sys
+import gc, json, os, pkgutil, re, runpy, socket, sys
 from importlib import import_module
 
 import adapters, replicator, replicator.cli
@@ -78,6 +127,11 @@ for package in (replicator, adapters):
     for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not re.search("spark|testing|jvm|notebook", each.name):
             import_module(each.name)
+
+# Nothing of what is here is looked at, and so copied, by the collector of a child.
+gc.collect()
+gc.freeze()
+os.fsync = lambda _: None
 
 def start(asked, out, err, told):
     command, folder, environment = json.load(os.fdopen(asked))
@@ -93,8 +147,12 @@ def start(asked, out, err, told):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     replicator.cli.use_settings()
     sys.argv = command
+    if command[0].endswith(".py"):
+        runpy.run_path(command[0], run_name="__main__")
+        sys.exit()
     replicator.cli.entry()
 
 asks = socket.socket(fileno=int(sys.argv[1]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from replicator.domain.policy.policies import plan_for
 from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.model import fold_changes
 from support import delta_crash
+from support.cli_program import run_script
 from support.delta_crash import batches, history
 
 PROGRAM = Path(delta_crash.__file__)
@@ -30,8 +29,7 @@ def with_deletes() -> list[int]:
 
 def run_until(point: str, lake: Options, count: int) -> int:
     """Run the program of `crash.py` until it is dead."""
-    command = [sys.executable, str(PROGRAM), json.dumps(lake), point, str(count)]
-    return subprocess.run(command, check=False, capture_output=True).returncode
+    return run_script(PROGRAM, json.dumps(lake), point, str(count)).returncode
 
 
 def assert_equals_model(lake: Options) -> None:

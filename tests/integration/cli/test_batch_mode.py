@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +11,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.cli_program import PROGRAM
+from support.cli_program import start_program
 from support.next_layer import LONG_ON_SPARK, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -135,12 +132,12 @@ def test_a_kill_gives_nothing_twice(tmp_path: Path) -> None:
     for part in (0, 1):
         accumulate(batch, part)
         before = positions(batch)
-        killed = subprocess.Popen([PROGRAM, "run", "-q"], cwd=batch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        killed = start_program(batch, "run", "-q")
         until = time.monotonic() + 100
         while positions(batch) == before:
             assert killed.poll() is None and time.monotonic() < until
             time.sleep(0.001)
-        os.kill(killed.pid, signal.SIGKILL)
+        killed.kill()
         killed.wait()
         run(batch, "local")
         assert commits(batch) == compute_expected(part + 1)

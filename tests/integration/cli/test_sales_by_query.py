@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.cli_program import PROGRAM, run_program
+from support.cli_program import run_program, start_program
 from support.next_layer import run
 from support.queried_database import QueriedDatabase
 
@@ -215,12 +214,11 @@ def test_killed_at_any_step(postgres_server, tmp_path, monkeypatch, seed):
     asked.run("CREATE TABLE items (part text, id int, rev int, modified timestamptz NOT NULL, PRIMARY KEY (part, id))")
     with writing(asked, chance):
         for _ in range(KILLS):
-            began = [PROGRAM, "run", "-q"]
-            program = subprocess.Popen(began, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            time.sleep(chance.uniform(2.0, 8.0))
-            assert program.poll() is None, program.stderr.read()
+            program = start_program(tmp_path, "run", "-q")
+            time.sleep(chance.uniform(0.5, 5.0))
+            assert program.poll() is None
             program.kill()
-            program.communicate()
+            program.wait()
     run(tmp_path, "local")
     with asked.engine.connect() as connection:
         there = {tuple(row) for row in connection.exec_driver_sql("SELECT part, id, rev FROM items")}

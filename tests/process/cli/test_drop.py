@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from support.cli_program import PROGRAM, run_program
+from support.cli_program import PROGRAM, run_program, start_program
 
 from adapters.delta.folders import LocalFolder
 from adapters.delta.lake import Lake
@@ -232,7 +232,7 @@ def test_while_the_daemon_runs(answer, project):
         free.bind(("127.0.0.1", 0))
         config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
     without_products(project)
-    program = subprocess.Popen([PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    program = start_program(project, "run")
     deadline = time.monotonic() + 60
     while [lane["status"] for lane in answer("status")["result"]["lanes"]] != ["running"] * 2:
         assert time.monotonic() < deadline

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import TESTS
-from support.cli_program import PROGRAM
+from support.cli_program import RunningProgram, start_program
 from support.dead_letter_project import ask, configure, feed, row, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-RUN = [PROGRAM, "run", "--until-caught-up", "-q"]
+RUN = ("run", "--until-caught-up", "-q")
 
 
 @pytest.fixture
@@ -37,15 +36,14 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {"PYTHONPATH": found, **more}
 
 
-def start(folder: Path, *more: str, **variables: str) -> subprocess.Popen[bytes]:
-    variables = {**os.environ, **environment(folder, **variables)}
-    return subprocess.Popen([*RUN, *more], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def start(folder: Path, **variables: str) -> RunningProgram:
+    return start_program(folder, *RUN, **environment(folder, **variables))
 
 
-def run_until_it_ends(folder: Path, *more: str, most: int = 25, dies: int = -signal.SIGSEGV, seconds: float = 100) -> int:
+def run_until_it_ends(folder: Path, most: int = 25, dies: int = -signal.SIGSEGV, seconds: float = 100) -> int:
     """As whoever looks after a daemon does; how often it was killed, and ended with `dies`."""
     for deaths in range(most):
-        code = start(folder, *more).wait(seconds)
+        code = start(folder).wait(seconds)
         if code == 0:
             return deaths
         assert code == dies, code

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import time
 
 import pytest
-from support.cli_program import PROGRAM
+from support.cli_program import start_program
 from support.debezium_events import ID, column
 from support.schema_changes import Project, record
 
@@ -86,7 +85,7 @@ def test_a_running_daemon_goes_on_from_the_very_record_once_the_schema_is_accept
         config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
     # A second lane, so that the program does not end when the first one waits.
     config.write_text(config.read_text().replace("to: [", "to: [{sink: lake, into: other}, "))
-    program = subprocess.Popen([PROGRAM, "run", "-q"], cwd=project.folder, stdin=subprocess.DEVNULL)
+    program = start_program(project.folder, "run", "-q")
     try:
         waiting = _lane(project, "suspended")
         assert waiting["position"] == {"cdc.public.t": {"0": 2}}
