@@ -1,0 +1,89 @@
+"""A proxy before a broker that can report a cluster without brokers, as a broker does whose session with the controller has
+expired."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+
+METADATA = 3
+FLEXIBLE = 9
+"""From this version on Metadata has lengths of variable size; clients of the tests use no older one."""
+
+
+class KafkaProxy:
+    """Clients that connect to `address` know the broker by this address only. While `hides_brokers`, no answer names it."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._broker = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.hides_brokers = False
+        self.hidden = 0
+        """Answers without brokers so far."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(self._broker)
+                metadata: set[int] = set()
+                threading.Thread(target=self._forward, args=(client, broker, metadata, False), daemon=True).start()
+                threading.Thread(target=self._forward, args=(broker, client, metadata, True), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, metadata: set[int], is_answer: bool) -> None:
+        """`metadata`: the ids of the connection's open Metadata requests."""
+        with suppress(OSError, EOFError), source, target:
+            while True:
+                frame = _receive(source, struct.unpack(">i", _receive(source, 4))[0])
+                if is_answer:
+                    frame = self._rewrite(frame) if struct.unpack_from(">i", frame)[0] in metadata else frame
+                else:
+                    key, version, number = struct.unpack_from(">hhi", frame)
+                    if key == METADATA:
+                        assert version >= FLEXIBLE
+                        metadata.add(number)
+                target.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def _rewrite(self, frame: bytes) -> bytes:
+        """The answer with the proxy's port for the broker's, or without brokers."""
+        head, at = frame[:9], 9  # correlation id, no tags, throttle time
+        brokers, at = _read_varint(frame, at)
+        for _ in range(brokers - 1):
+            size, at = _read_varint(frame, at + 4)
+            at += size - 1
+            frame = frame[:at] + struct.pack(">i", self.port) + frame[at + 4 :]
+            rack, at = _read_varint(frame, at + 4)
+            at += max(rack - 1, 0) + 1  # and no tags
+        if not self.hides_brokers:
+            return frame
+        self.hidden += 1
+        return head + b"\x01" + frame[at:]
+
+
+def _receive(source: socket.socket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        more = source.recv(size - len(got))
+        if not more:
+            raise EOFError
+        got += more
+    return bytes(got)
+
+
+def _read_varint(frame: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            return value, at
