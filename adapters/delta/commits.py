@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from weakref import ref
 
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -96,6 +97,8 @@ class LaneLog:
         self._positions = positions
         self.announced: int | None = None
         """The number of the last attempt, with any result; None before the first."""
+        self._read: tuple[ref[DeltaTable], int, int] | None = None
+        """The snapshot, its version, and the number that was read last: delta-rs reads the log again for each question."""
 
     def open(self) -> DeltaTable:
         """The table's newest snapshot.
@@ -121,7 +124,9 @@ class LaneLog:
 
     def version(self, snapshot: DeltaTable) -> int:
         """The number of this lane's commits in `snapshot`."""
-        return snapshot.transaction_version(self._app) or 0
+        if self._read is None or self._read[0]() is not snapshot or self._read[1] != snapshot.version():
+            self._read = ref(snapshot), snapshot.version(), snapshot.transaction_version(self._app) or 0
+        return self._read[2]
 
     def read_version_positions(self, snapshot: DeltaTable) -> Iterator[tuple[int, Position]]:
         """The versions of the table, the newest first, with the lane's position, if the commit contains it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PosixPath
@@ -132,7 +133,11 @@ class LocalFolder(PosixPath):
         return bool(DeltaTable.is_deltatable(str(self)))
 
     def folders(self) -> Sequence[LocalFolder]:
-        return sorted(p for p in self.iterdir() if p.is_dir()) if self.is_dir() else []
+        try:
+            with os.scandir(self) as entries:
+                return [self / name for name in sorted(entry.name for entry in entries if entry.is_dir())]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def tables(self) -> Sequence[LocalFolder]:
         return [p for p in self.folders() if (p / "_delta_log").is_dir()]

@@ -45,8 +45,10 @@ class Lake:
     def refuse_collision(self, name: str) -> None:
         """Raises Fatal when the lake has a table whose name differs from `name` only in case."""
         wanted = encode_name(name)
-        for other in self.folders():
-            if other.name != wanted and other.name.casefold() == wanted.casefold():
+        alike = {f.name for f in self.root.folders() if f.name.casefold() == wanted.casefold()} - {wanted}
+        # Whether a folder has a table is asked only now: a lake may have thousands.
+        for other in self.folders() if alike else ():
+            if other.name in alike:
                 raise Fatal(
                     f"table {name!r} and the existing table {other.name!r} differ in case only",
                     next_step="Give one of them another name with `into`.",

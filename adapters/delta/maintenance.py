@@ -76,8 +76,10 @@ class TableMaintenance:
 
     def is_due(self, table: DeltaTable) -> bool:
         """True when the last vacuum in the table's log, by any instance, is old enough."""
+        if not self._vacuum.every:
+            return False
         last = max(self._looked.get(table.table_uri, 0), table.transaction_version(VACUUMED) or 0)
-        return bool(self._vacuum.every) and time.time() - last >= self._vacuum.every
+        return time.time() - last >= self._vacuum.every
 
     def vacuum(self, table: DeltaTable) -> None:
         """Vacuums the table, due or not. `table` is current afterwards."""

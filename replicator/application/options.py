@@ -31,7 +31,7 @@ class RuntimeOptions:
     handover_bytes: int = 64 << 20
     drain: float = 30.0
     state_patience: float = 5.0
-    new_patience: float = 0.25
+    new_patience: float = 0.05
     reject_patience: float = 60.0
     report_every: float = 5.0
     catch_up_offsets: int = 50_000

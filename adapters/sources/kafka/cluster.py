@@ -193,6 +193,6 @@ class CachedEnds:
     def ends(self) -> dict[TopicPartition, int]:
         """The ends, at most a second old."""
         if time.monotonic() - self._at >= 1:
-            self._ends = self._cluster.ends(list_partitions(self._cluster.topics()))
+            self._ends = self._cluster.ends(self._cluster.partitions())
             self._at = time.monotonic()
         return self._ends
