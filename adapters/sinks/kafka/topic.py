@@ -89,7 +89,7 @@ class DeadLetterTopic:
 
     def _try_create(self) -> bool:
         """Make it; False where somebody else has meanwhile."""
-        wanted = admin.NewTopic(self.name, 1, self._options.copies, config=KEPT)  # type: ignore[attr-defined]
+        wanted = admin.NewTopic(self.name, 1, self._options.copies, config=KEPT)
         with self._translate_errors("could not be made"):
             (made,) = self._open_admin().create_topics([wanted], request_timeout=TIMEOUT).values()
             try:
