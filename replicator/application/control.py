@@ -18,11 +18,11 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
 from .lane_runs import LaneRun, LaneRuns, LaneStatus
+from .missing_records import describe_missing, refuse_missing
 from .operations import cutover
 from .operations.skip import LanePosition, apply_skip, check_skip
-from .stream.missing_records import describe_missing, refuse_missing
+from .schema_history import read_schema_versions
 from .stream.pipeline import SourcePipeline
-from .stream.schema_history import read_schema_versions
 
 
 class Control(Generic[F]):

@@ -19,8 +19,8 @@ from replicator.domain.position import Position, Span
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
 
+from .lane_schema import LaneSchema
 from .problem import Problem, to_problem
-from .stream.lane_schema import LaneSchema
 from .table_rules import EVENT_LOG_POLICY
 
 log = structlog.get_logger(__name__)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from replicator.application.lane_schema import AlteredColumn, find_altered_columns
+from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_schema import AlteredColumn, find_altered_columns
-from replicator.application.stream.schema_history import read_schema_versions
 from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import Fatal

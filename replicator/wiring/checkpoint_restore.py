@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
+from replicator.application.lane_schema import find_plan
 from replicator.application.operations import cutover
+from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_schema import find_plan
-from replicator.application.stream.schema_history import read_schema_versions
 from replicator.domain.checkpoints import Checkpoint
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position

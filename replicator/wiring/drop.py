@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicator.application.instance_lock import InstanceLock
+from replicator.application.lane_registry import make_refused_id, make_target_taken_error
 from replicator.application.operations import drop as dropping
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_registry import make_refused_id, make_target_taken_error
 from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.ports.frames import Lane
 from replicator.ports.sink import LaneArtifact

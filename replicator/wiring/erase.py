@@ -18,10 +18,10 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from replicator.application.instance_lock import InstanceLock
+from replicator.application.lane_registry import make_refused_id
 from replicator.application.operations.erase import ErasureOperation, ErasureOutcome, ErasureTargets, refresh_projections
+from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_registry import make_refused_id
-from replicator.application.stream.schema_history import read_schema_versions
 from replicator.domain.erasures import Erasure, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.domain.projection import Projection, list_dependents

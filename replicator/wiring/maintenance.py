@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
-from replicator.application.stream.lane_registry import make_refused_id
+from replicator.application.lane_registry import make_refused_id
 from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CompactionResult, VacuumResult

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from replicator.application.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
+from replicator.application.lane_schema import refuse_other_rule
 from replicator.application.operations.plan import LanePlanner, PlannedLane
 from replicator.application.quarantine.dead_letter_counts import count_for_lane
+from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
-from replicator.application.stream.lane_schema import refuse_other_rule
-from replicator.application.stream.schema_history import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.schema_versions import to_summary

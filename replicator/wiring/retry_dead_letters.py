@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replicator.application.operations.retry_dead_letters import RetryResult, make_unknown_source_error
+from replicator.application.operations.retry_dead_letters import DeadLetterRetry, RetryResult, make_unknown_source_error
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import Fenced
 from replicator.ports.dead_letters import DeadLetterFilter
@@ -47,7 +47,7 @@ def _retry_by_source(container: Any, pipelines: build.Pipelines, which: DeadLett
         by_source.setdefault(source, []).append(letter)
     done = RetryResult()
     for source, found in by_source.items():
-        done += pipelines[source].replay.retry(found)
+        done += DeadLetterRetry(pipelines[source], container.runtime()).retry(found)
     return done
 
 

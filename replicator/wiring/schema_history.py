@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from replicator.application.stream.schema_history import read_schema_versions
+from replicator.application.schema_history import read_schema_versions
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.schema_versions import to_json
 from replicator.settings import Loaded

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from replicator.application.control import accept_pending_schema, describe_missing_when_stopped, resync_stopped
+from replicator.application.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
+from replicator.application.lane_schema import refuse_changed_rule
+from replicator.application.missing_records import refuse_missing
 from replicator.application.operations.skip import LanePosition, apply_skip, check_skip
 from replicator.application.operations.status import describe_tombstones, list_open_dead_letters
 from replicator.application.quarantine.dead_letter_counts import count_for_lane
+from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
-from replicator.application.stream.lane_schema import refuse_changed_rule
-from replicator.application.stream.missing_records import refuse_missing
-from replicator.application.stream.schema_history import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy.plan import LaneState

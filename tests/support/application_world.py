@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from replicator.application.delivery.worker import Worker
+from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.lane_registry import SourceContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.application.table_rules import TableRules, make_event_log_lane

@@ -9,6 +9,7 @@ from typing import Generic
 
 import structlog
 
+from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import (
     AccountingError,
@@ -20,7 +21,6 @@ from replicator.application.problem import (
 )
 from replicator.application.quarantine.rejects import RejectKind, make_stop_error
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.transactions.watermark_publisher import WatermarkPublisher, collect_publish_requests
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable, RowsWait, TooManyRejects
 from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import TopicPartition
@@ -31,7 +31,7 @@ from replicator.ports.sink import Sink
 from .batch_records import RecordFrames
 from .bounded_queue import WAKE_SECONDS, PublishRequest, WriteRequest, group_into_packs, group_into_rounds, join_writes
 from .bulk_load import BulkLoader
-from .retry import Backoff
+from .watermark_publisher import WatermarkPublisher, collect_publish_requests
 
 log = structlog.get_logger(__name__)
 

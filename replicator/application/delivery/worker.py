@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from replicator.application.backoff import Backoff
 from replicator.application.problem import Stopped, to_problem
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable
@@ -21,7 +22,6 @@ from replicator.ports.sink import Hurries, Sink
 from .bounded_queue import BoundedQueue, PublishRequest, WriteRequest
 from .bulk_load import SPILL_BYTES, make_bulk_loader
 from .delivery import Delivery
-from .retry import Backoff
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from replicator.application.stream.catalog import Catalog, UnusableTable
+from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.table_rules import RulesFor
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from replicator.application.delivery.retry import Backoff
+from replicator.application.backoff import Backoff
 from replicator.domain.errors import Retryable
 from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.ports.event_store import EventStore

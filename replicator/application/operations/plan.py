@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from replicator.application.stream.catalog import Catalog, UnusableTable
+from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.table_rules import RulesFor
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from replicator.application.delivery.retry import Backoff
+from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.problem import Problem, to_problem
 from replicator.domain.projection import Projection

@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from replicator.application.catalog import Catalog, UnusableTable
+from replicator.application.lane_registry import make_refused_id
+from replicator.application.lane_schema import LaneSchema, refuse_other_rule
 from replicator.application.quarantine.blocked_keys import find_blocked
 from replicator.application.quarantine.rejects import headers_from_text, headers_to_text
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.catalog import Catalog, UnusableTable
-from replicator.application.stream.lane_registry import SourceContext, make_refused_id
-from replicator.application.stream.lane_schema import LaneSchema, refuse_other_rule
-from replicator.application.stream.schema_history import read_schema_versions
+from replicator.application.schema_history import read_schema_versions
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode, RowsWait
 from replicator.domain.key_hashes import KeyHashes
@@ -24,7 +25,7 @@ from replicator.domain.position import Position, Span
 from replicator.domain.schema_evolution import SchemaChangeKind
 from replicator.domain.table import TableSpec
 from replicator.ports.dead_letters import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
-from replicator.ports.decoder import Decoder, MasksRecords
+from replicator.ports.decoder import MasksRecords
 from replicator.ports.frames import F, Lane, RecordSlice, RejectedRecord, Write
 from replicator.ports.sink import Sink
 
@@ -90,14 +91,13 @@ class DeadLetterRetry(Generic[F]):
     every record anyway.
     """
 
-    def __init__(self, place: SourceContext[F], decoder: Decoder, catalog: Catalog[F], shared: RuntimeContext[F]) -> None:
-        self._place = place
-        self._decoder = decoder
-        self._catalog = catalog
+    def __init__(self, pipeline: SourcePipeline[F], shared: RuntimeContext[F]) -> None:
+        self._place = pipeline.context
+        self._decoder = pipeline.decoder
+        self._catalog = Catalog(shared.engine, pipeline.decoder, pipeline.context.rules_for, pipeline.registry.keys)
         self._shared = shared
         self._engine = shared.engine
         self._store = shared.rejects.store
-        shared.rejects.mask_source(place.name, decoder, private=place.private)
         self._waiting: Sequence[DeadLetter] = ()
 
     def retry(self, letters: Iterable[DeadLetter]) -> RetryResult:

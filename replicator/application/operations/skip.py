@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.plan import LaneState
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
@@ -76,19 +76,6 @@ def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
     reached = {p: newest for p, newest in state.max_event_time.items() if p not in back}
     sink.skip(lane, replace(state, position=position, identity=identity, max_event_time=reached))
     return sink.state(lane)
-
-
-def advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:
-    """Move the lane to the end of `span`, in which it has no records; returns its state after that.
-
-    A lane that is not at the start of `span` stays: rows of an initial load may not be in its target yet.
-    """
-    state = sink.state(lane)
-    if state is None or not state.position or any(state.position.get(p, o) != o for p, o in span.start.items()):
-        return state
-    state = replace(state, position=state.position.advanced_to(span.end))
-    sink.skip(lane, state)
-    return state
 
 
 def _refuse_unknown_partition(at: LanePosition, known: set[TopicPartition], until: Position) -> None:

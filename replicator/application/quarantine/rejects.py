@@ -15,7 +15,7 @@ from typing import Any, Generic
 import pyarrow as pa
 import structlog
 
-from replicator.application.delivery.retry import Backoff
+from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import RuntimeOptions
 from replicator.application.problem import Stopped

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Generic
 
+from replicator.application.catalog import Catalog, UnusableTable
+from replicator.application.lane_registry import SourceContext
 from replicator.application.problem import ensure_accounting
 from replicator.application.quarantine.blocked_keys import BlockedKeys
 from replicator.application.quarantine.counted_spans import NO_TABLE, CountedSpans
@@ -20,8 +22,6 @@ from replicator.domain.position import Position, Span
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, RecordSlice, RoutedBatch
 
-from .catalog import Catalog, UnusableTable
-from .lane_registry import SourceContext
 from .source_progress import SourceProgress
 from .table_buffer import SchemaMark, SchemaSlice
 from .write_builder import cover_topics
@@ -50,7 +50,6 @@ class BatchDecoder(Generic[F]):
         self._catalog = catalog
         self._engine = shared.engine
         self._rejects = shared.rejects
-        self._rejects.mask_source(place.name, decoder, private=place.private)
         self._telemetry = shared.telemetry
         self._unrouted = place.on_reject
         self._holding = BlockedKeys(place.name, shared.engine, shared.rejects)
@@ -103,7 +102,7 @@ class BatchDecoder(Generic[F]):
         - `drops`: positions of its drops. A slice whose changes all follow a drop begins there.
         - `seen`: called with every decoded frame, rejects included.
 
-        `application.stream.catalog.UnusableTable` if the table cannot be replicated.
+        `application.catalog.UnusableTable` if the table cannot be replicated.
         """
         runs, found, at = tuple(runs), [], batch.span.start
         with self._noting(batch.span):

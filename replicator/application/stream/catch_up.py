@@ -8,7 +8,9 @@ from typing import Generic
 
 import structlog
 
+from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
@@ -19,8 +21,6 @@ from replicator.ports.frames import Batch, F
 from replicator.ports.source import HasSnapshots
 
 from .batch_decoder import BatchDecoder
-from .catalog import Catalog, UnusableTable
-from .lane_registry import LaneRegistry, SourceContext
 from .table_buffer import TableBuffer
 from .write_builder import WriteBuilder, cover_topics, select_identities
 

@@ -12,14 +12,15 @@ from typing import Any, Generic
 
 import structlog
 
+from replicator.application.backoff import Backoff
+from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.delivery.bounded_queue import WriteRequest
-from replicator.application.delivery.retry import Backoff
+from replicator.application.lane_registry import LaneRegistry, SourceContext, find_highest
 from replicator.application.lane_runs import LaneRun, LaneStatus
-from replicator.application.operations.retry_dead_letters import DeadLetterRetry
-from replicator.application.operations.skip import advance_position
 from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import MAIN_READER, PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
+from replicator.application.schema_history import store_schema_version
 from replicator.application.transactions.barrier import TransactionBarrier
 from replicator.application.transactions.tracker import TransactionTracker
 from replicator.domain.errors import DataLoss, Fenced, Retryable
@@ -28,15 +29,13 @@ from replicator.domain.position import Position, Span
 from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import TracksTransactions
-from replicator.ports.frames import Batch, F, RoutedBatch
+from replicator.ports.frames import Batch, F, Lane, RoutedBatch
+from replicator.ports.sink import Sink
 from replicator.ports.source import HasSnapshots, NamesFiles, NamesTopics
 
 from .batch_decoder import BatchDecoder
-from .catalog import Catalog, UnusableTable
 from .catch_up import CatchUp, CatchUpContext
-from .lane_registry import LaneRegistry, SourceContext, find_highest
 from .prefetch import Prefetcher, prefetch_batches
-from .schema_history import store_schema_version
 from .source_progress import SourceCall, SourceOutage, SourceProgress
 from .table_buffer import SchemaSlice, TableBuffer, TableSlice
 from .write_builder import WriteBuilder, cover_topics, select_identities
@@ -70,8 +69,9 @@ class SourcePipeline(Generic[F]):
         self._crashes = place.poison_records or PoisonRecordFinder(
             None, shared.engine, shared.rejects, place.name, shared.decoding
         )
-        # A retry of a dead letter decodes poison records too.
-        self._asked, decoder = decoder, self._crashes.filter_poison_records(decoder)
+        self.decoder = decoder
+        """The decoder of all records. A retry of a dead letter decodes poison records too."""
+        decoder = self._crashes.filter_poison_records(decoder)
         self._decoder = decoder
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.registry.keys)
         self._decoding = BatchDecoder(place, decoder, self._catalog, shared, self._crashes, flow=self.progress)
@@ -87,7 +87,7 @@ class SourcePipeline(Generic[F]):
             place, shared, self.registry, self._catalog, self._decoding, self._writes, self._crashes, seen
         )
         self._catch_up = CatchUp(tools, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat)
-        self.replay = DeadLetterRetry(place, self._asked, self._catalog, shared)
+        shared.rejects.mask_source(place.name, self.decoder, private=place.private)
         self._feeds: dict[str, TableBuffer[F]] = {}
         self._unplaced: dict[str, float] = {}
         """Per new table whose changes are buffered until its lanes have a position: the deadline, on the clock."""
@@ -559,7 +559,7 @@ class SourcePipeline(Generic[F]):
         before = self._advancing.get(run.lane.id)
         if span and run.applied and (before is None or before.done()):
             worker, generation = self.context.workers[run.lane.sink], run.generation
-            answer = worker.ask(lambda sink: advance_position(sink, run.lane, span))
+            answer = worker.ask(lambda sink: _advance_position(sink, run.lane, span))
             self._advancing[run.lane.id] = answer
             answer.add_done_callback(partial(self._finish_advance, run, generation))
 
@@ -636,3 +636,16 @@ class SourcePipeline(Generic[F]):
         self.progress.pace = source.pace() if hasattr(source, "pace") else None
         if self.progress.pace is not None:
             self._shared.telemetry.pace(self.context.name, source.engine, self.progress.pace)
+
+
+def _advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:
+    """Move the lane to the end of `span`, in which it has no records; returns its state after that.
+
+    A lane that is not at the start of `span` stays: rows of an initial load may not be in its target yet.
+    """
+    state = sink.state(lane)
+    if state is None or not state.position or any(state.position.get(p, o) != o for p, o in span.start.items()):
+        return state
+    state = replace(state, position=state.position.advanced_to(span.end))
+    sink.skip(lane, state)
+    return state

@@ -10,7 +10,9 @@ from typing import Generic
 
 import structlog
 
+from replicator.application.catalog import ALL_COLUMNS, TargetColumns
 from replicator.application.lane_runs import LaneRun
+from replicator.application.lane_schema import SchemaTransition, describe_stop
 from replicator.application.problem import Problem
 from replicator.domain.errors import ExitCode
 from replicator.domain.position import Position
@@ -18,8 +20,6 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F
 
-from .catalog import ALL_COLUMNS, TargetColumns
-from .lane_schema import SchemaTransition, describe_stop
 from .table_buffer import SchemaMark, TableSlice
 
 log = structlog.get_logger(__name__)

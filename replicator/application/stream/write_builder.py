@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, cast
 
+from replicator.application.catalog import ALL_COLUMNS, Catalog
+from replicator.application.catalog import TargetColumns as Columns
 from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
 from replicator.application.delivery.bounded_queue import WriteRequest
 from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.lane_schema import SchemaTransition, refuse_other_rule
 from replicator.application.problem import Problem, ensure_accounting, to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import make_stop_error
@@ -22,9 +25,6 @@ from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
 
-from .catalog import ALL_COLUMNS, Catalog
-from .catalog import TargetColumns as Columns
-from .lane_schema import SchemaTransition, refuse_other_rule
 from .row_transforms import SliceTransformer, TransformedSlice
 from .schema_gate import SchemaGate
 from .table_buffer import TableSlice

@@ -9,10 +9,10 @@ from typing import Generic
 import structlog
 
 from replicator.application.delivery.bounded_queue import PublishRequest, WriteRequest
+from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import Problem
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.lane_registry import LaneRegistry, SourceContext
 from replicator.application.table_rules import TransactionRules
 from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.position import Position, TopicPartition

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.lane_registry import LaneRegistry, SourceContext
 from replicator.application.table_rules import TransactionRules
 from replicator.domain.position import Position
 from replicator.domain.transactions import CompletenessWatermark

@@ -24,10 +24,10 @@ from adapters.engines.prefetch.worker_process import NUMBER, DecodeWorker
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.application.delivery import bulk_load, spill_files
 from replicator.application.delivery.worker import Worker
+from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.lane_registry import SourceContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.application.table_rules import TableRules

@@ -9,8 +9,8 @@ import pytest
 from support.histories_of_items import change, move
 from support.tuple_engine import TupleDecoder, TupleEngine
 
+from replicator.application.backoff import Backoff
 from replicator.application.delivery.bounded_queue import BoundedQueue, WriteRequest, group_into_rounds, join_writes
-from replicator.application.delivery.retry import Backoff
 from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped
 from replicator.domain.policy.plan import Counts

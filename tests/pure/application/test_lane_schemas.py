@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from replicator.application.stream.lane_schema import AlteredColumn, LaneSchema, describe_stop, find_altered_columns
+from replicator.application.lane_schema import AlteredColumn, LaneSchema, describe_stop, find_altered_columns
 from replicator.domain.as_of import LogCut
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.schema_evolution import (

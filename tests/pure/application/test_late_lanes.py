@@ -18,12 +18,12 @@ from adapters.engines.local import LocalEngine
 from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.application.control import Control
 from replicator.application.delivery.worker import Worker
+from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRun, LaneRuns
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.stream.lane_registry import SourceContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.application.table_rules import TableRules, TransactionRules

@@ -13,10 +13,10 @@ from support.tuple_ports import Gauges, Machine, MemoryRegister
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from replicator.application.delivery.worker import Worker
+from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.lane_registry import SourceContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.application.table_rules import TableRules

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replicator.application.delivery.retry import Backoff
+from replicator.application.backoff import Backoff
 from replicator.application.operations.projection_scheduler import ProjectionScheduler, ScheduledProjection
 from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
 from replicator.domain.errors import Retryable

@@ -19,10 +19,11 @@ from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.application.delivery.worker import Worker
+from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
+from replicator.application.operations.retry_dead_letters import DeadLetterRetry
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.lane_registry import SourceContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.application.table_rules import TableRules
@@ -97,6 +98,7 @@ class Program:
         rules = TableRules(tuple(lane_of(policy) for policy in sinks))
         place = SourceContext("s", FakeSource(pieces), lambda _: rules if known else None, (), self.workers, register)
         self.pipeline = SourcePipeline(place, decoder, self.shared)
+        self.retry = DeadLetterRetry(self.pipeline, self.shared)
 
     def caught_up(self):
         code = Supervisor([self.pipeline], tuple(self.workers.values()), self.letters, self.shared).run(once=True)
@@ -106,7 +108,7 @@ class Program:
         for worker in self.workers.values():
             worker.start()
         try:
-            return self.pipeline.replay.retry(letters)
+            return self.retry.retry(letters)
         finally:
             for worker in self.workers.values():
                 worker.finish()
@@ -162,7 +164,7 @@ def check(history: History, seed: int, sinks, policies, rows_of) -> None:
             faults = [*[PassCall()] * random.randrange(2), kill] if kill != "mark" else []
             killed = program(DebeziumJsonDecoder({}), faults)
             if kill == "mark":
-                killed.pipeline.replay._store = Faulty(letters, {"mark": [FailBefore(Killed())]})
+                killed.retry._store = Faulty(letters, {"mark": [FailBefore(Killed())]})
             try:
                 killed.replay(chosen)
             except Killed:

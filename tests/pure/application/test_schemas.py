@@ -8,9 +8,9 @@ from support.application_world import World, model
 from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import TupleDecoder, TupleEngine
 
+from replicator.application.catalog import can_hold, unite_schemas
 from replicator.application.delivery.bounded_queue import can_join_pair
 from replicator.application.lane_runs import LaneStatus
-from replicator.application.stream.catalog import can_hold, unite_schemas
 from replicator.domain.errors import ExitCode, Fatal
 from replicator.domain.policy.plan import Counts
 from replicator.domain.table import Column, TableSpec

@@ -12,11 +12,11 @@ from support.tuple_engine import TupleEngine
 from support.tuple_ports import Gauges
 
 from replicator.application.delivery.bounded_queue import PublishRequest
+from replicator.application.delivery.watermark_publisher import RETRY_SECONDS, WatermarkPublisher
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.transactions.watermark_publisher import RETRY_SECONDS, WatermarkPublisher
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position
 from replicator.domain.transactions import CompletenessWatermark

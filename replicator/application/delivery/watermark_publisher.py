@@ -7,13 +7,14 @@ from typing import Generic
 
 import structlog
 
-from replicator.application.delivery.bounded_queue import PublishRequest, WriteRequest
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import F
 from replicator.ports.sink import Publishes, Sink
+
+from .bounded_queue import PublishRequest, WriteRequest
 
 log = structlog.get_logger(__name__)
 
