@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from .session import COUNT, CommandSession, command, echo, format_count
 from .time_params import parse_duration
 
 if TYPE_CHECKING:
-    from replicator.ports.dead_letters import DeadLetterFilter
+    from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
 
 MAX_SHOWN_BYTES = 4_000
 """Characters of a record that `explain` shows to people; --json has all of it."""
@@ -59,17 +60,24 @@ def build_filter(events: tuple[str, ...], state: str, older_than: str | None, **
     return DeadLetterFilter(events=frozenset(events), state=None if state == "all" else state, before=before, **fields)
 
 
+def _open_store(session: CommandSession) -> closing[DeadLetters]:
+    from replicator.wiring.adapters import build_dead_letters
+
+    return closing(build_dead_letters(session.loaded))
+
+
 @command("list")
 @add_filters("all")
 @click.option("--limit", type=COUNT, default=100, show_default=True)
 def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> None:
     """The rejected records, newest first; with `--json`, result is the list."""
-    from replicator.wiring import dead_letters
+    from replicator.application.operations import dead_letters
 
-    found, total = dead_letters.read_newest(session.loaded, build_filter(**chosen), limit)
+    with _open_store(session) as store:
+        found, total = dead_letters.read_newest(store, build_filter(**chosen), limit)
     said = format_count(total, "rejected record")
     said = said if total == len(found) else f"{len(found)} of {said} (`--limit`)"
-    if not found and (table := chosen["table"]) and not dead_letters.is_configured(session.loaded, table):
+    if not found and (table := chosen["table"]) and not _is_configured(session, table):
         session.print_note(f"no entry of `tables` matches {table}")
     session.emit([dead_letters.to_json(each) for each in found], said, text=lambda: _print_dead_letters(found, said))
 
@@ -79,13 +87,13 @@ def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> Non
 @click.option("--lane", help="Of those that rejected it, this one.")
 def explain(session: CommandSession, event: str, lane: str | None) -> None:
     """One rejected record (EVENT as `dlq list` names it): why, where, when, what can be done, and the record itself."""
-    from replicator.wiring import dead_letters
+    from replicator.application.operations import dead_letters
 
-    found = dead_letters.read_named(session.loaded, event, lane)
-    result = [
-        {**dead_letters.to_json(each), "what_to_do": dead_letters.describe_remedy(session.loaded, each)} for each in found
-    ]
-    session.emit(result, format_count(len(found), "rejected record"), text=lambda: _print_explanation(session.loaded, found))
+    with _open_store(session) as store:
+        found = dead_letters.read_named(store, event, lane)
+    remedies = [dead_letters.describe_remedy(each, _get_on_reject(session, each)) for each in found]
+    result = [{**dead_letters.to_json(each), "what_to_do": remedy} for each, remedy in zip(found, remedies, strict=True)]
+    session.emit(result, format_count(len(found), "rejected record"), text=lambda: _print_explanation(found, remedies))
 
 
 @command("export")
@@ -94,10 +102,11 @@ def explain(session: CommandSession, event: str, lane: str | None) -> None:
 def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
     """Write rejected records as an archive to PATH (.jsonl, .jsonl.gz or .parquet), or as JSON Lines to stdout (no PATH, or
     -): a source of `transport: archive` reads it."""
-    from replicator.wiring import dead_letters
+    from replicator.application.operations import dead_letters
 
     path = None if path == Path("-") else path
-    found = dead_letters.read_dead_letters(session.loaded, build_filter(**chosen))
+    with _open_store(session) as store:
+        found = store.read(build_filter(**chosen))
     lacking = len([each for each in found if not each.is_placed])
     if lacking:
         session.print_note(f"warning: {lacking} letters from before records were kept whole are left out")
@@ -125,6 +134,18 @@ def replay(session: CommandSession, **chosen: Any) -> int:
     return int(ExitCode.OK if good else ExitCode.RUNTIME)
 
 
+def _is_configured(session: CommandSession, table: str) -> bool:
+    """True if an entry of the config covers a table, or if `table` is a glob."""
+    from replicator.domain.patterns import is_exact
+
+    return not is_exact(table) or session.loaded.settings.find_table(table) is not None
+
+
+def _get_on_reject(session: CommandSession, letter: DeadLetter) -> str:
+    settings = session.loaded.settings
+    return settings.on_reject if letter.stage == "route" else settings.get_on_reject(letter.table, letter.source)
+
+
 def _describe_untried(left: Mapping[str, str]) -> list[str]:
     return [f"{event}: not tried, {why}" for event, why in left.items()]
 
@@ -134,15 +155,15 @@ def _describe_untried(left: Mapping[str, str]) -> list[str]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(session: CommandSession, yes: bool, **chosen: Any) -> None:
     """Forget rejected records for good. What is held back because of them stays rejected: replay it."""
-    from replicator.wiring import dead_letters
-
-    found = dead_letters.read_dead_letters(session.loaded, build_filter(**chosen))
+    with _open_store(session) as store:
+        found = store.read(build_filter(**chosen))
     said = format_count(len(found), "rejected record")
     if found and not yes:
         if not session.as_json:
             _print_dead_letters(found, said)
         session.confirm(f"Forget {said}?", f"{said} {'was' if len(found) == 1 else 'were'} not forgotten")
-    dead_letters.remove_dead_letters(session.loaded, found)
+    with _open_store(session) as store:
+        store.remove(found)
     session.emit({"purged": len(found)}, f"{said} forgotten")
 
 
@@ -174,13 +195,13 @@ def _print_table(found: Any) -> None:
     Console().print(table)
 
 
-def _print_explanation(loaded: Any, found: Any) -> None:
-    from replicator.wiring import dead_letters
+def _print_explanation(found: Any, remedies: Sequence[str]) -> None:
+    from replicator.application.operations import dead_letters
 
-    for each in found:
+    for each, remedy in zip(found, remedies, strict=True):
         pairs = {
             "reason": f"{each.code}: {each.sentence}",
-            "what to do": dead_letters.describe_remedy(loaded, each),
+            "what to do": remedy,
             "record": f"{each.event_id} ({dead_letters.describe_position(each)})",
             "source": each.source,
             "table": each.table,

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from replicator.application.operations.dead_letters import refuse_unknown
 from replicator.application.operations.retry_dead_letters import DeadLetterRetry, RetryResult, make_unknown_source_error
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import Fenced
 from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.settings import Loaded
 
-from . import build, dead_letters
+from . import build
 from .container import Container
 from .daemon import ask_status
 
@@ -39,7 +40,7 @@ def _retry_by_source(container: Any, pipelines: build.Pipelines, which: DeadLett
     # Letters without a source have no position either: every pipeline refuses them in the same way.
     some = next(iter(pipelines))
     store = container.dead_letters()
-    dead_letters.refuse_unknown(store, which)
+    refuse_unknown(store, which)
     for letter in store.read(which):
         source = letter.source or some
         if source not in pipelines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from replicator.ports.dead_letters import DeadLetterGroup
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 
-from . import adapters, build, dead_letters
+from . import adapters, build
 from .daemon import ask_status
 
 
@@ -104,8 +104,8 @@ def _group_by_lane(lanes: Sequence[Lane], counts: Mapping[DeadLetterGroup, int] 
 def count_open_dead_letters(loaded: Loaded) -> Mapping[DeadLetterGroup, int] | None:
     """The number of open dead letters; None if their store does not answer."""
     try:
-        with dead_letters.open_store(loaded) as opened:
-            return opened.count_open()
+        with closing(adapters.build_dead_letters(loaded)) as store:
+            return store.count_open()
     except ReplicatorError:
         return None
 

@@ -10,6 +10,7 @@ import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,7 +27,6 @@ from replicator.settings.schema import remove_event_store
 
 from . import adapters
 from .daemon import ask_metrics, ask_status
-from .dead_letters import open_store
 from .diagnosis import diagnose
 from .plan import list_plans
 from .stored_lanes import read_status
@@ -161,8 +161,8 @@ def _get_version(package: str) -> str | None:
 
 def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
     """The number of dead letters by kind, and the times of the first and the last."""
-    with open_store(loaded) as opened:
-        letters = opened.read()
+    with closing(adapters.build_dead_letters(loaded)) as store:
+        letters = store.read()
     kinds = Counter((o.source, o.table, o.lane, o.stage, o.code, o.state) for o in letters)
     names = ("source", "table", "lane", "stage", "code", "state")
     return {
