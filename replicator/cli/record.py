@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,7 +23,8 @@ def record(session: CommandSession, topics: tuple[str, ...], file: Path, source:
 
     Example: replicator record 'cdc.public.*' shop.jsonl.gz
     """
-    from replicator.wiring import record
+    from replicator.application.operations.archive_files import record_topics
+    from replicator.wiring.adapters import build_topic_reader
 
-    records = record.record_topics(session.loaded, topics, file, session.print_note, source)
+    records = record_topics(partial(build_topic_reader, session.loaded, source, topics), topics, file, session.print_note)
     session.emit({"path": str(file), "records": records}, f"{format_count(records, 'record')} in {file}")

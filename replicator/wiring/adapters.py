@@ -79,9 +79,10 @@ def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
     return {"message_bytes": limits.message_bytes} if transport in FILE_TRANSPORTS else {}
 
 
-def build_topic_reader(loaded: Loaded, name: str, topics: Sequence[str]) -> Source[Any]:
-    """A reader of `topics` from their start in this process, with the broker and options of the source `name`."""
-    settings = loaded.settings.sources[name]
+def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str]) -> Source[Any]:
+    """A reader of `topics` from their start in this process, with the broker, security and options of the Kafka source
+    `named`, or of the only one. ConfigProblem if the source is not clear."""
+    settings = loaded.settings.sources[_find_kafka_source(loaded, named)]
     given = {
         **list_options(settings),
         "topics": list(topics),
@@ -90,6 +91,16 @@ def build_topic_reader(loaded: Loaded, name: str, topics: Sequence[str]) -> Sour
     }
     made: Source[Any] = _call_factory(load_adapter("replicator.sources", settings.transport), given)
     return made
+
+
+def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
+    known = [name for name, settings in loaded.settings.sources.items() if settings.transport == "kafka"]
+    if named in known:
+        return str(named)
+    if named is None and len(known) == 1:
+        return known[0]
+    what = f"there is no source {named!r} with `transport: kafka`" if named else f"there are {len(known)} Kafka sources"
+    raise ConfigProblem(what, next_step=f"Name one with --source: {', '.join(known) or 'the config has none'}.")
 
 
 def has_backfills(loaded: Loaded, name: str) -> bool:

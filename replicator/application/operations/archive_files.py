@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,9 @@ import pyarrow.parquet as pq
 from replicator.application.durable import sync_path
 from replicator.domain.archive_bytes import encode_bytes
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.ports.frames import Batch
+from replicator.ports.source import Source
 
 PARQUET = ".parquet"
 GZIP = ".jsonl.gz"
@@ -84,3 +87,36 @@ class JsonLinesWriter:
                 row["headers"] = row["headers"] and [[h["name"], encode_bytes(h["value"])] for h in row["headers"]]
                 line = msgspec.json.encode({**row, "key": encode_bytes(row["key"]), "value": encode_bytes(row["value"])})
                 self._stream.write(line + b"\n")
+
+
+OpenReader = Callable[[], Source[pa.Table]]
+
+
+def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, note: Callable[[str], None]) -> int:
+    """Write all records that the reader of `topics` (names or globs) has now into a new archive file; returns their
+    number.
+
+    No position of the pipeline moves. ConfigProblem if the file exists. EnvironmentProblem if no topic matches.
+    """
+    if path.exists():
+        raise ConfigProblem(f"{path} is there already", next_step="Name another file, or remove it.")
+    reader = open_reader()
+    stop, written = threading.Event(), 0
+    try:
+        start = reader.start()
+        with open_archive(path) as archive:
+
+            def write(batch: Batch[pa.Table]) -> None:
+                nonlocal written
+                archive.write(batch.frame)
+                written += batch.frame.num_rows
+                note(f"{written:,} records")
+
+            reader.run(start, write, stop, once=True)
+            if not written and not reader.end():
+                names = ", ".join(topics)
+                step = "`scripts/kafka.sh kafka-topics --list`, or `replicator doctor`, tells which topics there are."
+                raise EnvironmentProblem(f"No topic matches {names}.", next_step=step)
+    finally:
+        reader.close()
+    return written
