@@ -17,7 +17,8 @@ from replicator.wiring import adapters
 from replicator.wiring.configuration import find_config_file, read_config
 from replicator.wiring.plugins import list_names, load_adapter
 
-from .wiring.change_history import read_audit, read_history
+from .application.operations.change_history import read_audit, read_history
+from .wiring.event_logs import open_reader
 from .wiring.target_reader import read_target
 
 FUNCTIONS = "replicator.functions"
@@ -49,7 +50,8 @@ def load_audit(table: str, *, config: str | Path | None = None, env: str | None 
     """Every change of a table (its name in the source) that its event log has, as `replicator audit` tells them: the columns
     of `replicator.domain.audit.AUDIT`, in the order of their times at the source. Errors as of `load_table`, and
     `ConfigProblem` where no event log has the table."""
-    found, _ = read_audit(read_config(Path(config or find_config_file()), env, ()), table, {}, lambda _: None)
+    with open_reader(read_config(Path(config or find_config_file()), env, ()), table) as log:
+        found, _ = read_audit(log, table, lambda _: None)
     return found
 
 
@@ -57,7 +59,8 @@ def load_history(table: str, *key: object, config: str | Path | None = None, env
     """Every change of the row of a table (its name in the source) with that key, a value for each key column: what
     `replicator history --json` tells, its values as Python has them. Errors as of `load_audit`."""
     loaded = read_config(Path(config or find_config_file()), env, ())
-    entries, _ = read_history(loaded, table, [str(value) for value in key], lambda _: None)
+    with open_reader(loaded, table) as log:
+        entries, _ = read_history(log, table, [str(value) for value in key], lambda _: None)
     return [to_json(entry) for entry in entries]
 
 

@@ -36,12 +36,14 @@ def audit(
     """Print the changes of TABLE (or SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
     columns (where records tell the row before), by which transaction and, with `--by`, by whom, and where the record
     stands."""
-    from replicator.wiring import change_history
+    from replicator.application.operations.change_history import read_audit
+    from replicator.wiring.event_logs import open_reader
     from replicator.wiring.stored_lanes import find_source_table
 
     table = find_source_table(session.loaded, table)
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
-    found, read = change_history.read_audit(session.loaded, table, period, session.print_note, by)
+    with open_reader(session.loaded, table, period) as log:
+        found, read = read_audit(log, table, session.print_note, by)
     if read.rejected:
         session.print_note(
             f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`."

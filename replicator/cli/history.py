@@ -23,12 +23,14 @@ def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
     """Every change of the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column
     (behind `--` where one begins with a minus), as the table's event log has them: when, by which transaction, and what
     differs. With `--json`, `result` is the list, with the row before and after each."""
+    from replicator.application.operations.change_history import read_history
     from replicator.domain.timeline import to_json
-    from replicator.wiring import change_history
+    from replicator.wiring.event_logs import open_reader
     from replicator.wiring.stored_lanes import find_source_table
 
     table = find_source_table(session.loaded, table)
-    entries, read = change_history.read_history(session.loaded, table, key, session.print_note)
+    with open_reader(session.loaded, table) as log:
+        entries, read = read_history(log, table, key, session.print_note)
     if read.rejected:
         session.print_note(
             f"{read.rejected:,} records of {table} were rejected, and are not among them; see `replicator dlq list`."

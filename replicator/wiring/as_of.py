@@ -21,7 +21,7 @@ from replicator.ports.reader import ListsVersions
 from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, build, checkpoints
-from .change_history import find_log
+from .event_logs import find_log
 
 AsOfValue = datetime | Position
 """A time at the source, or a position: the records below it."""

@@ -19,8 +19,8 @@ from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
 
 from . import adapters
-from .change_history import get_log_folder
 from .checkpoints import AS_OF_FOLDER, CHECKPOINTS_FOLDER
+from .event_logs import get_log_folder
 from .plugins import load_adapter
 
 

@@ -17,7 +17,7 @@ from replicator.settings.fields import to_timedelta
 from replicator.settings.sinks import SnapshotSettings
 
 from . import build, checkpoints, log_retention
-from .change_history import find_log
+from .event_logs import find_log
 from .rule_digests import digest_rules
 
 NO_PROBLEMS: Mapping[str, Problem] = {}

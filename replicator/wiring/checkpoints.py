@@ -26,8 +26,8 @@ from replicator.settings.tables import NO_RETENTION
 
 from . import adapters, build
 from .catch_up_run import run_until_caught_up
-from .change_history import BACKFILLS, LAKE_TRANSPORT, find_log, get_log_folder, get_log_transport, open_log
 from .container import Container
+from .event_logs import BACKFILLS, LAKE_TRANSPORT, find_log, get_log_folder, get_log_transport, open_log
 from .rebuild import RebuildRequest, prepare_rebuild
 from .rule_digests import digest_rules
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id
+from replicator.application.operations.change_history import parse_key
 from replicator.application.operations.erase import ErasureOperation, ErasureOutcome, ErasureTargets, refresh_projections
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
@@ -31,8 +32,8 @@ from replicator.settings import Loaded
 from replicator.settings.renamed_columns import find_private_columns
 
 from . import adapters, build, checkpoint_erasure, projections
-from .change_history import BACKFILLS, parse_key
 from .daemon import ask_status
+from .event_logs import BACKFILLS
 from .rebuild import BEGIN_FILE, REQUEST_FILE, SPILL_FOLDER
 
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")

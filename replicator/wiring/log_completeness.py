@@ -14,7 +14,7 @@ from replicator.ports.register import RegisterEntry
 from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, build, checkpoints
-from .change_history import DATABASE_TRANSPORT, find_log, get_log_transport, open_log
+from .event_logs import DATABASE_TRANSPORT, find_log, get_log_transport, open_log
 
 
 def refuse_incomplete(loaded: Loaded, lane: LaneSettings, begun: Position, step: str) -> None:

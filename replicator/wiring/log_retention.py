@@ -19,8 +19,8 @@ from replicator.settings.sinks import EventLogSettings
 from replicator.settings.tables import NO_RETENTION
 
 from . import adapters, build, checkpoints
-from .change_history import get_log_folder
 from .erase import list_rebuilds
+from .event_logs import get_log_folder
 from .rule_digests import digest_rules
 from .stored_lanes import list_lanes
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from replicator.application.operations.change_history import read_history
 from replicator.application.operations.read_pages import PageQuery
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
@@ -22,8 +23,9 @@ from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import to_timedelta
 from replicator.settings.suggestions import suggest_name
 
-from . import adapters, build, change_history
+from . import adapters, build
 from .as_of_query import stop_after
+from .event_logs import find_log, open_reader
 from .target_reader import read_target
 
 MAX_READERS = 4
@@ -81,8 +83,9 @@ class ConfiguredTargets:
             )
         stop = threading.Event()
         doing = f"reading the event log of {target.source_table}"
-        with self._limit_readers(of_the_past=True), stop_after(self._seconds, stop, doing):
-            entries, known = change_history.read_history(self._loaded, target.source_table, key, lambda _: None, stop)
+        turn, late = self._limit_readers(of_the_past=True), stop_after(self._seconds, stop, doing)
+        with turn, late, open_reader(self._loaded, target.source_table) as log:
+            entries, known = read_history(log, target.source_table, key, lambda _: None, stop)
         if not entries:
             sentence = f"the event log of table {target.source_table} has no row with this key"
             raise NotFound("; ".join([sentence, *known.missing_sentences]))
@@ -149,7 +152,7 @@ class ConfiguredTargets:
 
     def _has_log(self, table: str) -> bool:
         try:
-            return bool(change_history.find_log(self._loaded, table))
+            return bool(find_log(self._loaded, table))
         except ConfigProblem:
             return False
 

@@ -22,7 +22,7 @@ from replicator.settings.storage import StorageSettings
 from replicator.settings.tables import Policy, TableSettings
 
 from . import adapters
-from .change_history import DATABASE_TRANSPORT, find_log, get_log_transport, make_log_options
+from .event_logs import DATABASE_TRANSPORT, find_log, get_log_transport, make_log_options
 from .stored_lanes import list_lanes
 
 REQUEST_FILE = "asked.json"

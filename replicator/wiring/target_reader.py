@@ -20,7 +20,7 @@ from replicator.settings.suggestions import suggest_name
 from . import adapters
 from .as_of import AsOfValue, find_version, resolve_as_of
 from .as_of_query import find_lane, read_rows_as_of
-from .change_history import find_log
+from .event_logs import find_log
 from .stored_lanes import list_lanes
 
 

@@ -19,15 +19,17 @@ from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres import PostgresLogSource
+from replicator.application.operations.change_history import ChangeLogResult, read_audit, read_history
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.read_query import InvalidReadQuery
+from replicator.domain.timeline import HistoryEntry
 from replicator.ports.read_side import PageRequest
 from replicator.settings import Loaded
 from replicator.testing.histories import History, make_random_history
-from replicator.wiring import change_history, checkpoint_restore, checkpoints, configuration, dry_run, target_reader
+from replicator.wiring import checkpoint_restore, checkpoints, configuration, dry_run, event_logs, target_reader
 from replicator.wiring.as_of import resolve_as_of
 from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
@@ -67,8 +69,14 @@ def run_pipeline(config: Loaded) -> dict[str, Any]:
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def quiet(_: str) -> None:
-    pass
+def audit(config: Loaded, **period: str) -> tuple[pa.Table, ChangeLogResult]:
+    with event_logs.open_reader(config, "public.items", period) as log:
+        return read_audit(log, "public.items", lambda _: None)
+
+
+def history_of(config: Loaded, key: str) -> tuple[list[HistoryEntry], ChangeLogResult]:
+    with event_logs.open_reader(config, "public.items") as log:
+        return read_history(log, "public.items", [key], lambda _: None)
 
 
 def rows(table: pa.Table) -> list[str]:
@@ -92,22 +100,18 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
     if chance.random() < 0.5:
         fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
-    assert change_history.find_log(shop.load_config, "public.items")[1] == "raw", "of two the one in the lake"
+    assert event_logs.find_log(shop.load_config, "public.items")[1] == "raw", "of two the one in the lake"
     lane = database.settings.resolve_lanes("public.items")[0]
-    assert change_history.find_log(database, "public.items")[1] == "raw_pg"
-    (changes, read), (wanted, wanted_read) = (
-        change_history.read_audit(one, "public.items", {}, quiet) for one in (database, lake)
-    )
+    assert event_logs.find_log(database, "public.items")[1] == "raw_pg"
+    (changes, read), (wanted, wanted_read) = (audit(one) for one in (database, lake))
     assert changes.equals(wanted) and changes.num_rows and read == wanted_read
     since, until = sorted(at for _, at in chance.sample(times_of(history), 2))
     period = {"since": since.isoformat(), "until": until.isoformat()}
-    assert change_history.read_audit(database, "public.items", period, quiet) == change_history.read_audit(
-        lake, "public.items", period, quiet
-    )
+    assert audit(database, **period) == audit(lake, **period)
     [name] = history.table().keys
     keys = {str(e.change.image[name]) for e in history.events if e.change is not None and name in e.change.image}
     for key in sorted(keys)[:4]:
-        found, wanted = (change_history.read_history(one, "public.items", [key], quiet) for one in (database, lake))
+        found, wanted = (history_of(one, key) for one in (database, lake))
         assert found == wanted and found[0], key
     there = shop.history.position(count)
     for end in ends[:-1]:

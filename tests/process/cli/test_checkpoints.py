@@ -23,6 +23,7 @@ from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from adapters.sinks.delta.lane import DeltaLane
 from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
+from replicator.application.operations import change_history
 from replicator.application.operations import checkpoint_store as shelves
 from replicator.application.operations.checkpoint_store import CheckpointStore
 from replicator.domain.as_of import LogCut
@@ -33,10 +34,10 @@ from replicator.settings import Loaded
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
 from replicator.wiring import (
-    change_history,
     checkpoint_restore,
     checkpoint_schedule,
     checkpoints,
+    event_logs,
     log_retention,
     table_swap,
     target_reader,
@@ -220,7 +221,8 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
     with pytest.raises(DataLoss, match="under the rules of today"):
         checkpoints.take_checkpoint(shop.load_config, shop.lane)
-    entries, read = change_history.read_history(shop.load_config, "public.items", ["1"], said.append)
+    with event_logs.open_reader(shop.load_config, "public.items") as log:
+        entries, read = change_history.read_history(log, "public.items", ["1"], said.append)
     assert entries and read.missing_sentences == [
         f"the event log has no records below offset {first.position[place]} of {place} any more: its retention removed them"
     ]

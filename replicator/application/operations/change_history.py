@@ -1,0 +1,190 @@
+"""The changes of a table in an event log: all of them, and the history of one row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.application.catalog import Catalog, UnusableTable
+from replicator.application.table_rules import RulesFor
+from replicator.domain.audit import AUDIT, build_audit
+from replicator.domain.change import OP, Op
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.position import Position
+from replicator.domain.read_query import InvalidReadQuery, parse_value
+from replicator.domain.table import TableSpec
+from replicator.domain.timeline import HistoryEntry, build_timeline, find_old_keys
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import Engine
+from replicator.ports.frames import Batch, RecordSlice, Stop
+from replicator.ports.source import LogTruncated, Source
+
+HandleChanges = Callable[[pa.Table, TableSpec, pa.Table], None]
+"""Called with a changes frame, the table as its records describe it, and the raw frame that was decoded."""
+Report = Callable[[str], None]
+REPORT_EVERY = 1_000_000
+"""Records between two progress reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogResult:
+    """The counts of one read of a log.
+
+    - `records`: records of all tables. `changes`, `rejected`: those of the requested table. Rejected records are
+      left out, as the lanes left them out.
+    - `table`: its columns and key. None if the log has nothing of it.
+    - `missing`: for each of its partitions that lacks its first records, the first offset that exists.
+    """
+
+    records: int
+    changes: int
+    rejected: int
+    table: TableSpec | None
+    missing: Position = field(default_factory=Position)
+
+    @property
+    def missing_sentences(self) -> list[str]:
+        """A sentence for each partition with missing records."""
+        return [
+            f"the event log has no records below offset {first} of {place} any more: its retention removed them"
+            for place, first in sorted(self.missing.items())
+        ]
+
+
+class ChangeLogReader:
+    """Reads the event log of `source` with the decoder of the records' original source."""
+
+    def __init__(self, source: Source[pa.Table], decoder: Decoder, engine: Engine[pa.Table], rules_for: RulesFor) -> None:
+        self.decoder = decoder
+        self._source, self._engine = source, engine
+        self._catalog = Catalog(engine, decoder, rules_for)
+
+    def read_changes(self, table: str, handle: HandleChanges, report: Report, stop: Stop | None = None) -> ChangeLogResult:
+        """Call `handle` with all changes of `table` that are in the log now, one changes frame at a time.
+
+        The order is that of offsets per partition. Each frame has its own columns. Reading ends when `stop` is set.
+        Fatal for a schema that cannot be replicated. Errors of the source pass through.
+        """
+        records = changes = rejected = 0
+        topics: set[str] = set()
+
+        def batch(one: Batch[pa.Table]) -> None:
+            nonlocal records, changes, rejected
+            for run in self._engine.route(one.frame, self.decoder).runs:
+                if run.table == table:
+                    topics.update(run.frame["topic"].unique().to_pylist())
+                    schema = self._find_schema(run)
+                    good, bad = self._engine.decode(run, self.decoder, schema)
+                    changes, rejected = changes + good.num_rows, rejected + bad.num_rows
+                    handle(good, schema, run.frame)
+            if (records + one.records) // REPORT_EVERY > records // REPORT_EVERY:
+                report(f"{records + one.records:,} records read, {changes:,} changes of {table}")
+            records += one.records
+
+        self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
+        removed = self._source.removed() if isinstance(self._source, LogTruncated) else Position()
+        mine = removed.only(place for place in removed if place.topic in topics or not topics)
+        return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), mine)
+
+    def _find_schema(self, run: RecordSlice[pa.Table]) -> TableSpec:
+        try:
+            return self._catalog.find_schema(run)
+        except UnusableTable as error:
+            raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
+
+
+def read_history(
+    log: ChangeLogReader, table: str, key: Sequence[str], report: Report, stop: Stop | None = None
+) -> tuple[list[HistoryEntry], ChangeLogResult]:
+    """The changes of one row of `table` (its source name), and the counts of the read. `key`: one text per key
+    column.
+
+    The log is read once, and again for earlier keys of the row, until `stop` is set. InvalidReadQuery for a key that
+    does not fit the table.
+    """
+    wanted: list[tuple[Any, ...]] = []
+    known: set[tuple[Any, ...]] = set()
+    frames: list[tuple[pa.Table, TableSpec]] = []
+
+    def take(changes: pa.Table, schema: TableSpec, _: pa.Table) -> None:
+        keys = wanted or [tuple(value.as_py() for value in parse_key(schema, key))]
+        known.update(keys)
+        found = changes.filter(_match_keys(changes, schema, keys))
+        if found.num_rows:
+            frames.append((found, schema))
+
+    read = log.read_changes(table, take, report, stop)
+    if not known:
+        raise Fatal(
+            f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
+            next_step="Name the table as its source calls it (`replicator plan` lists them), or look at `dlq list`.",
+        )
+    asked = frozenset(known)  # Several if the type of the key has changed.
+    while fresh := find_old_keys(frames) - known:
+        wanted[:] = fresh
+        log.read_changes(table, take, report, stop)
+    entries = [entry for one in asked for entry in build_timeline(frames, one)]
+    return sorted(entries, key=lambda entry: (entry.sequence, entry.topic, entry.partition, entry.offset)), read
+
+
+def read_audit(log: ChangeLogReader, table: str, report: Report, by: str | None = None) -> tuple[pa.Table, ChangeLogResult]:
+    """The changes of `table` (its source name) as `domain.audit.AUDIT`, ordered by time, topic, partition and
+    offset.
+
+    `by`: the column with the user who made the change. ConfigProblem for an unknown column.
+    """
+    frames = [AUDIT.empty_table()]
+
+    def take(changes: pa.Table, schema: TableSpec, raw: pa.Table) -> None:
+        frames.append(build_audit(changes, schema, log.decoder.envelope(raw), raw, by))
+
+    read = log.read_changes(table, take, report)
+    if by is not None and read.table is not None and by not in read.table.column_names:
+        raise ConfigProblem(
+            f"table {table} has no column {by!r}", next_step=f"Its columns are: {', '.join(read.table.column_names)}."
+        )
+    order = [(name, "ascending") for name in ("at", "topic", "partition", "offset")]
+    return pa.concat_tables(frames).sort_by(order), read
+
+
+def _match_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, ...]]) -> pa.Array:
+    """A mask of the changes of rows with these keys, and of truncates."""
+    found = pc.equal(changes[OP], Op.TRUNCATE.value)
+    for key in keys:
+        mine: Any = True
+        for name, value in zip(table.keys, key, strict=True):
+            equal = pc.equal(changes[name], pa.scalar(value, table.column(name).type))
+            mine = pc.and_(mine, pc.fill_null(equal, False))
+        found = pc.or_(found, mine)
+    return found
+
+
+def parse_key(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
+    """The values of a key, from one text per column. InvalidReadQuery for a wrong number of texts, or a text of
+    another type."""
+    if not table.keys:
+        raise InvalidReadQuery(
+            f"table {table.name} has no key, so none of its rows can be told from the others",
+            next_step="Say `keys` in its entry under `tables`.",
+        )
+    if len(key) != len(table.keys):
+        raise InvalidReadQuery(
+            f"the key of table {table.name} has {len(table.keys)} columns ({', '.join(table.keys)}), not {len(key)}",
+            next_step="Give a value for each, in this order.",
+        )
+    for name, text in zip(table.keys, key, strict=True):
+        yield _parse_value(name, text, table.column(name).type)
+
+
+def _parse_value(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return parse_value(text, kind)
+    except ValueError:
+        raise InvalidReadQuery(
+            f"{text!r} is no {kind}, which key column {name} is", next_step="Write it as `query` shows it."
+        ) from None

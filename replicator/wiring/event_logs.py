@@ -1,0 +1,113 @@
+"""The event logs of a configuration: finds the log of a table, and opens it for reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+from replicator.application.operations.change_history import ChangeLogReader
+from replicator.application.table_rules import make_event_log_lane
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.topics import TopicFilter
+from replicator.ports.backfill import TOPICS
+from replicator.settings import Loaded
+from replicator.settings.sinks import EventLogSettings
+
+from . import adapters, build
+from .plugins import load_adapter
+
+LAKE_TRANSPORT, DATABASE_TRANSPORT = "delta", "postgres_log"
+NO_PERIOD: Mapping[str, str] = {}
+BACKFILLS = f"{TOPICS}*"
+"""Topics of backfills. The log contains them, too."""
+
+
+@contextmanager
+def open_reader(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIOD) -> Iterator[ChangeLogReader]:
+    """A reader of the event log of `table`, within a period."""
+    local = _use_local_engine(loaded)
+    name, sink = find_log(local, table)
+    with open_log(local, name, sink, **period) as source:
+        yield ChangeLogReader(
+            source, adapters.build_decoder(local, name), adapters.build_engine(local), build.build_rules_for(local, name)
+        )
+
+
+@contextmanager
+def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Iterator[Any]:
+    """The event log in `sink` as a source of the records of `source`, in this process, within a period. `only`: see
+    `make_log_options`."""
+    local = _use_local_engine(loaded)
+    options = {**make_log_options(local, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(local)}
+    with closing(load_adapter("replicator.sources", get_log_transport(local, sink))(options)) as opened:
+        yield opened
+
+
+def _use_local_engine(loaded: Loaded) -> Loaded:
+    return replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
+
+
+def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
+    """The source of a table, and its first event log. Logs in a lake are first: they need no server. ConfigProblem
+    without one."""
+    settings = loaded.settings
+    found = [
+        (name, sink)
+        for name in settings.sources
+        if settings.find_table(table, name) is not None
+        for sink in settings.list_table_event_logs(table, name)
+    ]
+    if not found:
+        known = [name for name in settings.sources if settings.find_table(table, name) is not None]
+        if not known:
+            raise ConfigProblem(
+                f"no entry of `tables` matches {table!r}", next_step="Name the table as its source calls it: SCHEMA.TABLE."
+            )
+        raise ConfigProblem(
+            f"table {table} goes to no event log, and only that keeps what its rows were",
+            next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
+        )
+    return next((one for one in found if get_log_transport(loaded, one[1]) == LAKE_TRANSPORT), found[0])
+
+
+def get_log_transport(loaded: Loaded, sink: str) -> str:
+    """The transport that reads an event log."""
+    return LAKE_TRANSPORT if "path" in get_log_location(loaded, sink) else DATABASE_TRANSPORT
+
+
+def get_log_location(loaded: Loaded, sink: str) -> dict[str, Any]:
+    """The location options of an event log, with secrets in clear. Empty for another kind of sink."""
+    settings = loaded.settings.sinks[sink]
+    if not isinstance(settings, EventLogSettings):
+        return {}
+    said = adapters.list_options(settings)
+    return {key: said[key] for key in ("path", "storage", "dsn") if key in said}
+
+
+def get_log_folder(loaded: Loaded, sink: str) -> str | None:
+    """The folder of an event log. None if it is not a folder of this machine."""
+    path = get_log_location(loaded, sink).get("path")
+    return None if path is None or "://" in str(path) else str(path)
+
+
+def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[str] = ()) -> dict[str, Any]:
+    """The location of the log in `sink`, and its topics that belong to `source`.
+
+    Other sources may write to the log too, and the decoder of this one could misread their records. `only`:
+    restricts the topics, if the log has any of these.
+    """
+    topics = getattr(loaded.settings.sources[source], "topics", None)
+    wanted = [*topics, BACKFILLS] if topics else ["*"]
+    written = sorted(filter(TopicFilter(wanted), _list_written_topics(loaded, source, sink)))
+    written = [topic for topic in written if topic in only] or written
+    return {**get_log_location(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
+
+
+def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:
+    """The topics of `source` in the log. Empty if unknown."""
+    with closing(cast(Any, adapters.build_sink(loaded, sink))) as log:
+        state = log.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
+    return set() if state is None else {place.topic for place in state.position}
