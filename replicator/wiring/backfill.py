@@ -1,20 +1,18 @@
-"""`backfill_table`: builds the reader of the table, lets the lanes apply its rows, and reads the targets afterwards."""
+"""`backfill_table`: refuses sources without backfills, and builds the reader of the table."""
 
 from __future__ import annotations
 
 import hmac
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, Report
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Fenced
-from replicator.domain.position import Position
+from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, BackfillWaiter, Report
+from replicator.domain.errors import ConfigProblem
 from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
@@ -26,9 +24,6 @@ from .catch_up_run import run_until_caught_up
 from .container import Container
 from .plugins import load_adapter
 
-ASK_EVERY = 0.5
-STARTS_WITHIN = 30.0
-"""Maximum seconds from the lock of a starting daemon until its page answers."""
 ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/debezium.md)."
 STEP_BY_FORMAT = {
     "debezium_outbox": "Its tables hold events that were sent, and no rows: have the service write events anew.",
@@ -56,11 +51,17 @@ def backfill_table(
         opened.callback(reading.close)
         stream = adapters.build_source(adapters.use_local_engine(loaded), name)
         opened.callback(stream.close)
-        applied = _make_waiter(loaded, name, lanes, report)
-        check = partial(_refuse_halted_now, loaded, {lane.id for lane in lanes})
-        use_case = BackfillOperation(
-            reading, applied, stream.end, lambda lane, where: _find_older_rows(loaded, lane, where), report, check
+        rules = loaded.settings.sources[name].transactions
+        waiter = BackfillWaiter(
+            name,
+            lanes,
+            rules.topic if rules else None,
+            partial(daemon.ask_status, loaded),
+            partial(_run_here, loaded),
+            report,
         )
+        find_rows = partial(_find_older_rows, loaded)
+        use_case = BackfillOperation(reading, waiter.wait, stream.end, find_rows, report, waiter.refuse_halted)
         return use_case.run(table, lanes, from_scratch=from_scratch)
 
 
@@ -167,87 +168,8 @@ def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
         sink.close()
 
 
-def _make_waiter(loaded: Loaded, source: str, lanes: list[Lane], tell: Report) -> Callable[[Position], None]:
-    """A function that waits until the lanes have applied a position: in the daemon if one runs, otherwise in a run
-    here."""
-
-    def apply(position: Position) -> None:
-        for _ in range(int(STARTS_WITHIN / ASK_EVERY)):
-            if daemon.ask_status(loaded) is not None:
-                tell("waiting for the daemon to apply them")
-                _await_daemon(loaded, source, {lane.id for lane in lanes}, position)
-                return
-            with suppress(Fenced):  # The daemon is starting or ending.
-                _apply_here(loaded, source, lanes, position)
-                return
-            time.sleep(ASK_EVERY)
-        _apply_here(loaded, source, lanes, position)
-
-    return apply
-
-
-def _apply_here(loaded: Loaded, source: str, lanes: Sequence[Lane], position: Position) -> None:
+def _run_here(loaded: Loaded) -> Sequence[Mapping[str, Any]]:
     made = Container(loaded=loaded)
     run_until_caught_up(made)
-    by_id = {lane["id"]: lane for lane in made.status().report().to_dict()["lanes"]}
-    waiting = [lane.id for lane in lanes if lane.id in by_id and not _is_released(loaded, source, by_id[lane.id], position)]
-    if waiting:
-        raise Fatal(
-            f"Changes of {', '.join(waiting)} wait for the rest of their transactions, which has not come yet.",
-            next_step="Start the daemon, which waits for it up to `patience`, and repeat the command.",
-        )
-
-
-def _is_released(loaded: Loaded, source: str, lane: Mapping[str, Any], position: Position) -> bool:
-    """True if the lane got everything below `position`. A change that still waits could restore a deleted row."""
-    rules = loaded.settings.sources[source].transactions
-    handed = Position.from_json(lane["handed"])
-    mine = {p: o for p, o in position.items() if p in handed and rules is not None and p.topic != rules.topic}
-    return all(handed[p] >= offset for p, offset in mine.items())
-
-
-def _await_daemon(loaded: Loaded, source: str, wanted: set[str], position: Position) -> None:
-    """Wait until the daemon has read the stream up to `position` and the lanes have applied everything they got by
-    then."""
-    goal: dict[str, Position] | None = None
-    while True:
-        status = daemon.ask_status(loaded)
-        if status is None:
-            raise EnvironmentProblem(
-                "The daemon has ended.", next_step="Repeat the command, with the daemon or without: it goes on where it was."
-            )
-        lanes = [lane for lane in status["lanes"] if lane["id"] in wanted]
-        _refuse_halted(lanes)
-        ready = all(lane["status"] == "running" and _is_released(loaded, source, lane, position) for lane in lanes)
-        if goal is None and ready and _is_read(status, source, position):
-            goal = {lane["id"]: Position.from_json(lane["handed"]) for lane in lanes}
-        if goal is not None and all(_has_applied(lane, goal.get(lane["id"], Position())) for lane in lanes):
-            return
-        time.sleep(ASK_EVERY)
-
-
-def _refuse_halted_now(loaded: Loaded, wanted: set[str]) -> None:
-    """Raise Fatal if a daemon runs and one of these lanes is paused or suspended."""
-    status = daemon.ask_status(loaded)
-    if status is not None:
-        _refuse_halted([lane for lane in status["lanes"] if lane["id"] in wanted])
-
-
-def _refuse_halted(lanes: Sequence[Mapping[str, Any]]) -> None:
-    halted = next((lane for lane in lanes if lane["status"] in ("paused", "suspended")), None)
-    if halted is not None:
-        step = halted["next_step"] or f"`replicator lanes resume {halted['id']}`."
-        raise Fatal(
-            f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else '.'}",
-            next_step=f"{step} Then repeat the command: it goes on where it was.",
-        )
-
-
-def _is_read(status: Mapping[str, Any], source: str, position: Position) -> bool:
-    read = next((Position.from_json(one["position"]) for one in status["sources"] if one["name"] == source), Position())
-    return all(read.get(p, 0) >= offset for p, offset in position.items())
-
-
-def _has_applied(lane: Mapping[str, Any], position: Position) -> bool:
-    at = Position.from_json(lane["position"])
-    return all(at.get(p, 0) >= offset for p, offset in position.items())
+    lanes: Sequence[Mapping[str, Any]] = made.status().report().to_dict()["lanes"]
+    return lanes

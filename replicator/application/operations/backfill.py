@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
+from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 from replicator.domain.position import Position
 from replicator.ports.backfill import Backfill, BackfillSnapshot
@@ -15,6 +19,11 @@ from replicator.ports.frames import Lane
 FindOlderRows = Callable[[Lane, str], pa.Table | None]
 """The rows of a lane's target that match an SQL condition. None if there is no target yet."""
 Report = Callable[[str], None]
+Status = Mapping[str, Any]
+"""A status of a daemon or of a lane, in the form of `status.Report`."""
+ASK_EVERY = 0.5
+STARTS_WITHIN = 30.0
+"""Maximum seconds from the lock of a starting daemon until its page answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,103 @@ class BackfillOutcome:
     begun: str
     deletes_of: tuple[str, ...]
     without: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class BackfillWaiter:
+    """Waits for the lanes of a table: in the daemon if one runs, otherwise in a run here.
+
+    - `transactions`: the topic of the source's transactions, if its lanes follow them.
+    - `ask_daemon`: the status of the daemon. None if none runs.
+    - `run_here`: applies the stream in this process; the status of the lanes after that. Fenced while a daemon starts,
+      runs or ends.
+    """
+
+    source: str
+    lanes: Sequence[Lane]
+    transactions: str | None
+    ask_daemon: Callable[[], Status | None]
+    run_here: Callable[[], Sequence[Status]]
+    report: Report
+
+    def wait(self, position: Position) -> None:
+        """Return when every lane has applied everything below `position`, of the stream and of the backfill's journal."""
+        for _ in range(int(STARTS_WITHIN / ASK_EVERY)):
+            if self.ask_daemon() is not None:
+                self.report("waiting for the daemon to apply them")
+                self._await_daemon(position)
+                return
+            with suppress(Fenced):  # The daemon is starting or ending.
+                self._apply_here(position)
+                return
+            time.sleep(ASK_EVERY)
+        self._apply_here(position)
+
+    def refuse_halted(self) -> None:
+        """Raise Fatal if a daemon runs and a lane is paused or suspended, because the backfill would have no effect."""
+        status = self.ask_daemon()
+        if status is not None:
+            _refuse_halted(self._select_lanes(status))
+
+    def _select_lanes(self, status: Status) -> list[Status]:
+        wanted = {lane.id for lane in self.lanes}
+        return [lane for lane in status["lanes"] if lane["id"] in wanted]
+
+    def _apply_here(self, position: Position) -> None:
+        by_id = {lane["id"]: lane for lane in self.run_here()}
+        waiting = [x.id for x in self.lanes if x.id in by_id and not self.is_released(by_id[x.id], position)]
+        if waiting:
+            raise Fatal(
+                f"Changes of {', '.join(waiting)} wait for the rest of their transactions, which has not come yet.",
+                next_step="Start the daemon, which waits for it up to `patience`, and repeat the command.",
+            )
+
+    def is_released(self, lane: Status, position: Position) -> bool:
+        """True if the lane got everything below `position`. A change that still waits could restore a deleted row."""
+        if self.transactions is None:
+            return True
+        handed = Position.from_json(lane["handed"])
+        return all(handed[p] >= o for p, o in position.items() if p in handed and p.topic != self.transactions)
+
+    def _await_daemon(self, position: Position) -> None:
+        """Wait until the daemon has read the stream up to `position` and the lanes have applied everything they got by
+        then."""
+        goal: dict[str, Position] | None = None
+        while True:
+            status = self.ask_daemon()
+            if status is None:
+                raise EnvironmentProblem(
+                    "The daemon has ended.",
+                    next_step="Repeat the command, with the daemon or without: it goes on where it was.",
+                )
+            lanes = self._select_lanes(status)
+            _refuse_halted(lanes)
+            ready = all(lane["status"] == "running" and self.is_released(lane, position) for lane in lanes)
+            if goal is None and ready and _is_read(status, self.source, position):
+                goal = {lane["id"]: Position.from_json(lane["handed"]) for lane in lanes}
+            if goal is not None and all(_has_applied(lane, goal.get(lane["id"], Position())) for lane in lanes):
+                return
+            time.sleep(ASK_EVERY)
+
+
+def _refuse_halted(lanes: Sequence[Status]) -> None:
+    halted = next((lane for lane in lanes if lane["status"] in ("paused", "suspended")), None)
+    if halted is not None:
+        step = halted["next_step"] or f"`replicator lanes resume {halted['id']}`."
+        raise Fatal(
+            f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else '.'}",
+            next_step=f"{step} Then repeat the command: it goes on where it was.",
+        )
+
+
+def _is_read(status: Status, source: str, position: Position) -> bool:
+    read = next((Position.from_json(one["position"]) for one in status["sources"] if one["name"] == source), Position())
+    return all(read.get(p, 0) >= offset for p, offset in position.items())
+
+
+def _has_applied(lane: Status, position: Position) -> bool:
+    at = Position.from_json(lane["position"])
+    return all(at.get(p, 0) >= offset for p, offset in position.items())
 
 
 @dataclass(frozen=True)

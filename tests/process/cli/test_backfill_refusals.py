@@ -12,10 +12,9 @@ from adapters.sources.backfill.debezium_events import DebeziumEvents
 from adapters.sources.backfill.postgres.columns import PostgresColumn as PgColumn
 from adapters.sources.backfill.postgres.database import PostgresDatabase
 from replicator.domain.errors import ConfigProblem, Retryable
-from replicator.domain.position import Position, TopicPartition
 from replicator.settings import load_settings
 from replicator.wiring import adapters
-from replicator.wiring.backfill import _build_reader, _is_released, backfill_table
+from replicator.wiring.backfill import _build_reader, backfill_table
 
 CONFIG = """\
 pipeline: shop
@@ -126,13 +125,3 @@ def test_a_table_of_two_sources_needs_the_name_of_one(tmp_path):
     assert "shop, other" in refused.value.next_step
     with pytest.raises(ConfigProblem, match="of source 'third'"):
         backfill_table(loaded, "public.orders", lambda _: None, source="third")
-
-
-def test_what_waits_for_its_transaction_is_not_applied(tmp_path):
-    """Of the partitions that the lane has; how far ends of transactions were let go is no matter."""
-    loaded = read(tmp_path, CONFIG.replace("[shop]", "[shop, t]\n    transactions: {topic: t}", 1))
-    end = Position({TopicPartition("shop", 0): 5, TopicPartition("t", 0): 9, TopicPartition("other", 0): 3})
-    for handed, let_go in (({"shop": {"0": 5}, "t": {"0": 1}}, True), ({"shop": {"0": 4}, "t": {"0": 9}}, False)):
-        assert _is_released(loaded, "shop", {"handed": handed}, end) is let_go
-    plain = read(tmp_path / "plain", CONFIG)
-    assert _is_released(plain, "shop", {"handed": {"shop": {"0": 4}}}, end), "halves of key changes are let go by the clock"

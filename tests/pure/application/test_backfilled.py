@@ -21,10 +21,15 @@ from adapters.sources.backfill.debezium_events import DebeziumEvents
 from adapters.sources.backfill.journal import BackfillFolder
 from adapters.sources.backfill.postgres.database import PostgresLog
 from adapters.sources.backfill.source import JournalSource
-from replicator.application.operations.backfill import BackfillOperation, find_deletable_lanes, older_rows_condition
+from replicator.application.operations.backfill import (
+    BackfillOperation,
+    BackfillWaiter,
+    find_deletable_lanes,
+    older_rows_condition,
+)
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.change import RAW
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask
 from replicator.domain.transform.rows import RowTransforms
@@ -245,6 +250,53 @@ def test_lanes_are_looked_at_before_rows_are_read():
     with pytest.raises(Fatal, match="suspended"):
         case.run("public.a", [lane("one")])
     assert not told.asked
+
+
+def waiter(statuses=(), transactions: str | None = None, lanes=("one",)) -> BackfillWaiter:
+    """Beside a daemon that answers these statuses, the last one for ever."""
+    answers = iter(statuses)
+    last: list[Any] = [None]
+
+    def ask():
+        last[0] = next(answers, last[0])
+        return last[0]
+
+    return BackfillWaiter("s", [lane(name) for name in lanes], transactions, ask, list, lambda _: None)
+
+
+def test_what_waits_for_its_transaction_is_not_applied():
+    """Of the partitions that the lane has; how far ends of transactions were let go is no matter."""
+    end = Position({TopicPartition("shop", 0): 5, TopicPartition("t", 0): 9, TopicPartition("other", 0): 3})
+    for handed, let_go in (({"shop": {"0": 5}, "t": {"0": 1}}, True), ({"shop": {"0": 4}, "t": {"0": 9}}, False)):
+        assert waiter(transactions="t").is_released({"handed": handed}, end) is let_go
+    assert waiter().is_released({"handed": {"shop": {"0": 4}}}, end), "halves of key changes are let go by the clock"
+
+
+def test_a_daemon_has_applied_what_its_lanes_had_when_it_had_read_the_stream(monkeypatch):
+    """Not what they had before, nor what came since. Lanes of other tables do not count."""
+    monkeypatch.setattr("replicator.application.operations.backfill.ASK_EVERY", 0.001)
+    asked = []
+
+    def status(read: int, handed: int, applied: int, **more: Any) -> dict[str, Any]:
+        one = {"id": "lake.one", "status": "running", "next_step": "", "error": None}
+        one |= {"handed": {"t": {"0": handed}}, "position": {"t": {"0": applied}}, **more}
+        other = {**one, "id": "lake.other", "status": "suspended", "position": {}}
+        return {"sources": [{"name": "s", "position": {"t": {"0": read}}}], "lanes": [one, other]}
+
+    def note(answers):
+        for answer in answers:
+            asked.append(answer)
+            yield answer
+
+    goal = Position({MAIN: 5})
+    seen = [status(4, 4, 4), status(5, 5, 4), status(9, 9, 4), status(9, 9, 5)]
+    waiter(note([seen[0], *seen])).wait(goal)
+    assert len(asked) == 5
+    with pytest.raises(Fatal, match="is suspended: broken"):
+        waiter([status(5, 5, 5, status="suspended", error="broken")]).refuse_halted()
+    waiter().refuse_halted()
+    with pytest.raises(EnvironmentProblem, match="has ended"):
+        waiter([seen[0], seen[0], seen[1], None]).wait(goal)
 
 
 @pytest.mark.parametrize("below", [(1,), (1, 1), (1, 0, 2)])
