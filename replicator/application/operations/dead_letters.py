@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from replicator.application.table_rules import STOP_LANE
 from replicator.domain.archive_bytes import encode_bytes
-from replicator.domain.errors import ConfigProblem, Reject
+from replicator.domain.errors import Reject
 from replicator.domain.remedies import GO_ON, find_remedy
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetters
 
 from .archive_files import JsonLinesWriter, open_archive
-from .retry_dead_letters import to_raw_frame
+from .retry_dead_letters import refuse_unknown, to_raw_frame
 
 
 def read_newest(store: DeadLetters, which: DeadLetterFilter, limit: int) -> tuple[Sequence[DeadLetter], int]:
@@ -29,17 +28,6 @@ def read_named(store: DeadLetters, event: str, lane: str | None) -> Sequence[Dea
     which = DeadLetterFilter(events=frozenset({event}), lane=lane)
     refuse_unknown(store, which)
     return store.read(which)
-
-
-def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
-    """Raise ConfigProblem if a named record has no dead letter in any state."""
-    if not which.events:
-        return
-    known = {letter.event_id for letter in store.read(replace(which, state=None))}
-    missing = sorted(which.events - known)
-    if missing:
-        named = ", ".join(map(repr, missing))
-        raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` names those there are.")
 
 
 def to_json(letter: DeadLetter) -> dict[str, Any]:

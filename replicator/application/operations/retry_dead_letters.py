@@ -54,6 +54,37 @@ class RetryResult:
         return RetryResult(self.applied + other.applied, self.rejected + other.rejected, {**self.untried, **other.untried})
 
 
+def retry_selected(
+    pipelines: Mapping[str, SourcePipeline[F]], shared: RuntimeContext[F], which: DeadLetterFilter
+) -> RetryResult:
+    """Retry the selected dead letters with the pipelines of all sources, by name. ConfigProblem for a named record without
+    a dead letter, and for a source without a pipeline."""
+    by_source: dict[str, list[DeadLetter]] = {}
+    # Letters without a source have no position either: every pipeline refuses them in the same way.
+    some, store = next(iter(pipelines)), shared.rejects.store
+    refuse_unknown(store, which)
+    for letter in store.read(which):
+        source = letter.source or some
+        if source not in pipelines:
+            raise _make_unknown_source_error(letter)
+        by_source.setdefault(source, []).append(letter)
+    done = RetryResult()
+    for source, letters in by_source.items():
+        done += DeadLetterRetry(pipelines[source], shared).retry(letters)
+    return done
+
+
+def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
+    """Raise ConfigProblem if a named record has no dead letter in any state."""
+    if not which.events:
+        return
+    known = {letter.event_id for letter in store.read(replace(which, state=None))}
+    missing = sorted(which.events - known)
+    if missing:
+        named = ", ".join(map(repr, missing))
+        raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` names those there are.")
+
+
 class RetryAttempt(Generic[F]):
     """One slice of dead letters on the way through one lane, or through routing and decoding.
 
@@ -415,7 +446,7 @@ def _headers_from_text(text: str | None) -> list[dict[str, object]] | None:
     return None if found is None else [{"name": name, "value": value} for name, value in found]
 
 
-def make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:
+def _make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:
     """The error for a dead letter whose source is not configured."""
     return ConfigProblem(
         f"the source {letter.source!r} of {letter.event_id} is not in the configuration",
