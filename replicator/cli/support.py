@@ -18,10 +18,11 @@ def support_bundle(session: CommandSession, file: Path | None, log: IO[bytes] | 
     """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, metrics, plan,
     what doctor says, counts of dead letters, and with `--log` the last MiB of a log. No rows and no records are in it. A
     part that fails says why in its place."""
-    from replicator.wiring import support_bundle
+    from replicator.application.operations.support_bundle import write_bundle
+    from replicator.wiring.diagnosis import list_parts
 
     path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
-    outcome = support_bundle.write_bundle(session.loaded, path, session.print_note, log)
+    outcome = write_bundle(path, list_parts(session.loaded), session.loaded.list_secrets(), session.print_note, log)
     failed = {name: why for name, why in outcome.items() if why}
     summary = f"{path}: {format_count(len(outcome), 'part')}" + (
         f", {len(failed)} of which could not be told" if failed else ""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
+
+from pydantic import SecretStr
 
 from .checks import check_config
 from .config_view import build_view
 from .defaults import fill_defaults
 from .document import Document, read_document
 from .engine_options import check_engine_options
+from .fields import is_secret
 from .findings import ConfigError, Finding, Origin, Path, PathProblem
 from .interpolation import interpolate
 from .keys import KeyCheck, prune_keys
@@ -48,6 +51,19 @@ class Loaded:
     def to_redacted(self) -> dict[str, Any]:
         """The resolved settings as plain JSON data, every secret as asterisks."""
         return remove_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def list_secrets(self) -> frozenset[str]:
+        """Every secret of the settings, in clear."""
+        of_spark = (value for name, value in self.settings.spark.items() if is_secret(("spark", name)))
+        return frozenset([*_find_secrets(remove_event_store(self.settings).model_dump()), *of_spark])
+
+
+def _find_secrets(value: Any) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _find_secrets(inner)
 
 
 def load_settings(

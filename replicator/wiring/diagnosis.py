@@ -1,12 +1,14 @@
-"""Runs the checks of `doctor`: every source with its database and connector, every sink, the dead letters, the
-machine."""
+"""Runs the checks of `doctor` (every source with its database and connector, every sink, the dead letters, the
+machine), and lists the parts of a support bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
+from replicator.application.operations.support_bundle import Parts, list_versions, summarize_dead_letters, summarize_erasures
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
 from replicator.domain.transform.expressions import list_columns
@@ -16,7 +18,8 @@ from replicator.settings import Loaded
 from replicator.settings.schema import to_plain_options
 
 from . import adapters, build
-from .daemon import ask_status
+from .daemon import ask_metrics, ask_status
+from .plan import list_plans
 from .plugins import list_names, load_adapter
 from .stored_lanes import list_lanes, read_status
 
@@ -55,6 +58,33 @@ def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
     with ThreadPoolExecutor(len(tasks)) as pool:
         for found in pool.map(_run_check, tasks):
             yield from found
+
+
+def list_parts(loaded: Loaded) -> Parts:
+    """The parts of a support bundle."""
+    return {
+        "versions": lambda: list_versions(loaded.settings.engine),
+        "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.to_redacted()},
+        "status": lambda: ask_status(loaded) or read_status(loaded),
+        "metrics": lambda: ask_metrics(loaded),
+        "plan": lambda: list(list_plans(loaded)),
+        "dead_letters": lambda: _summarize_dead_letters(loaded),
+        "erasures": lambda: _summarize_erasures(loaded),
+        "doctor": lambda: [
+            {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step}
+            for d in diagnose(loaded)
+        ],
+    }
+
+
+def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
+    with closing(adapters.build_dead_letters(loaded)) as store:
+        return summarize_dead_letters(store.read())
+
+
+def _summarize_erasures(loaded: Loaded) -> list[dict[str, Any]]:
+    known = adapters.open_erasure_list(loaded).load()
+    return summarize_erasures(known.erasures if known else ())
 
 
 def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], connect: str | None) -> Iterator[Task]:

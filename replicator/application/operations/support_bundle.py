@@ -1,4 +1,4 @@
-"""Collects diagnostics for a support request in one zip file: settings without secrets, versions, status, checks."""
+"""Writes diagnostics for a support request into one zip file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import re
 import traceback
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,19 +17,13 @@ from typing import IO, Any
 from urllib.parse import unquote
 
 import msgspec
-from pydantic import SecretStr
 
+from replicator.domain.erasures import Erasure
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError
-from replicator.settings import Loaded
-from replicator.settings.fields import is_secret
-from replicator.settings.schema import remove_event_store
+from replicator.ports.dead_letters import DeadLetter
 
-from . import adapters
-from .daemon import ask_metrics, ask_status
-from .diagnosis import diagnose
-from .plan import list_plans
-from .stored_lanes import read_status
-
+Parts = Mapping[str, Callable[[], Any]]
+"""What makes the content of each part, by its name."""
 PACKAGES = (
     "replicator", "pyarrow", "duckdb", "deltalake", "pyspark", "delta-spark", "psycopg", "confluent-kafka", "obstore",
     "pydantic", "msgspec", "sqlalchemy", "pymysql", "click",
@@ -55,25 +48,15 @@ SHORTEST_SECRET = 4
 """Minimum characters. Shorter secrets occur in ordinary words."""
 
 
-def write_bundle(loaded: Loaded, path: Path, tell: Callable[[str], None], log: IO[bytes] | None = None) -> dict[str, str]:
-    """Write the zip file, with the end of `log`. Returns the error of each part, empty if it has none.
+def write_bundle(
+    path: Path, parts: Parts, secrets: Collection[str], tell: Callable[[str], None], log: IO[bytes] | None = None
+) -> dict[str, str]:
+    """Write the zip file: each part as JSON, and the end of `log` without `secrets`. Returns the error of each part, empty
+    if it has none.
 
     A part that fails contains its error. ConfigProblem if the file exists, EnvironmentProblem if it cannot be
     written.
     """
-    parts: dict[str, Callable[[], Any]] = {
-        "versions": lambda: _list_versions(loaded),
-        "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.to_redacted()},
-        "status": lambda: ask_status(loaded) or read_status(loaded),
-        "metrics": lambda: ask_metrics(loaded),
-        "plan": lambda: list(list_plans(loaded)),
-        "dead_letters": lambda: _summarize_dead_letters(loaded),
-        "erasures": lambda: _summarize_erasures(loaded),
-        "doctor": lambda: [
-            {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step}
-            for d in diagnose(loaded)
-        ],
-    }
     outcome: dict[str, str] = {}
     with _create_file(path) as file:
         file.writestr("README.txt", README)
@@ -82,7 +65,7 @@ def write_bundle(loaded: Loaded, path: Path, tell: Callable[[str], None], log: I
             content, outcome[name] = _call_safely(made)
             file.writestr(f"{name}.json", msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2))
         if log is not None:
-            file.writestr("log.txt", _redact_secrets(loaded, _read_end(log)))
+            file.writestr("log.txt", _redact_secrets(secrets, _read_end(log)))
             outcome["log"] = ""
     return outcome
 
@@ -119,10 +102,9 @@ def _read_end(log: IO[bytes]) -> str:
     return (end.partition(b"\n")[2] if cut else end).decode(errors="replace")
 
 
-def _redact_secrets(loaded: Loaded, text: str) -> str:
+def _redact_secrets(secrets: Collection[str], text: str) -> str:
     """The daemon logs no secrets, but other programs may write to the same stream."""
-    settings = remove_event_store(loaded.settings)
-    known = {*_list_secrets(settings.model_dump()), *(o for name, o in settings.spark.items() if is_secret(("spark", name)))}
+    known = {*secrets}
     known |= {part for secret in known for part in IN_URLS.findall(secret)}
     # A driver may have split the URL inside the password.
     known |= {part for secret in known for part in IN_PASSWORDS.split(unquote(secret)) if "://" not in secret}
@@ -133,21 +115,14 @@ def _redact_secrets(loaded: Loaded, text: str) -> str:
     return text
 
 
-def _list_secrets(value: Any) -> Iterator[str]:
-    if isinstance(value, SecretStr):
-        yield value.get_secret_value()
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _list_secrets(inner)
-
-
-def _list_versions(loaded: Loaded) -> dict[str, Any]:
+def list_versions(engine: str) -> dict[str, Any]:
+    """The versions of the engine, of packages, and of the machine."""
     return {
         "at": datetime.now(UTC).isoformat(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
-        "engine": loaded.settings.engine,
+        "engine": engine,
         "packages": {name: _get_version(name) for name in PACKAGES},
     }
 
@@ -159,10 +134,8 @@ def _get_version(package: str) -> str | None:
         return None
 
 
-def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
+def summarize_dead_letters(letters: Sequence[DeadLetter]) -> dict[str, Any]:
     """The number of dead letters by kind, and the times of the first and the last."""
-    with closing(adapters.build_dead_letters(loaded)) as store:
-        letters = store.read()
     kinds = Counter((o.source, o.table, o.lane, o.stage, o.code, o.state) for o in letters)
     names = ("source", "table", "lane", "stage", "code", "state")
     return {
@@ -173,8 +146,7 @@ def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def _summarize_erasures(loaded: Loaded) -> list[dict[str, Any]]:
+def summarize_erasures(erasures: Iterable[Erasure]) -> list[dict[str, Any]]:
     """The number of erased rows by table."""
-    known = adapters.open_erasure_list(loaded).load()
-    counts = Counter((one.source, one.table) for one in (known.erasures if known else ()))
+    counts = Counter((one.source, one.table) for one in erasures)
     return [{"source": source, "table": table, "forgotten": count} for (source, table), count in counts.items()]
