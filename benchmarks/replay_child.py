@@ -23,11 +23,11 @@ from deltalake import DeltaTable
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.dispatch.event_log_sink import event_log_sink
 from adapters.engines.local import LocalEngine
-from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.change import RAW
 from replicator.domain.event_log import make_event_log_plan
 from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.components import make_event_log_lane
 from replicator.ports.frames import FoldedChanges, Write
 
 from .configs import LOG

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from replicator.application.table_rules import RulesFor
 from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, Fatal, Retryable
 from replicator.domain.policy.plan import ApplyPlan
@@ -16,6 +15,7 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.domain.type_compatibility import can_cover, can_hold
+from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Lane, RecordSlice

@@ -16,12 +16,12 @@ from replicator.domain.errors import AlreadyWritten, ExitCode
 from replicator.domain.policy import retention
 from replicator.domain.policy.plan import Counts, DeleteHorizon
 from replicator.domain.position import Position, Span
+from replicator.ports.components import EVENT_LOG_POLICY
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
 
 from .lane_schema import LaneSchema
 from .problem import Problem, to_problem
-from .table_rules import EVENT_LOG_POLICY
 
 log = structlog.get_logger(__name__)
 

@@ -37,10 +37,10 @@ def audit(
     columns (where records tell the row before), by which transaction and, with `--by`, by whom, and where the record
     stands."""
     from replicator.application.operations.change_history import read_audit
+    from replicator.application.operations.lanes import find_source_table
     from replicator.wiring.event_logs import open_reader
-    from replicator.wiring.stored_lanes import find_source_table
 
-    table = find_source_table(session.loaded, table)
+    table = find_source_table(session.components, table)
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
     with open_reader(session.loaded, table, period) as log:
         found, read = read_audit(log, table, session.print_note, by)

@@ -21,10 +21,10 @@ def backfill(session: CommandSession, table: str, source: str | None, anew: bool
     """Read TABLE (or SCHEMA.TABLE) of a PostgreSQL or MariaDB source whole, while its changes go on; its lanes apply
     the rows. Rows of the targets that it no longer holds are deleted at the end. Killed or failed, the command goes on where
     it was when it is repeated."""
+    from replicator.application.operations.lanes import find_source_table
     from replicator.wiring import backfill
-    from replicator.wiring.stored_lanes import find_source_table
 
-    table = find_source_table(session.loaded, table)
+    table = find_source_table(session.components, table)
     outcome = backfill.backfill_table(session.loaded, table, session.print_note, source=source, from_scratch=anew)
     session.emit(asdict(outcome), _summarize(outcome), text=lambda: echo("\n".join([_summarize(outcome), *outcome.without])))
 

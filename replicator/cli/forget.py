@@ -23,10 +23,10 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     """Forget the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column. It is
     taken out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever
     reads them again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when repeated."""
+    from replicator.application.operations.lanes import find_source_table
     from replicator.wiring import erase
-    from replicator.wiring.stored_lanes import find_source_table
 
-    table = find_source_table(session.loaded, table)
+    table = find_source_table(session.components, table)
     found = erase.find_row(session.loaded, table, key, source)
     lines = list(_list_lines(found, vacuum))
     if not yes:

@@ -24,11 +24,11 @@ def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
     (behind `--` where one begins with a minus), as the table's event log has them: when, by which transaction, and what
     differs. With `--json`, `result` is the list, with the row before and after each."""
     from replicator.application.operations.change_history import read_history
+    from replicator.application.operations.lanes import find_source_table
     from replicator.domain.timeline import to_json
     from replicator.wiring.event_logs import open_reader
-    from replicator.wiring.stored_lanes import find_source_table
 
-    table = find_source_table(session.loaded, table)
+    table = find_source_table(session.components, table)
     with open_reader(session.loaded, table) as log:
         entries, read = read_history(log, table, key, session.print_note)
     if read.rejected:

@@ -20,14 +20,14 @@ def lanes() -> None:
 @command("list")
 def list_lanes(session: CommandSession) -> None:
     """The lanes of every table seen so far, what each is doing, and how many open dead letters keep something from it."""
+    from replicator.application.operations.lanes import count_by_lane, list_lanes
     from replicator.wiring.daemon import ask_status
-    from replicator.wiring.stored_lanes import count_by_lane, list_lanes
 
-    found, running = list_lanes(session.loaded), ask_status(session.loaded)
+    found, running = list_lanes(session.components), ask_status(session.loaded)
     states = {lane["id"]: lane for lane in (running or {"lanes": ()})["lanes"]}
     waiting = {lane: state["dead_letters"] for lane, state in states.items()}
     if running is None:
-        waiting = count_by_lane(session.loaded, found)
+        waiting = count_by_lane(session.components, found)
     result: list[dict[str, Any]] = [
         {
             **{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line},
@@ -60,14 +60,15 @@ def pause(session: CommandSession, lane: str) -> None:
 def resume(session: CommandSession, lane: str, number: int | None) -> None:
     """Let a paused or suspended lane go on from its own position. The config is read at the daemon's start only: restart it
     after a change there."""
-    from replicator.wiring import daemon, stored_lanes
+    from replicator.application.operations.lanes import accept_schema
+    from replicator.wiring import daemon
 
     if number is None:
         _ask_daemon(session, "resume", lane, _await_outcome)
         return
     asked = daemon.ask_control(session.loaded, "resume", lane, str(number))
     if not asked:
-        stored_lanes.accept_schema(session.loaded, lane, number)
+        accept_schema(session.components, lane, number)
     became = _await_outcome(session, lane) if asked else ", for the next start"
     session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted{became}")
 
@@ -78,9 +79,9 @@ def resume(session: CommandSession, lane: str, number: int | None) -> None:
 @click.option("--accept-missing", is_flag=True, help="Even if rows will be missing, whose records the source no longer has.")
 def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) -> None:
     """Remove the lane's rows and fill it again from where `start_from` says."""
-    from replicator.wiring import stored_lanes
+    from replicator.application.operations.lanes import require_lane
 
-    stored_lanes.require_lane(session.loaded, lane)
+    require_lane(session.components, lane)
     refusal = f"{lane} was not emptied"
     if not yes:
         session.confirm(f"Remove every row of {lane} and load it again?", refusal)
@@ -97,12 +98,13 @@ def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) 
 
 def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) -> bool:
     """Have it done; whether a daemon does it."""
+    from replicator.application.operations.lanes import resync_lane
     from replicator.domain.remedies import ACCEPT_MISSING
-    from replicator.wiring import daemon, stored_lanes
+    from replicator.wiring import daemon
 
     asked = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
     if not asked:
-        stored_lanes.resync_lane(session.loaded, lane, accept_missing=accept_missing)
+        resync_lane(session.components, lane, accept_missing=accept_missing)
     return asked
 
 
@@ -111,12 +113,13 @@ def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) ->
 @click.option("--until", help="TOPIC:PARTITION:OFFSET[,...]; without it, past the records that are lost.")
 def skip(session: CommandSession, lane: str, until: str | None) -> None:
     """Accept the loss of records: move the lane's position without applying them."""
-    from replicator.wiring import daemon, stored_lanes
+    from replicator.application.operations.lanes import skip_lane
+    from replicator.wiring import daemon
 
     position = daemon.parse_position(until) if until else None
     asked = daemon.ask_control(session.loaded, "skip", lane, until)
     if not asked:
-        stored_lanes.skip_lane(session.loaded, lane, position)
+        skip_lane(session.components, lane, position)
     session.emit({"lane": lane}, f"{lane}: moved on{_await_outcome(session, lane) if asked else ''}")
 
 

@@ -38,10 +38,10 @@ def replay(
     """Make the target of TABLE (or SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config,
     beside the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile,
     and goes on with it. Killed or failed, the command goes on where it was when it is repeated."""
+    from replicator.application.operations.lanes import find_source_table
     from replicator.wiring import checkpoint_restore, rebuild, table_swap
-    from replicator.wiring.stored_lanes import find_source_table
 
-    table = find_source_table(session.loaded, table)
+    table = find_source_table(session.components, table)
     mine = rebuild.find_lane(session.loaded, table, lane)
     said = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}

@@ -20,9 +20,9 @@ def schema() -> None:
 def history(session: CommandSession, table: str) -> None:
     """Every version of the schema of a table, with the position and the time at which each lane met it. TABLE is the table's
     name in the source, the target's, or a lane as `lanes list` has it."""
-    from replicator.wiring.schema_history import read_schema_history
+    from replicator.application.operations.lanes import read_schema_history
 
-    found = read_schema_history(session.loaded, table)
+    found = read_schema_history(session.components, table)
     session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: echo(_to_text(found)))
 
 

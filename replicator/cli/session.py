@@ -18,6 +18,7 @@ from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorE
 from replicator.domain.plain_values import to_printable
 
 if TYPE_CHECKING:
+    from replicator.ports.components import Components
     from replicator.settings import Loaded
 
 DEFAULT_CONFIG = "config/replicator.yaml"
@@ -59,6 +60,13 @@ class CommandSession:
             for warning in self._loaded.warnings:
                 self.print_note(str(warning))
         return self._loaded
+
+    @property
+    def components(self) -> Components:
+        """The parts of the configured pipeline."""
+        from replicator.wiring.components import ConfiguredComponents
+
+        return ConfiguredComponents(self.loaded)
 
     def print_note(self, text: str) -> None:
         """A line for people on stderr, unless `-q`."""

@@ -21,10 +21,10 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     """Take a snapshot of what the event log of TABLE (or SCHEMA.TABLE, as its source calls it) makes under the rules of each
     of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,
     and no lane waits."""
+    from replicator.application.operations.lanes import find_source_table
     from replicator.wiring import checkpoints, rebuild
-    from replicator.wiring.stored_lanes import find_source_table
 
-    table = find_source_table(session.loaded, table)
+    table = find_source_table(session.components, table)
     lanes = tuple(one for one in session.loaded.settings.resolve_lanes(table) if one.is_mirror)
     if lane is not None or not lanes:
         lanes = (rebuild.find_lane(session.loaded, table, lane),)

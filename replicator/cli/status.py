@@ -53,14 +53,14 @@ def top(session: CommandSession, interval: float) -> None:
 
 
 def _read_report(session: CommandSession) -> dict[str, Any]:
+    from replicator.application.operations.lanes import read_status
     from replicator.wiring.checkpoint_schedule import report_checkpoints as snapshots_report
     from replicator.wiring.daemon import ask_status
-    from replicator.wiring.stored_lanes import read_status
 
     running = ask_status(session.loaded)
     if running is not None:
         return running
-    stored = read_status(session.loaded)
+    stored = read_status(session.components)
     lanes = {lane["id"]: lane["table"] for lane in stored["lanes"]}
     return {**stored, "snapshots": snapshots_report(session.loaded, lanes)}
 

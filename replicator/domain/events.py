@@ -16,6 +16,8 @@ from .event_texts import InvalidEvent, Texts, check_id, check_texts, check_type,
 
 Aggregate = tuple[str, str]
 """Type and id."""
+EVENT_STORE = "event_store"
+"""The name of the store of events among sinks and inputs of projections, and its kind as a sink."""
 
 
 class VersionConflict(Fatal):

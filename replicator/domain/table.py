@@ -151,3 +151,8 @@ class TableSpec:
                 f"the key of table {self.name} ({', '.join(self.keys)}) has columns whose names differ in case only",
                 next_step=f"{describe_rename(self.keys[-1], drop=False)} Or name another key with `keys`.",
             )
+
+
+def get_unqualified_name(table: str) -> str:
+    """The table's own name, without schema and database: `public.orders` is `orders`."""
+    return table.rpartition(".")[2]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from replicator.domain.suggestions import suggest_name
 from replicator.settings import Origin
-from replicator.settings.suggestions import suggest_name
 
 from .caller_origin import make_config_error
 

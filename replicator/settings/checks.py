@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import GROUP, count_literals, find_unknown_groups, is_exact, is_glob, is_regex, list_groups
+from replicator.domain.suggestions import suggest_name
+from replicator.domain.table import get_unqualified_name
 from replicator.domain.topics import TopicFilter
 
 from .checkpoint_problems import check_checkpoints
@@ -17,13 +20,10 @@ from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get
 from .event_store_problems import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .globs import describe_malformed, has_overlap
-from .lanes import get_unqualified_name
 from .projection_problems import check_projections
-from .projections import EVENT_STORE
 from .row_transform_problems import check_row_transforms
 from .shared_targets import SHARED_TARGET_HINT, check_shared_targets
 from .source_options import check_source_options
-from .suggestions import suggest_name
 from .tables import EXCLUSIVE_KEYS, EntrySettings
 from .target_options import check_target_options
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from replicator.domain.suggestions import suggest_name
 from replicator.domain.transform.expressions import list_columns
 
 from .column_transform_problems import check_column_transforms
@@ -16,7 +17,6 @@ from .expression_problems import check_expressions
 from .expressions import InvalidExpressionText
 from .findings import Path, PathProblem, describe_path, quote_name
 from .source_models import OUTBOX
-from .suggestions import suggest_name
 
 ADDING_KEYS = frozenset({"metadata", "constant", "expression"})
 HASHING_MASKS = ("hmac", "truncate")

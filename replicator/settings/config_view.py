@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from replicator.domain.events import EVENT_STORE
+
 from .findings import Path, quote_name
-from .projections import EVENT_STORE
 from .source_models import EVENT_COLUMNS, OUTBOX
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
 

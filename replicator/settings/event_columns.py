@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from replicator.domain.suggestions import suggest_name
+
 from .columns import FIELD
 from .config_view import PRIVATE, Rule, TableView
 from .findings import Path, PathProblem, describe_path, quote_name
 from .source_models import EVENT_COLUMNS
-from .suggestions import suggest_name
 
 ROUTING_COLUMNS = ("aggregatetype", "event_offset")
 MASK_KEYS = frozenset({*PRIVATE, "key", "length", "text"})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from replicator.domain.events import EVENT_STORE
+
 from .config_view import ConfigView, EntryView, TableView, get_text
 from .event_columns import MASK_KEYS
 from .findings import PathProblem, describe_parent, describe_path, quote_name
-from .projections import EVENT_STORE
 from .source_models import OUTBOX
 from .tables import EntrySettings
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.expr import Expr
+from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns, refuse_condition, resolve_computed_column
 
@@ -14,7 +15,6 @@ from .conditions import parse_condition
 from .config_view import EntryView, Rule, TableView
 from .expressions import InvalidExpressionText, parse_expression
 from .findings import Path, PathProblem, describe_path, quote_name
-from .suggestions import suggest_name
 from .types import find_type
 
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")

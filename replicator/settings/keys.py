@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from replicator.domain.suggestions import find_nearest, suggest_name
+
 from .columns import ColumnSettings
 from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
@@ -33,7 +35,6 @@ from .sources import (
     PluginSourceSettings,
 )
 from .storage import StorageSettings
-from .suggestions import find_nearest, suggest_name
 from .supported_values import is_later, list_later_keys
 from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 from pydantic import InstanceOf
 
 from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import expand_template, is_regex, matches
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
+from replicator.domain.table import get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
 
@@ -18,7 +20,6 @@ from .columns import FIELD, ColumnSettings, build_column_transforms
 from .conditions import parse_condition
 from .fields import Strict, describe_target_problem, to_timedelta
 from .findings import Path
-from .projections import EVENT_STORE
 from .renamed_columns import find_names, find_private_columns, inherit_rules
 from .tables import (
     NO_RETENTION,
@@ -91,11 +92,6 @@ class LaneSettings(Strict):
     def is_mirror(self) -> bool:
         """Whether its target is a table of its own that can be made anew from the records; the store of events is none."""
         return self.kind != EVENT_STORE
-
-
-def get_unqualified_name(table: str) -> str:
-    """The table's own name, without schema and database: `public.orders` is `orders`."""
-    return table.rpartition(".")[2]
 
 
 def resolve_lane(

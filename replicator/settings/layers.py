@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from replicator.domain.suggestions import suggest_name
+
 from .document import Document, parse_document
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
-from .suggestions import suggest_name
 
 SEGMENT = re.compile(r'"(?P<quoted>[^"]*)"|(?P<name>[^.\[\]"=]+)|\[(?P<index>\d+)\]')
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from replicator.domain.suggestions import suggest_name
+
 from .checks import check_config
 from .config_view import build_view
 from .defaults import fill_defaults
@@ -23,7 +25,6 @@ from .keys import KeyCheck, prune_keys
 from .layers import apply_assignments, merge_overlay
 from .plugins import NO_PLUGINS, Plugins
 from .schema import Settings, add_event_store, remove_event_store
-from .suggestions import suggest_name
 from .values import validate
 
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
+from replicator.domain.suggestions import suggest_name
+from replicator.domain.table import get_unqualified_name
 
 from .config_view import ConfigView, get_text, to_mapping
 from .findings import Path, PathProblem, describe_path, quote_name
-from .lanes import get_unqualified_name
-from .projections import EVENT_STORE
-from .suggestions import suggest_name
 
 Target = tuple[str, str]
 """A sink, and the name of a table in it."""

@@ -9,8 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from .fields import ConfigPath, Into, Name, Strict, _check_duration, make_value_error
 
 REFRESH_WORDS = ("on_change", "manual")
-EVENT_STORE = "event_store"
-"""What an input is called that is the store of events."""
 
 
 def _check_refresh(value: Any) -> Any:

@@ -11,10 +11,10 @@ from sqlglot import ErrorLevel, exp, parse
 from sqlglot.errors import ParseError, SqlglotError, TokenError, UnsupportedError
 
 from replicator.domain.projection import GroupKey
+from replicator.domain.suggestions import suggest_name
 
 from .findings import quote_name
 from .predicate_pushdown import NotPushable, find_group_keys
-from .suggestions import suggest_name
 
 SOURCE_DIALECT = "spark"
 DIALECTS: Mapping[str, str] = {"local": "duckdb", "spark": "spark"}

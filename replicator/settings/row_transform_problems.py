@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from replicator.domain.suggestions import suggest_name
 from replicator.domain.transform.expressions import list_columns
 
 from .conditions import parse_condition
@@ -12,7 +13,6 @@ from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView
 from .expression_problems import check_conditions
 from .expressions import InvalidExpressionText
 from .findings import Path, PathProblem, describe_path, quote_name
-from .suggestions import suggest_name
 from .tables import NO_RETENTION, POLICIES_THAT_TRUNCATE
 
 LIST_KEYS = (

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializer, model_validator
 
 from replicator.domain.addresses import is_loopback
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import find_best
 
 from .event_store import EventStoreSettings, ServeSettings
@@ -27,7 +28,7 @@ from .fields import (
 from .findings import Path
 from .lanes import LaneSettings, resolve_lane
 from .lineage import LineageSettings
-from .projections import EVENT_STORE, ProjectionSettings
+from .projections import ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
 from .source_models import OUTBOX, Text
 from .sources import Source

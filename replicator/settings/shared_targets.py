@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replicator.domain.patterns import GROUP, is_exact, is_glob, is_regex, list_groups
+from replicator.domain.table import get_unqualified_name
 
 from .config_view import ConfigView, EntryView, TableView
 from .findings import Path, PathProblem, describe_path, quote_name
 from .globs import describe_malformed
-from .lanes import get_unqualified_name
 
 SHARED_TARGET_HINT = (
     "a target has the rows of one table: give each a target of its own, with a column {constant: ...} or {metadata: topic} "

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
+from replicator.domain.suggestions import suggest_name
+
 from .column_transform_problems import LISTS, get_new_name, is_added, is_selected, list_rules
 from .config_view import ConfigView, EntryView, TableView
 from .fields import DURATION, to_timedelta
 from .findings import Path, PathProblem, describe_path, quote_name
 from .lanes import WITHOUT_OPTIONS
-from .suggestions import suggest_name
 from .tables import TABLE_OPTIONS
 
 LAYOUT_KEYS = ("partition_by", "cluster_by")

@@ -362,19 +362,6 @@ def build_event_limits(loaded: Loaded) -> EventLimits:
     return EventLimits(said.message_bytes, said.columns, said.depth)
 
 
-def build_dropping_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for dropping targets: the engine's if its catalog names them, otherwise the one in this process."""
-    ours = loaded.settings.sinks[name].catalog_of == loaded.settings.engine
-    return build_engine_sink(loaded, name) if ours else build_sink(loaded, name)
-
-
-def build_rewriting_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for erasing rows or swapping tables: the engine's for a lake, because only it can write some
-    tables."""
-    ours = loaded.settings.sinks[name].kind == "delta"
-    return build_engine_sink(loaded, name) if ours else build_sink(loaded, name)
-
-
 def build_sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
     """Every sink that some table names, for the pipeline's engine. Others are not built."""
     named = {entry.sink for table in loaded.settings.tables for entry in table.to}

@@ -11,12 +11,12 @@ from typing import Any, cast
 from replicator.application.lane_schema import AlteredColumn, find_altered_columns
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery
+from replicator.ports.components import make_event_log_lane
 from replicator.ports.reader import ListsVersions
 from replicator.settings import LaneSettings, Loaded
 

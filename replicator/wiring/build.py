@@ -19,8 +19,8 @@ from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import RulesFor, TableRules, TransactionRules, make_event_log_lane
 from replicator.domain.patterns import matches
+from replicator.ports.components import RulesFor, TableRules, TransactionRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import Lane
 from replicator.ports.register import Register

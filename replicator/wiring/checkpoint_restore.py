@@ -26,6 +26,7 @@ from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
 
 from . import adapters, build, checkpoints, drop, log_completeness, rebuild
+from .components import ConfiguredComponents
 from .plugins import load_adapter
 from .rebuild import BEGIN_FILE, RebuildRequest
 
@@ -146,7 +147,7 @@ def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, fold
         stored = cast(OpensStoredLanes, there).open_stored_lane(origin, plan)
     _copy_register(loaded, config, (folder, origin), rebuilt)
     _copy_dead_letters(config, (folder, origin), rebuilt)
-    with closing(cast(Any, adapters.build_rewriting_sink(loaded, rebuilt.sink))) as sink:
+    with closing(cast(Any, ConfiguredComponents(loaded).open_sink(rebuilt.sink, "rewrite"))) as sink:
         sink.restore_state(rebuilt, plan, stored)
 
 

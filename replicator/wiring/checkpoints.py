@@ -13,12 +13,12 @@ from urllib.parse import quote
 from replicator.application.operations import cutover
 from replicator.application.operations.checkpoint_store import CheckpointRemoved, CheckpointStore
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.as_of import LogCut
 from replicator.domain.checkpoints import Checkpoint, find_newest_usable
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
+from replicator.ports.components import make_event_log_lane
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.sinks import DeadLetterSettings, DeltaSettings, EventLogSettings, SnapshotSettings

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+from replicator.application.operations.lanes import list_lanes, read_status
 from replicator.application.operations.support_bundle import Parts, list_versions, summarize_dead_letters, summarize_erasures
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
@@ -18,10 +19,10 @@ from replicator.settings import Loaded
 from replicator.settings.schema import to_plain_options
 
 from . import adapters, build
+from .components import ConfiguredComponents
 from .daemon import ask_metrics, ask_status
 from .plan import list_plans
 from .plugins import list_names, load_adapter
-from .stored_lanes import list_lanes, read_status
 
 GROUP = "replicator.checks"
 OWN_SCHEMA = "_replicator"
@@ -47,8 +48,8 @@ def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
     lanes: Sequence[Lane] = ()
     status: Mapping[str, Any] = {"lanes": ()}
     try:
-        lanes = list_lanes(loaded)
-        stored = read_status(loaded)
+        lanes = list_lanes(ConfiguredComponents(loaded))
+        stored = read_status(ConfiguredComponents(loaded))
         status = ask_status(loaded) or stored
         for lane in (lane for lane in stored["lanes"] if lane["exit_code"] == ExitCode.CONFIG):
             yield Diagnosis("error", f"lane {lane['id']}", lane["error"], lane["next_step"])
@@ -65,7 +66,7 @@ def list_parts(loaded: Loaded) -> Parts:
     return {
         "versions": lambda: list_versions(loaded.settings.engine),
         "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.to_redacted()},
-        "status": lambda: ask_status(loaded) or read_status(loaded),
+        "status": lambda: ask_status(loaded) or read_status(ConfiguredComponents(loaded)),
         "metrics": lambda: ask_metrics(loaded),
         "plan": lambda: list(list_plans(loaded)),
         "dead_letters": lambda: _summarize_dead_letters(loaded),

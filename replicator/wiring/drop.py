@@ -11,19 +11,20 @@ from typing import Any
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id, make_target_taken_error
 from replicator.application.operations import drop as dropping
+from replicator.application.operations.lanes import list_lanes
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.suggestions import suggest_name
+from replicator.domain.table import get_unqualified_name
 from replicator.ports.frames import Lane
 from replicator.ports.sink import LaneArtifact
 from replicator.settings import Loaded
 from replicator.settings.config_view import NON_MIRROR_KINDS
-from replicator.settings.lanes import get_unqualified_name
 from replicator.settings.sinks import EventStoreSinkSettings
-from replicator.settings.suggestions import suggest_name
 
 from . import adapters, build, rebuild
+from .components import ConfiguredComponents
 from .daemon import ask_status
-from .stored_lanes import list_lanes
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _open_dropping_sinks(loaded: Loaded, names: set[str], opened: ExitStack) -> 
     """The sinks that can drop lanes; closed with `opened`."""
     sinks: dict[str, Any] = {}
     for name in sorted(names):
-        sink: Any = adapters.build_dropping_sink(loaded, name)
+        sink: Any = ConfiguredComponents(loaded).open_sink(name, "drop")
         opened.callback(sink.close)
         if hasattr(sink, "drop"):
             sinks[name] = sink
@@ -129,7 +130,7 @@ def _refuse_stored_events(loaded: Loaded, name: str) -> None:
 def _list_candidates(loaded: Loaded, name: str) -> tuple[list[Lane], list[Lane]]:
     """The lanes that the name may mean, in sinks that are not event logs, and those whose target another table's
     lane has."""
-    known = {lane.id: lane for lane in list_lanes(loaded)}
+    known = {lane.id: lane for lane in list_lanes(ConfiguredComponents(loaded))}
     found: dict[str, Lane] = {}
     refused: list[Lane] = []
     for sink, text in _split_name(loaded, name):
@@ -174,7 +175,7 @@ def _make_not_found_error(loaded: Loaded, name: str, unable: Sequence[str]) -> C
             f"sink {unable[0]!r} cannot drop targets",
             next_step="Remove the target with what the sink's own system has for that.",
         )
-    lanes = [lane for lane in list_lanes(loaded) if lane.table]
+    lanes = [lane for lane in list_lanes(ConfiguredComponents(loaded)) if lane.table]
     near = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
     near = near and f"{near[:1].upper()}{near[1:]}"
     listing = "`replicator lanes list` names the targets of the config."

@@ -32,6 +32,7 @@ from replicator.settings import Loaded
 from replicator.settings.renamed_columns import find_private_columns
 
 from . import adapters, build, checkpoint_erasure, projections
+from .components import ConfiguredComponents
 from .daemon import ask_status
 from .event_logs import BACKFILLS
 from .rebuild import BEGIN_FILE, REQUEST_FILE, SPILL_FOLDER
@@ -176,7 +177,7 @@ def _list_rebuild_folders(loaded: Loaded) -> list[Path]:
 
 
 def _open_sink(loaded: Loaded, lane: Lane, opened: ExitStack) -> Any:
-    sink: Any = adapters.build_rewriting_sink(loaded, lane.sink)
+    sink: Any = ConfiguredComponents(loaded).open_sink(lane.sink, "rewrite")
     opened.callback(sink.close)
     needed = "empty" if not lane.table else "erase"
     if not hasattr(sink, needed):

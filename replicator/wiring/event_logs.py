@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from replicator.application.operations.change_history import ChangeLogReader
-from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.topics import TopicFilter
 from replicator.ports.backfill import TOPICS
+from replicator.ports.components import make_event_log_lane
 from replicator.settings import Loaded
 from replicator.settings.sinks import EventLogSettings
 

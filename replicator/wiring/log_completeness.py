@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from replicator.application.operations import cutover
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
+from replicator.ports.components import make_event_log_lane
 from replicator.ports.register import RegisterEntry
 from replicator.settings import LaneSettings, Loaded
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
+from replicator.application.operations.lanes import list_lanes
 from replicator.application.stream.file_register import FileRegister
-from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.components import make_event_log_lane
 from replicator.ports.frames import Lane
 from replicator.ports.register import RegisterEntry
 from replicator.settings import Loaded
@@ -19,10 +20,10 @@ from replicator.settings.sinks import EventLogSettings
 from replicator.settings.tables import NO_RETENTION
 
 from . import adapters, build, checkpoints
+from .components import ConfiguredComponents
 from .erase import list_rebuilds
 from .event_logs import get_log_folder
 from .rule_digests import digest_rules
-from .stored_lanes import list_lanes
 
 AskSink = Callable[[str, Callable[[Any], Any]], Any]
 """Runs a function with a sink, by its name, and returns the result."""
@@ -119,7 +120,7 @@ class _LanePositions:
         self._loaded, self._opened = loaded, opened
         self._sinks: dict[str, Any] = {}
         self._known: dict[str, Position] = {}
-        self.lanes: Sequence[Lane] = list_lanes(loaded)
+        self.lanes: Sequence[Lane] = list_lanes(ConfiguredComponents(loaded))
 
     def get_position(self, lane: Lane) -> Position:
         """The position of a lane; empty if it has committed nothing."""

@@ -10,17 +10,18 @@ from functools import partial
 from typing import Any, cast
 
 from replicator.application.lane_registry import make_refused_id
+from replicator.application.operations.lanes import list_lanes
 from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError
+from replicator.domain.events import EVENT_STORE
+from replicator.domain.suggestions import suggest_name
+from replicator.domain.table import get_unqualified_name
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CompactionResult, VacuumResult
 from replicator.settings import Loaded
-from replicator.settings.lanes import get_unqualified_name
-from replicator.settings.projections import EVENT_STORE
-from replicator.settings.suggestions import suggest_name
 
 from . import adapters
+from .components import ConfiguredComponents
 from .daemon import ask_status
-from .stored_lanes import list_lanes
 
 DEAD_LETTERS = "dead_letters"
 SHORTEST_RETENTION = timedelta(hours=1)
@@ -67,7 +68,9 @@ def _run_each(loaded: Loaded, names: Sequence[str], verb: str, act: Callable[...
             name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in sinks:
                 made = (
-                    adapters.build_rewriting_sink(loaded, name) if lane is not None else adapters.build_dead_letters(loaded)
+                    ConfiguredComponents(loaded).open_sink(name, "rewrite")
+                    if lane is not None
+                    else adapters.build_dead_letters(loaded)
                 )
                 sinks[name] = opened.enter_context(closing(cast(Any, made)))
             if hasattr(sinks[name], verb):
@@ -89,7 +92,7 @@ def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
 def _list_targets(loaded: Loaded) -> dict[str, Lane | None]:
     """The targets by name, each once, because several lanes may share an event log. None stands for the dead letters."""
     found: dict[str, Lane | None] = {}
-    for lane in list_lanes(loaded):
+    for lane in list_lanes(ConfiguredComponents(loaded)):
         if lane.refused or lane.id == make_refused_id(lane) or lane.sink == EVENT_STORE:
             continue
         found.setdefault(lane.id if lane.table else lane.sink, lane)

@@ -8,6 +8,7 @@ from typing import Any
 
 from replicator.application.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
 from replicator.application.lane_schema import refuse_other_rule
+from replicator.application.operations.lanes import count_open_dead_letters
 from replicator.application.operations.plan import LanePlanner, PlannedLane
 from replicator.application.quarantine.dead_letter_counts import count_for_lane
 from replicator.application.schema_history import read_schema_versions
@@ -20,7 +21,7 @@ from replicator.ports.sink import RefusesSecondWriter
 from replicator.settings import Loaded
 
 from . import adapters, build
-from .stored_lanes import count_open_dead_letters
+from .components import ConfiguredComponents
 
 
 def list_plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
@@ -38,7 +39,7 @@ def list_plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
     looking = adapters.use_local_engine(loaded)
     engine = adapters.build_engine(looking)
     readers = {name: adapters.build_sink(loaded, name) for name in sinks}  # Reading stored state needs no engine.
-    asked, counts = _StoredLanes(readers), count_open_dead_letters(loaded)
+    asked, counts = _StoredLanes(readers), count_open_dead_letters(ConfiguredComponents(loaded))
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
             source = adapters.build_source(looking, name)

@@ -14,16 +14,17 @@ from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations.projection_scheduler import ProjectionScheduler, ScheduledProjection
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
 from replicator.domain.projection import GroupKey, Projection, ProjectionInput
+from replicator.domain.suggestions import suggest_name
 from replicator.ports.lineage import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
 from replicator.settings.fields import to_timedelta
 from replicator.settings.lanes import LaneSettings
 from replicator.settings.projection_problems import sort_projections
-from replicator.settings.projections import EVENT_STORE, ProjectionSettings
+from replicator.settings.projections import ProjectionSettings
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query
-from replicator.settings.suggestions import suggest_name
 from replicator.settings.tables import VACUUM
 
 from . import adapters

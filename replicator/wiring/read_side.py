@@ -16,12 +16,12 @@ from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import is_exact, matches
 from replicator.domain.read_query import InvalidReadQuery, ReadQuery
+from replicator.domain.suggestions import suggest_name
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.domain.transform.columns import NO_COLUMN_RULE
 from replicator.ports.read_side import Busy, NotFound, Page, PageRequest, ReadTarget, RowHistory
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import to_timedelta
-from replicator.settings.suggestions import suggest_name
 
 from . import adapters, build
 from .as_of_query import stop_after

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from pydantic import PrivateAttr
 
+from replicator.application.operations.lanes import list_lanes
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import Dsn, LakePath, Topic, describe_target_problem
@@ -22,8 +23,8 @@ from replicator.settings.storage import StorageSettings
 from replicator.settings.tables import Policy, TableSettings
 
 from . import adapters
+from .components import ConfiguredComponents
 from .event_logs import DATABASE_TRANSPORT, find_log, get_log_transport, make_log_options
-from .stored_lanes import list_lanes
 
 REQUEST_FILE = "asked.json"
 SPILL_FOLDER = "laid"
@@ -178,7 +179,7 @@ def _refuse_name(loaded: Loaded, request: RebuildRequest) -> None:
         lane for table in loaded.settings.tables for lane in loaded.settings.resolve_entry_lanes(table, request.lane.table)
     ]
     taken = {f"{one.sink}.{one.into}": adapters.get_config_line(loaded, one) for one in named}
-    taken |= {one.id: one.config_line for one in list_lanes(loaded)}
+    taken |= {one.id: one.config_line for one in list_lanes(ConfiguredComponents(loaded))}
     if request.id in taken:
         raise ConfigProblem(
             f"{request.id} is a target of the config ({taken[request.id]})",

@@ -21,6 +21,7 @@ from replicator.settings import LaneSettings, Loaded
 
 from . import adapters, build, drop
 from .checkpoint_restore import Report, ignore_report, prepare_rebuild, refuse_incomplete
+from .components import ConfiguredComponents
 from .daemon import ask_control, ask_status
 from .rebuild import REQUEST_FILE, RebuildRequest, get_folder
 from .rule_digests import SwapRequest, digest_lane, swap_to_text
@@ -158,7 +159,7 @@ def _swap_here(loaded: Loaded, found: SwapPositions) -> LaneState:
     judge = cutover.Cutover(
         lane, seen.beginnings.get(lane.id, Position()), build.build_transaction_rules(loaded, lane.source)
     )
-    with closing(cast(Any, adapters.build_rewriting_sink(loaded, lane.sink))) as sink:
+    with closing(cast(Any, ConfiguredComponents(loaded).open_sink(lane.sink, "rewrite"))) as sink:
         return cutover.swap_tables(sink, lane, found.rebuilt, judge)
 
 

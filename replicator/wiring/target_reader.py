@@ -9,19 +9,20 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from replicator.application.operations.lanes import list_lanes
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal
 from replicator.domain.position import Position
 from replicator.domain.read_query import BuildReadQuery, ReadTimeout
+from replicator.domain.suggestions import suggest_name
 from replicator.ports.reader import Reader
 from replicator.settings import LaneSettings, Loaded, to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings
-from replicator.settings.suggestions import suggest_name
 
 from . import adapters
 from .as_of import AsOfValue, find_version, resolve_as_of
 from .as_of_query import find_lane, read_rows_as_of
+from .components import ConfiguredComponents
 from .event_logs import find_log
-from .stored_lanes import list_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _read_rows(
 
 
 def _find_event_log_lane(loaded: Loaded, target: tuple[str, str]) -> LaneSettings:
-    lane = find_lane(loaded, *target, [lane.table for lane in list_lanes(loaded) if lane.table])
+    lane = find_lane(loaded, *target, [lane.table for lane in list_lanes(ConfiguredComponents(loaded)) if lane.table])
     find_log(loaded, lane.table)
     return lane
 

@@ -15,7 +15,7 @@ from support.loaded_items import MariaDbItems
 from support.slot_reader import OF_MARKS, frame
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from replicator.application.table_rules import TransactionRules
+from replicator.ports.components import TransactionRules
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import TableRules, make_event_log_lane
+from replicator.ports.components import TableRules, make_event_log_lane
 from replicator.ports.frames import Lane
 from replicator.ports.register import RegisterEntry
 from support.tuple_engine import Rec, TupleDecoder, TupleEngine

@@ -27,10 +27,10 @@ from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.application.stream.file_register import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.errors import ExitCode
 from replicator.domain.position import Position
 from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.components import TableRules, TransactionRules
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSource
 from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall

@@ -12,9 +12,9 @@ from typing import Generic
 
 from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped, ensure_accounting
-from replicator.application.table_rules import EVENT_LOG_POLICY
 from replicator.domain.policy.plan import Counts, Facts, find_highest, merge_facts
 from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.components import EVENT_LOG_POLICY
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, FoldedChanges, Stop, Write
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.table_rules import RulesFor
 from replicator.domain.audit import AUDIT, build_audit
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import ConfigProblem, Fatal
@@ -19,6 +18,7 @@ from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, parse_value
 from replicator.domain.table import TableSpec
 from replicator.domain.timeline import HistoryEntry, build_timeline, find_old_keys
+from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, RecordSlice, Stop

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replicator.application.table_rules import TransactionRules
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.components import TransactionRules
 from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from replicator.application.table_rules import STOP_LANE
 from replicator.domain.archive_bytes import encode_bytes
 from replicator.domain.errors import Reject
 from replicator.domain.remedies import GO_ON, find_remedy
+from replicator.ports.components import STOP_LANE
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetters
 
 from .archive_files import JsonLinesWriter, open_archive

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.table_rules import RulesFor
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.position import Position
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import UnknownMask
+from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F, Lane

@@ -16,9 +16,9 @@ from replicator.application.quarantine.counted_spans import NO_TABLE, CountedSpa
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import StoredReject, make_stop_error
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.table_rules import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span
+from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, RecordSlice, RoutedBatch
 

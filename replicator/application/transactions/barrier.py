@@ -13,11 +13,11 @@ from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import Problem
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.table_rules import TransactionRules
 from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import CompletenessWatermark, TransactionPart
 from replicator.ports.backfill import TOPICS, ReadsConcurrently
+from replicator.ports.components import TransactionRules
 from replicator.ports.decoder import Decoder, ReadsTransactionMarks
 from replicator.ports.engine import TracksTransactions
 from replicator.ports.frames import Batch, F

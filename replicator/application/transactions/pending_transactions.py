@@ -15,9 +15,9 @@ from typing import Protocol
 
 import structlog
 
-from replicator.application.table_rules import TransactionRules
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import TransactionMark, TransactionPart
+from replicator.ports.components import TransactionRules
 
 from .lowest_offsets import LowestOffsets
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from replicator.application.lane_registry import LaneRegistry, SourceContext
 from replicator.application.lane_runs import LaneRun
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.table_rules import TransactionRules
 from replicator.domain.position import Position
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.backfill import TOPICS
+from replicator.ports.components import TransactionRules
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F
 

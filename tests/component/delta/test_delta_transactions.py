@@ -30,10 +30,10 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.file_register import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 from replicator.domain.position import Position
 from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.components import TableRules, TransactionRules
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 

@@ -17,10 +17,11 @@ from psycopg.rows import dict_row
 from support.exported_records import DECLARED, Row, export, export_text, successive, versions_of
 
 from replicator import pipelines as dp
+from replicator.application.operations.lanes import resync_lane
 from replicator.domain.errors import ExitCode
 from replicator.settings import load_settings
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import list_plugins
-from replicator.wiring.stored_lanes import resync_lane
 
 pytestmark = pytest.mark.filterwarnings("ignore:no table matched")  # As long as there was no row.
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "8"))
@@ -180,7 +181,7 @@ def load_again(one: dp.Pipeline, folder: Path) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps(one.config()))
     for lane in ("lake.items", "lake.items_history"):
-        resync_lane(load_settings(file, plugins=list_plugins()), lane)
+        resync_lane(ConfiguredComponents(load_settings(file, plugins=list_plugins())), lane)
     one.run(until_caught_up=True)
 
 

@@ -16,13 +16,14 @@ from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.delta.version_positions import STANDING
+from replicator.application.operations import lanes
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.read_query import InvalidReadQuery, ReadQuery
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
-from replicator.wiring import stored_lanes
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.target_reader import read_target
 
 POLICIES = {"plain": "scd1", "versions": "scd2", "changes": "append"}
@@ -152,7 +153,7 @@ def test_versions_before_a_reload_are_not_used(tmp_path: Path) -> None:
     shop = one_batch(tmp_path, begun=6)
     assert query_as_of(shop, shop.history.position(6))[1] == "version"
     shop.config("{sink: lake, into: plain, columns: {v1: {mask: nothing}}}")
-    stored_lanes.resync_lane(shop.load_config, "lake.plain", accept_missing=True)
+    lanes.resync_lane(ConfiguredComponents(shop.load_config), "lake.plain", accept_missing=True)
     shop.reach(len(shop.history.events))
     found, by = query_as_of(shop, shop.history.position(6))
     assert by == "from" and found["v1"].null_count == found.num_rows == 6

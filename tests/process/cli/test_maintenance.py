@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 from support.cli_program import run_program
 
 from adapters.sinks.postgres.lanes import PostgresLanes
-from replicator.wiring import adapters, maintenance
+from replicator.wiring import maintenance
+from replicator.wiring.components import ConfiguredComponents
 
 ALL = {"raw", "lake.products", "lake.orders", "dead_letters"}
 
@@ -106,7 +107,7 @@ def test_a_server_compacts_its_tables_itself(answer, monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(adapters, "build_rewriting_sink", lambda *_: Server())
+    monkeypatch.setattr(ConfiguredComponents, "open_sink", lambda *_: Server())
     (one,) = answer("compact", "products")["result"]
     assert one["skipped"] == "its server does that itself"
     (one,) = answer("vacuum", "products", "--dry-run")["result"]

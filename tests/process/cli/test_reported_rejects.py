@@ -12,12 +12,13 @@ from structlog.testing import capture_logs
 from support.accounting import count_unaccounted, samples
 
 from adapters.http.status_html import render
+from replicator.application.operations.lanes import read_status
 from replicator.cli import main
 from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
-from replicator.wiring.stored_lanes import read_status
 
 CONFIG = """\
 pipeline: shop
@@ -91,7 +92,7 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
     assert "`schema`" in next(e["next_step"] for e in warned if (e["table"], e["code"]) == ("shop.t", "MALFORMED"))
     # People see them on the page, and in `status`, also while nothing runs.
     assert "1 records of table ? rejected" in render(status) and "2 records of table shop.t rejected" in render(status)
-    for report in (status, read_status(container.loaded())):
+    for report in (status, read_status(ConfiguredComponents(container.loaded()))):
         text = _make_view(report, 200).plain
         assert "source feed: 4 open dead letters" in text and text.splitlines()[4].endswith(" 3"), text
     config = ("--config", str(project / "config" / "replicator.yaml"))

@@ -16,10 +16,10 @@ from replicator.application.operations.cutover import (
     refuse_lost_records,
     swap_tables,
 )
-from replicator.application.table_rules import TransactionRules
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.components import TransactionRules
 from replicator.ports.frames import Lane
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -8,10 +8,10 @@ from support.application_world import QUICK, World
 from support.histories_of_items import change
 from support.tuple_engine import TupleEngine
 
-from replicator.application.table_rules import TableRules
 from replicator.domain.errors import ExitCode
 from replicator.domain.policy.plan import Counts
 from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.components import TableRules
 
 IGNORING = RowTransforms(without_deletes=True)
 LOG = [change(0, "c", 1), change(1, "c", 13), change(2, "c", 2), change(3, "d", 1), change(4, "u", 2)]

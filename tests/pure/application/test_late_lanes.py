@@ -26,9 +26,9 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.file_register import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.change import RAW
 from replicator.domain.errors import ExitCode
+from replicator.ports.components import TableRules, TransactionRules
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 

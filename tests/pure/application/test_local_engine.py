@@ -19,9 +19,9 @@ from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import TableRules
 from replicator.domain.errors import ExitCode
 from replicator.domain.policy.plan import CDC_APPLIED_AT
+from replicator.ports.components import TableRules
 from replicator.ports.frames import Lane
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.delivery import to_canonical_rows

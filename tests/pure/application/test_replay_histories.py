@@ -26,11 +26,11 @@ from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.table_rules import TableRules
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import ExitCode
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policies import plan_for
+from replicator.ports.components import TableRules
 from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.ports.frames import Lane
 from replicator.testing.debezium import make_raw_frame

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.application.table_rules import TransactionRules
 from replicator.application.transactions.pending_transactions import PendingTransactions
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import TransactionMark, TransactionPart
+from replicator.ports.components import TransactionRules
 
 MARKS = TopicPartition("cdc.transaction", 0)
 ORDERS, ITEMS = TopicPartition("orders", 0), TopicPartition("items", 0)

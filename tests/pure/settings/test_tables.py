@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from replicator.domain.patterns import count_literals, matches
 from replicator.domain.schema_evolution import EVOLVE_ALL
+from replicator.domain.table import get_unqualified_name
 from replicator.settings.globs import describe_malformed, has_overlap
-from replicator.settings.lanes import get_unqualified_name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.application.table_rules import TransactionRules
+from replicator.ports.components import TransactionRules
 from replicator.wiring import adapters, build
 
 TOPICS = 'topics: ["cdc.public.*"]'

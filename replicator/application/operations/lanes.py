@@ -1,4 +1,4 @@
-"""Lanes while the daemon does not run: their status, and the commands that change them."""
+"""Lanes while the daemon does not run: their status, their schemas, and the commands that change them."""
 
 from __future__ import annotations
 
@@ -12,50 +12,44 @@ from replicator.application.control import accept_pending_schema, describe_missi
 from replicator.application.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
 from replicator.application.lane_schema import refuse_changed_rule
 from replicator.application.missing_records import refuse_missing
-from replicator.application.operations.skip import LanePosition, apply_skip, check_skip
-from replicator.application.operations.status import describe_tombstones, list_open_dead_letters
 from replicator.application.quarantine.dead_letter_counts import count_for_lane
 from replicator.application.schema_history import read_schema_versions
-from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
-from replicator.domain.patterns import is_exact
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion, to_summary
+from replicator.domain.schema_versions import SchemaVersion, to_json, to_summary
+from replicator.domain.table import get_unqualified_name
+from replicator.ports.components import Components
 from replicator.ports.dead_letters import DeadLetterGroup
 from replicator.ports.frames import Lane
-from replicator.settings import Loaded
 
-from . import adapters, build
-from .daemon import ask_status
+from .skip import LanePosition, apply_skip, check_skip
+from .status import describe_tombstones, list_open_dead_letters
 
 
-def list_lanes(loaded: Loaded) -> list[Lane]:
+def list_lanes(parts: Components) -> list[Lane]:
     """The event logs, and the lanes of every table that was read so far."""
-    register = FileRegister(build.get_register_folder(loaded))
     lanes: list[Lane] = []
-    for source in sorted({table.source for table in loaded.settings.tables}):
-        lanes += build.build_event_logs(loaded, source)
-        rules_for = build.build_rules_for(loaded, source)
-        seen = register.load(source)
+    for name, source in parts.sources.items():
+        lanes += source.event_logs
+        seen = parts.register.load(name)
         for table in sorted(seen.topics):
-            rules = rules_for(table)
+            rules = source.rules_for(table)
             for lane in rules.lanes if rules else ():
                 refused = make_refused_id(lane)
                 lanes.append(replace(lane, id=refused) if refused in seen.beginnings else lane)
     return lanes
 
 
-def find_source_table(loaded: Loaded, name: str) -> str:
+def find_source_table(parts: Components, name: str) -> str:
     """The full name of a source table: `name` itself, or the SCHEMA.TABLE whose last part it is.
 
     Searches tables that were read so far or have an exact entry; `name` if none matches. ConfigProblem for several.
     """
-    settings, register = loaded.settings, FileRegister(build.get_register_folder(loaded))
-    sources = {table.source for table in settings.tables}
-    seen = {table for source in sources for table in register.load(source).topics if settings.find_table(table, source)}
-    seen |= {table.match for table in settings.tables if is_exact(table.match)}
-    found = sorted(table for table in seen if table.rpartition(".")[2] == name)
+    seen = {table for source in parts.sources.values() for table in source.tables}
+    for source, rules in parts.sources.items():
+        seen |= {table for table in parts.register.load(source).topics if rules.rules_for(table) is not None}
+    found = sorted(table for table in seen if get_unqualified_name(table) == name)
     if name in seen or not found:
         return name
     if len(found) > 1:
@@ -63,9 +57,9 @@ def find_source_table(loaded: Loaded, name: str) -> str:
     return found[0]
 
 
-def find_lane(loaded: Loaded, lane_id: str) -> Lane:
+def find_lane(parts: Components, lane_id: str) -> Lane:
     """The lane with this id. ConfigProblem with the existing ids."""
-    lanes = list_lanes(loaded)
+    lanes = list_lanes(parts)
     for lane in lanes:
         if lane.id == lane_id:
             return lane
@@ -73,38 +67,38 @@ def find_lane(loaded: Loaded, lane_id: str) -> Lane:
     raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
 
 
-def require_lane(loaded: Loaded, lane_id: str) -> None:
+def require_lane(parts: Components, lane_id: str) -> None:
     """ConfigProblem unless the lane exists, in the daemon if one runs."""
-    running = ask_status(loaded)
+    running = parts.ask_daemon()
     if running is None or all(lane["id"] != lane_id for lane in running["lanes"]):
-        find_lane(loaded, lane_id)
+        find_lane(parts, lane_id)
 
 
-def read_status(loaded: Loaded) -> dict[str, Any]:
+def read_status(parts: Components) -> dict[str, Any]:
     """The status of every lane from its sink, in the form of the daemon's status."""
-    known, counts = list_lanes(loaded), count_open_dead_letters(loaded)
+    known, counts = list_lanes(parts), count_open_dead_letters(parts)
     waiting = _group_by_lane(known, counts)
     with ExitStack() as opened:
-        asked = _SinkReader(loaded, opened)
+        asked = _SinkReader(parts, opened)
         lanes = [{**asked.read_lane(lane), "dead_letters": waiting.get(lane.id)} for lane in known]
     state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
     counted = {"dead_letters": list_open_dead_letters(counts)}
-    return {"pipeline": loaded.settings.pipeline, **state, "sources": [], "lanes": lanes, **counted}
+    return {"pipeline": parts.pipeline, **state, "sources": [], "lanes": lanes, **counted}
 
 
-def count_by_lane(loaded: Loaded, lanes: Sequence[Lane]) -> dict[str, int]:
+def count_by_lane(parts: Components, lanes: Sequence[Lane]) -> dict[str, int]:
     """By lane, the open dead letters with changes that it lacks. Empty if their store does not answer."""
-    return _group_by_lane(lanes, count_open_dead_letters(loaded))
+    return _group_by_lane(lanes, count_open_dead_letters(parts))
 
 
 def _group_by_lane(lanes: Sequence[Lane], counts: Mapping[DeadLetterGroup, int] | None) -> dict[str, int]:
     return {} if counts is None else {x.id: count_for_lane(counts, x.source, x.table, x.id) for x in lanes}
 
 
-def count_open_dead_letters(loaded: Loaded) -> Mapping[DeadLetterGroup, int] | None:
+def count_open_dead_letters(parts: Components) -> Mapping[DeadLetterGroup, int] | None:
     """The number of open dead letters; None if their store does not answer."""
     try:
-        with closing(adapters.build_dead_letters(loaded)) as store:
+        with closing(parts.open_dead_letters()) as store:
             return store.count_open()
     except ReplicatorError:
         return None
@@ -114,8 +108,8 @@ class _SinkReader:
     """Reads the state of lanes from sinks. A sink that does not answer is not used again, because each read waits
     for it."""
 
-    def __init__(self, loaded: Loaded, opened: ExitStack) -> None:
-        self._loaded, self._opened = loaded, opened
+    def __init__(self, parts: Components, opened: ExitStack) -> None:
+        self._parts, self._opened = parts, opened
         self._sinks: dict[str, Any] = {}
         self._away: dict[str, tuple[Lane, Retryable]] = {}
 
@@ -144,7 +138,7 @@ class _SinkReader:
         self, lane: Lane, state: LaneState | None, schemas: Sequence[SchemaVersion]
     ) -> ConfigProblem | None:
         """Why the lane will be suspended at its start; None if no reason is known."""
-        rules = build.build_rules_for(self._loaded, lane.source)(lane.table) if lane.table else None
+        rules = self._parts.sources[lane.source].rules_for(lane.table) if lane.table else None
         try:
             refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
         except ConfigProblem as problem:
@@ -153,7 +147,7 @@ class _SinkReader:
 
     def _open_sink(self, name: str) -> Any:
         if name not in self._sinks:
-            self._sinks[name] = adapters.build_sink(self._loaded, name)
+            self._sinks[name] = self._parts.open_sink(name)
             self._opened.callback(self._sinks[name].close)
         return self._sinks[name]
 
@@ -185,43 +179,53 @@ def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | N
     }
 
 
-def resync_lane(loaded: Loaded, lane_id: str, *, accept_missing: bool = False) -> None:
+def resync_lane(parts: Components, lane_id: str, *, accept_missing: bool = False) -> None:
     """Remove a lane's rows and state; it starts from the beginning at the next run. DataLoss if rows would be
     missing then, unless `accept_missing`."""
-    lane = find_lane(loaded, lane_id)
-    sink, source = adapters.build_engine_sink(loaded, lane.sink), adapters.build_source(loaded, lane.source)
-    register = FileRegister(build.get_register_folder(loaded))
-    try:
+    lane = find_lane(parts, lane_id)
+    rules = parts.sources[lane.source]
+    with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
         if not accept_missing:
-            rules = loaded.settings.sources[lane.source].transactions
-            found = describe_missing_when_stopped(source, register, lane, rules.topic if rules else "")
-            refuse_missing(lane, found, has_backfills=adapters.has_backfills(loaded, lane.source))
-        resync_stopped(sink, source, register, lane)
-    finally:
-        sink.close()
-        source.close()
+            topic = rules.transactions.topic if rules.transactions else ""
+            found = describe_missing_when_stopped(source, parts.register, lane, topic)
+            refuse_missing(lane, found, has_backfills=rules.has_backfills)
+        resync_stopped(sink, source, parts.register, lane)
 
 
-def accept_schema(loaded: Loaded, lane_id: str, number: int) -> None:
+def accept_schema(parts: Components, lane_id: str, number: int) -> None:
     """Let a lane continue with the schema `number` at the next start. ConfigProblem as `accept_pending_schema`."""
-    lane = find_lane(loaded, lane_id)
-    sink = adapters.build_sink(loaded, lane.sink)
-    try:
+    lane = find_lane(parts, lane_id)
+    with closing(parts.open_sink(lane.sink)) as sink:
         accept_pending_schema(lane, number, sink)
-    finally:
-        sink.close()
 
 
-def skip_lane(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:
+def skip_lane(parts: Components, lane_id: str, until: Position | None) -> LaneState | None:
     """Move a lane's position without applying anything; returns its new state. ConfigProblem as `check_skip`."""
-    lane = find_lane(loaded, lane_id)
-    sink, source = adapters.build_engine_sink(loaded, lane.sink), adapters.build_source(loaded, lane.source)
-    seen = FileRegister(build.get_register_folder(loaded)).load(lane.source)
+    lane = find_lane(parts, lane_id)
+    seen = parts.register.load(lane.source)
     topics = seen.topics.get(lane.table, frozenset())
-    try:
+    with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
         begun = seen.beginnings.get(lane.id, Position())
         at = LanePosition.from_state(lane, sink.state(lane), begun, lambda p: not lane.table or p.topic in topics)
         return apply_skip(sink, lane, check_skip(source, at, until))
-    finally:
-        sink.close()
-        source.close()
+
+
+def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
+    """The schemas of each lane with this table, target or id, from its sink. ConfigProblem if there is none."""
+    lanes = [lane for lane in list_lanes(parts) if lane.table]
+    names = {lane.id: {lane.id, lane.table, get_unqualified_name(lane.table), lane.into} for lane in lanes}
+    asked = [lane for lane in lanes if table in names[lane.id]]
+    if not asked:
+        known = ", ".join(sorted({lane.table for lane in lanes})) or "none has been seen yet"
+        raise ConfigProblem(f"no lane has a table {table!r}", next_step=f"The tables are: {known}.")
+    with ExitStack() as opened:
+        names_of_sinks = dict.fromkeys(lane.sink for lane in asked)
+        sinks = {name: opened.enter_context(closing(parts.open_sink(name))) for name in names_of_sinks}
+        return [
+            {
+                "lane": lane.id,
+                "table": lane.table,
+                "schemas": [to_json(v) for v in read_schema_versions(sinks[lane.sink], lane)],
+            }
+            for lane in asked
+        ]

@@ -1,11 +1,15 @@
-"""The configuration of tables, in the form that the application uses. Wiring builds it."""
+"""The parts and the rules of a configured pipeline, in the form that the application uses. Wiring builds them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from replicator.ports.frames import Lane
+from .dead_letters import DeadLetters
+from .frames import Lane
+from .register import Register
+from .source import Source
 
 EVENT_LOG_POLICY = "event_log"
 CONTINUE, HOLD_KEY, STOP_LANE = "continue", "hold_key", "stop_lane"
@@ -47,6 +51,51 @@ class TransactionRules:
 
 RulesFor = Callable[[str], TableRules | None]
 """The rules of a source's table, by its name in the database; None if no entry of the configuration matches. Pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """One configured source.
+
+    - `tables`: those that an entry names exactly. `rules_for`: of any table. `event_logs`: the lanes of its event logs.
+    - `transactions`: None if its lanes do not follow transactions.
+    - `has_backfills`: its tables can also be read from their database.
+    """
+
+    tables: frozenset[str]
+    rules_for: RulesFor
+    event_logs: tuple[Lane, ...]
+    transactions: TransactionRules | None
+    has_backfills: bool
+
+
+SinkUse = Literal["read", "write", "rewrite", "drop"]
+"""For what a command opens a sink. To read a target or a lane, any process will do. To write, it is the sink of the
+pipeline's engine; to rewrite or drop a target, only where no other can."""
+
+
+class Components(Protocol):
+    """Builds the parts of one configured pipeline by the names of its sources and sinks. Who opens a part closes it.
+
+    - `register`: what the pipeline has read so far.
+    - `sources`: those that a table has.
+    """
+
+    pipeline: str
+    register: Register
+    sources: Mapping[str, SourceRules]
+
+    def open_source(self, name: str) -> Source[Any]:
+        """The source, on the pipeline's engine."""
+
+    def open_sink(self, name: str, use: SinkUse = "read") -> Any:
+        """The sink. ConfigProblem if the engine has none of its kind."""
+
+    def open_dead_letters(self) -> DeadLetters:
+        """The dead-letter store."""
+
+    def ask_daemon(self) -> dict[str, Any] | None:
+        """The status of the running daemon. None if none runs."""
 
 
 def make_event_log_lane(pipeline: str, source: str, sink: str, config_line: str = "") -> Lane:

@@ -1,0 +1,58 @@
+"""The parts of a configuration, as `ports.components` describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from replicator.application.stream.file_register import FileRegister
+from replicator.domain.patterns import is_exact
+from replicator.ports.components import SinkUse, SourceRules
+from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.register import Register
+from replicator.ports.source import Source
+from replicator.settings import Loaded
+
+from . import adapters, build, daemon
+
+
+class ConfiguredComponents:
+    """`ports.components.Components` of a configuration."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.pipeline = loaded.settings.pipeline
+        self.register: Register = FileRegister(build.get_register_folder(loaded))
+        self.sources: Mapping[str, SourceRules] = {
+            name: _build_source_rules(loaded, name) for name in sorted({table.source for table in loaded.settings.tables})
+        }
+
+    def open_source(self, name: str) -> Source[Any]:
+        return adapters.build_source(self.loaded, name)
+
+    def open_sink(self, name: str, use: SinkUse = "read") -> Any:
+        settings, engine = self.loaded.settings.sinks[name], self.loaded.settings.engine
+        # A target is dropped by the engine whose catalog names it. Only the engine can write some tables of a lake.
+        of_engine = {
+            "read": False,
+            "write": True,
+            "rewrite": settings.kind == "delta",
+            "drop": settings.catalog_of == engine,
+        }
+        return (adapters.build_engine_sink if of_engine[use] else adapters.build_sink)(self.loaded, name)
+
+    def open_dead_letters(self) -> DeadLetters:
+        return adapters.build_dead_letters(self.loaded)
+
+    def ask_daemon(self) -> dict[str, Any] | None:
+        return daemon.ask_status(self.loaded)
+
+
+def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
+    return SourceRules(
+        tables=frozenset(t.match for t in loaded.settings.tables if t.source == name and is_exact(t.match)),
+        rules_for=build.build_rules_for(loaded, name),
+        event_logs=build.build_event_logs(loaded, name),
+        transactions=build.build_transaction_rules(loaded, name),
+        has_backfills=adapters.has_backfills(loaded, name),
+    )
