@@ -15,7 +15,7 @@ from .session import CommandSession, command, echo, format_count, to_cell
 from .time_params import parse_duration
 
 if TYPE_CHECKING:
-    from replicator.wiring.maintenance import MaintenanceResult
+    from replicator.application.operations.maintenance import MaintenanceResult
 
 USUAL_RETENTION = timedelta(days=7)
 """How long Delta Lake retains files unless it is told otherwise."""
@@ -27,9 +27,9 @@ def compact(session: CommandSession, targets: tuple[str, ...]) -> None:
     """Rewrite the small files of Delta tables as few larger ones: of TABLE (as its source calls it), of a LANE
     (SINK.TARGET), of the sink of an event log, or of `dead_letters`; by default of all. Rows stay as they are, and the
     daemon may run meanwhile."""
-    from replicator.wiring import maintenance
+    from replicator.application.operations import maintenance
 
-    _run_maintenance(session, maintenance.compact_targets(session.loaded, targets), "compacted")
+    _run_maintenance(session, maintenance.compact_targets(session.components, targets), "compacted")
 
 
 @command("vacuum")
@@ -42,7 +42,7 @@ def vacuum(session: CommandSession, targets: tuple[str, ...], retain: str | None
     """Delete the files of Delta tables that the newest version does not need any more, of the targets that `compact` takes;
     by default of all. Older versions cannot be read afterwards. Tables in PostgreSQL are vacuumed by their server. The
     daemon may run meanwhile."""
-    from replicator.wiring import maintenance
+    from replicator.application.operations import maintenance
 
     kept = None if retain is None else parse_duration(retain)
     if kept is not None and kept < USUAL_RETENTION and not dry_run:
@@ -50,7 +50,7 @@ def vacuum(session: CommandSession, targets: tuple[str, ...], retain: str | None
             "warning: less than the 7 days that Delta Lake retains by default: versions that are older than that, and "
             "whoever still reads them, fail from now on"
         )
-    found = maintenance.vacuum_targets(session.loaded, targets, kept, dry_run=dry_run)
+    found = maintenance.vacuum_targets(session.components, targets, kept, dry_run=dry_run)
     _run_maintenance(session, found, "would be vacuumed" if dry_run else "vacuumed")
 
 

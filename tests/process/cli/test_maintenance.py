@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from support.cli_program import run_program
 
 from adapters.sinks.postgres.lanes import PostgresLanes
-from replicator.wiring import maintenance
 from replicator.wiring.components import ConfiguredComponents
 
 ALL = {"raw", "lake.products", "lake.orders", "dead_letters"}
@@ -57,7 +56,7 @@ def test_a_short_retention_is_warned_of(ask):
 
 
 def test_a_running_daemon_keeps_its_unfinished_files(answer, project, monkeypatch):
-    monkeypatch.setattr(maintenance, "ask_status", lambda _: {"lanes": []})
+    monkeypatch.setattr(ConfiguredComponents, "ask_daemon", lambda _: {"lanes": []})
     said = answer("vacuum", "--retain", "30 minutes", code=5)
     assert "the daemon runs" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
     answer("vacuum", "--retain", "1 hour")

@@ -7,21 +7,18 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from replicator.application.lane_registry import make_refused_id
-from replicator.application.operations.lanes import list_lanes
 from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
+from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CompactionResult, VacuumResult
-from replicator.settings import Loaded
 
-from . import adapters
-from .components import ConfiguredComponents
-from .daemon import ask_status
+from .lanes import list_lanes
 
 DEAD_LETTERS = "dead_letters"
 SHORTEST_RETENTION = timedelta(hours=1)
@@ -38,28 +35,28 @@ class MaintenanceResult:
     error: ReplicatorError | None = None
 
 
-def compact_targets(loaded: Loaded, names: Sequence[str]) -> Iterator[MaintenanceResult]:
+def compact_targets(parts: Components, names: Sequence[str]) -> Iterator[MaintenanceResult]:
     """Compact the named targets (default: all) one after the other. A failure does not stop the others.
 
     ConfigProblem, before anything is done, for an unknown name.
     """
-    return _run_each(loaded, names, "compact", lambda sink, *lane: sink.compact(*lane))
+    return _run_each(parts, names, "compact", lambda sink, *lane: sink.compact(*lane))
 
 
 def vacuum_targets(
-    loaded: Loaded, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
+    parts: Components, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
 ) -> Iterator[MaintenanceResult]:
     """Vacuum the targets. Fenced if the daemon may be writing files that would be deleted."""
-    if retain is not None and retain < SHORTEST_RETENTION and not dry_run and ask_status(loaded) is not None:
+    if retain is not None and retain < SHORTEST_RETENTION and not dry_run and parts.ask_daemon() is not None:
         raise Fenced(
             "the daemon runs, and a vacuum that retains less than an hour would delete files that it is writing",
             next_step="Retain at least 1 hour, or stop the daemon.",
         )
-    return _run_each(loaded, names, "vacuum", lambda sink, *lane: sink.vacuum(*lane, retain, dry_run=dry_run))
+    return _run_each(parts, names, "vacuum", lambda sink, *lane: sink.vacuum(*lane, retain, dry_run=dry_run))
 
 
-def _run_each(loaded: Loaded, names: Sequence[str], verb: str, act: Callable[..., Any]) -> Iterator[MaintenanceResult]:
-    targets = _list_targets(loaded)
+def _run_each(parts: Components, names: Sequence[str], verb: str, act: Callable[..., Any]) -> Iterator[MaintenanceResult]:
+    targets = _list_targets(parts)
     _refuse_unknown(names, targets)
     chosen = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
     with ExitStack() as opened:
@@ -67,12 +64,8 @@ def _run_each(loaded: Loaded, names: Sequence[str], verb: str, act: Callable[...
         for label, lane in chosen.items():
             name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in sinks:
-                made = (
-                    ConfiguredComponents(loaded).open_sink(name, "rewrite")
-                    if lane is not None
-                    else adapters.build_dead_letters(loaded)
-                )
-                sinks[name] = opened.enter_context(closing(cast(Any, made)))
+                made = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
+                sinks[name] = opened.enter_context(closing(made))
             if hasattr(sinks[name], verb):
                 yield _run_one(label, partial(act, sinks[name], *([] if lane is None else [lane])))
             elif label in names or lane is not None:
@@ -89,10 +82,10 @@ def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
     )
 
 
-def _list_targets(loaded: Loaded) -> dict[str, Lane | None]:
+def _list_targets(parts: Components) -> dict[str, Lane | None]:
     """The targets by name, each once, because several lanes may share an event log. None stands for the dead letters."""
     found: dict[str, Lane | None] = {}
-    for lane in list_lanes(ConfiguredComponents(loaded)):
+    for lane in list_lanes(parts):
         if lane.refused or lane.id == make_refused_id(lane) or lane.sink == EVENT_STORE:
             continue
         found.setdefault(lane.id if lane.table else lane.sink, lane)
