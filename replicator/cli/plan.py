@@ -21,19 +21,18 @@ NO_TABLE = (
 @click.option("--sql", is_flag=True, help="With the SQL that each sink will run.")
 def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing."""
+    from replicator.application.operations.plan import list_plans
     from replicator.wiring.configuration import describe_defaults
-    from replicator.wiring.plan import list_event_logs, list_plans
 
     for sentence in describe_defaults(session.loaded):
         session.print_note(sentence)
-    every = list(list_plans(session.loaded))
+    every = list(list_plans(session.components))
     found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
     if table is not None and not found:
         known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
         raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
-    logs = [
-        f"event log {one.id} of source {one.source}" for one in (list_event_logs(session.loaded) if table is None else ())
-    ]
+    sources = session.components.sources.values() if table is None else ()
+    logs = [f"event log {one.id} of source {one.source}" for source in sources for one in source.event_logs]
     summary = format_count(len(found) + len(logs), "lane") + (
         f", with {format_count(len(logs), 'event log')}" if logs else ""
     )

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from replicator.application.operations.plan import list_plans
 from replicator.application.problem import Problem
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.settings import Loaded
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
 from replicator.wiring.logs import log_to_stderr_by_default
-from replicator.wiring.plan import list_plans
 
 DEFAULT_SIGNALS = 5
 """Frames from a warning to whoever called the pipeline."""
@@ -57,7 +58,7 @@ def run_pipeline(loaded: Loaded, *, once: bool, stop: threading.Event | None, se
 
 def plan_pipeline(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], table: str | None) -> list[dict[str, Any]]:
     """See `Pipeline.plan`."""
-    every = [{"flow": _find_flow(loaded, names, lane), **lane} for lane in list_plans(loaded)]
+    every = [{"flow": _find_flow(loaded, names, lane), **lane} for lane in list_plans(ConfiguredComponents(loaded))]
     found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
     if table is not None and not found:
         known = ", ".join(sorted({p["table"] for p in every})) or "none yet"

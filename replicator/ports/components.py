@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .dead_letters import DeadLetters
+from .decoder import Decoder
+from .engine import Engine
 from .frames import Lane
 from .register import Register
 from .source import Source
@@ -69,6 +71,13 @@ class SourceRules:
     has_backfills: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SinkRules:
+    """One configured sink. `has_lanes`: some table goes there."""
+
+    has_lanes: bool
+
+
 SinkUse = Literal["read", "write", "rewrite", "drop"]
 """For what a command opens a sink. To read a target or a lane, any process will do. To write, it is the sink of the
 pipeline's engine; to rewrite or drop a target, only where no other can."""
@@ -84,9 +93,19 @@ class Components(Protocol):
     pipeline: str
     register: Register
     sources: Mapping[str, SourceRules]
+    sinks: Mapping[str, SinkRules]
+
+    def use_local(self) -> Components:
+        """The same with sources and engine in this process, for commands that only read. Unchanged if that cannot be."""
+
+    def build_engine(self) -> Engine[Any]:
+        """The engine."""
+
+    def build_decoder(self, source: str) -> Decoder:
+        """The decoder of a source's records. ConfigProblem if erased rows are of a source that the config has no more."""
 
     def open_source(self, name: str) -> Source[Any]:
-        """The source, on the pipeline's engine."""
+        """The source, for the engine."""
 
     def open_sink(self, name: str, use: SinkUse = "read") -> Any:
         """The sink. ConfigProblem if the engine has none of its kind."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.patterns import is_exact
-from replicator.ports.components import SinkUse, SourceRules
+from replicator.ports.components import SinkRules, SinkUse, SourceRules
 from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import Engine
 from replicator.ports.register import Register
 from replicator.ports.source import Source
 from replicator.settings import Loaded
@@ -23,9 +25,20 @@ class ConfiguredComponents:
         self.loaded = loaded
         self.pipeline = loaded.settings.pipeline
         self.register: Register = FileRegister(build.get_register_folder(loaded))
+        with_lanes = {entry.sink for table in loaded.settings.tables for entry in table.to}
+        self.sinks: Mapping[str, SinkRules] = {name: SinkRules(name in with_lanes) for name in loaded.settings.sinks}
         self.sources: Mapping[str, SourceRules] = {
             name: _build_source_rules(loaded, name) for name in sorted({table.source for table in loaded.settings.tables})
         }
+
+    def use_local(self) -> ConfiguredComponents:
+        return ConfiguredComponents(adapters.use_local_engine(self.loaded))
+
+    def build_engine(self) -> Engine[Any]:
+        return adapters.build_engine(self.loaded)
+
+    def build_decoder(self, source: str) -> Decoder:
+        return adapters.build_decoder(self.loaded, source)
 
     def open_source(self, name: str) -> Source[Any]:
         return adapters.build_source(self.loaded, name)

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from replicator.application.operations.lanes import list_lanes, read_status
+from replicator.application.operations.plan import list_plans
 from replicator.application.operations.support_bundle import Parts, list_versions, summarize_dead_letters, summarize_erasures
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
@@ -21,7 +22,6 @@ from replicator.settings.schema import to_plain_options
 from . import adapters, build
 from .components import ConfiguredComponents
 from .daemon import ask_metrics, ask_status
-from .plan import list_plans
 from .plugins import list_names, load_adapter
 
 GROUP = "replicator.checks"
@@ -68,7 +68,7 @@ def list_parts(loaded: Loaded) -> Parts:
         "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.to_redacted()},
         "status": lambda: ask_status(loaded) or read_status(ConfiguredComponents(loaded)),
         "metrics": lambda: ask_metrics(loaded),
-        "plan": lambda: list(list_plans(loaded)),
+        "plan": lambda: list(list_plans(ConfiguredComponents(loaded))),
         "dead_letters": lambda: _summarize_dead_letters(loaded),
         "erasures": lambda: _summarize_erasures(loaded),
         "doctor": lambda: [

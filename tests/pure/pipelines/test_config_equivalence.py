@@ -11,9 +11,10 @@ from support.employees import FEED, add
 from support.staff_in_code import FLOW, PARTS, config_file
 
 from replicator import pipelines as dp
+from replicator.application.operations.plan import list_plans
 from replicator.settings import Loaded
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
-from replicator.wiring.plan import list_plans
 
 FLOWS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
@@ -84,7 +85,7 @@ def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, 
     staff.create_auto_cdc_flow(**FLOW, **flow)
     file = in_yaml(tmp_path, written)
     same(staff.check(), file)
-    (code,), (yaml,) = staff.plan(), list_plans(file)
+    (code,), (yaml,) = staff.plan(), list_plans(ConfiguredComponents(file))
     assert code.pop("flow") == "lake.employees"
     assert "test_config_equivalence.py:" in code.pop("config") and "replicator.yaml" in yaml.pop("config")
     assert code == yaml and code["stages"]
