@@ -9,7 +9,7 @@ import click
 from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
-    from replicator.wiring.drop import DropScope
+    from replicator.application.operations.drop import DropScope
 
 
 @command("drop")
@@ -19,13 +19,13 @@ def drop(session: CommandSession, table: str, yes: bool) -> None:
     """Remove a target with its remembered deletes, schemas and positions. TABLE is the target's name, SINK.TARGET (as
     `lanes list` has it), or the table's name in the source; the config need not name it any more. The daemon must not write
     it meanwhile."""
-    from replicator.wiring import drop
+    from replicator.application.operations import drop
 
-    found = drop.find_lane_to_drop(session.loaded, table)
+    found = drop.find_lane_to_drop(session.components, table)
     lane, lines = found.lane.id, list(_list_lines(found))
     if not yes:
         session.confirm(f"Remove this of {lane}?", f"{lane} was not dropped", lines, _to_json(found))
-    drop.drop_lane(session.loaded, found.lane)
+    drop.drop_lane(session.components, found.lane)
     said = [*(lines if yes else ()), f"{lane}: {_describe_outcome(found)}"]
     session.emit(_to_json(found), said[-1], text=lambda: echo("\n".join(said)))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from .dead_letters import DeadLetters
@@ -62,6 +63,7 @@ class SourceRules:
     - `tables`: those that an entry names exactly. `rules_for`: of any table. `event_logs`: the lanes of its event logs.
     - `transactions`: None if its lanes do not follow transactions.
     - `has_backfills`: its tables can also be read from their database.
+    - `has_tables`: some entry of `tables` is of this source.
     """
 
     tables: frozenset[str]
@@ -69,12 +71,21 @@ class SourceRules:
     event_logs: tuple[Lane, ...]
     transactions: TransactionRules | None
     has_backfills: bool
+    has_tables: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SinkRules:
-    """One configured sink. `has_lanes`: some table goes there."""
+    """One configured sink.
 
+    - `config_line`: its `file:line`, for messages.
+    - `catalog_of`: the engine in whose catalog its targets have names; None: they have none.
+    - `has_lanes`: some table goes there.
+    """
+
+    kind: str
+    config_line: str
+    catalog_of: str | None
     has_lanes: bool
 
 
@@ -86,14 +97,19 @@ pipeline's engine; to rewrite or drop a target, only where no other can."""
 class Components(Protocol):
     """Builds the parts of one configured pipeline by the names of its sources and sinks. Who opens a part closes it.
 
+    - `engine`: the name of its engine. `folder`: its files on this machine.
     - `register`: what the pipeline has read so far.
-    - `sources`: those that a table has.
     """
 
     pipeline: str
+    engine: str
+    folder: Path
     register: Register
     sources: Mapping[str, SourceRules]
     sinks: Mapping[str, SinkRules]
+
+    def resolve_lanes(self, table: str) -> Sequence[Lane]:
+        """The lanes of a source table, by the entry that fits it best, whatever its source. Empty without one."""
 
     def use_local(self) -> Components:
         """The same with sources and engine in this process, for commands that only read. Unchanged if that cannot be."""

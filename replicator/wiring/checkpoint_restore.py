@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from replicator.application.lane_schema import find_plan
 from replicator.application.operations import cutover
+from replicator.application.operations.drop import drop_lane
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import Checkpoint
@@ -25,7 +26,7 @@ from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
 
-from . import adapters, build, checkpoints, drop, log_completeness, rebuild
+from . import adapters, build, checkpoints, log_completeness, rebuild
 from .components import ConfiguredComponents
 from .plugins import load_adapter
 from .rebuild import BEGIN_FILE, RebuildRequest
@@ -72,7 +73,9 @@ def _restore(loaded: Loaded, request: RebuildRequest, report: Report, checkpoint
 
 def _prepare_from_log(loaded: Loaded, request: RebuildRequest, report: Report, why: str) -> Loaded:
     """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
-    drop.drop_lane(loaded, cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into))
+    drop_lane(
+        ConfiguredComponents(loaded), cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
+    )
     checkpoints.refuse_truncated(loaded, request.lane, why)
     log_completeness.refuse_incomplete(loaded, request.lane, Position(), PARTIAL_STEP)
     report(f"{request.id}: the whole event log is read; of the snapshots {why}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from replicator.application.stream.file_register import FileRegister
@@ -11,6 +11,7 @@ from replicator.ports.components import SinkRules, SinkUse, SourceRules
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
+from replicator.ports.frames import Lane
 from replicator.ports.register import Register
 from replicator.ports.source import Source
 from replicator.settings import Loaded
@@ -23,13 +24,16 @@ class ConfiguredComponents:
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
-        self.pipeline = loaded.settings.pipeline
+        self.pipeline, self.engine = loaded.settings.pipeline, str(loaded.settings.engine)
+        self.folder = adapters.get_state_folder(loaded)
         self.register: Register = FileRegister(build.get_register_folder(loaded))
-        with_lanes = {entry.sink for table in loaded.settings.tables for entry in table.to}
-        self.sinks: Mapping[str, SinkRules] = {name: SinkRules(name in with_lanes) for name in loaded.settings.sinks}
         self.sources: Mapping[str, SourceRules] = {
-            name: _build_source_rules(loaded, name) for name in sorted({table.source for table in loaded.settings.tables})
+            name: _build_source_rules(loaded, name) for name in sorted(loaded.settings.sources)
         }
+        self.sinks: Mapping[str, SinkRules] = {name: _build_sink_rules(loaded, name) for name in loaded.settings.sinks}
+
+    def resolve_lanes(self, table: str) -> Sequence[Lane]:
+        return [adapters.build_lane(self.loaded, lane) for lane in self.loaded.settings.resolve_lanes(table)]
 
     def use_local(self) -> ConfiguredComponents:
         return ConfiguredComponents(adapters.use_local_engine(self.loaded))
@@ -68,4 +72,11 @@ def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
         event_logs=build.build_event_logs(loaded, name),
         transactions=build.build_transaction_rules(loaded, name),
         has_backfills=adapters.has_backfills(loaded, name),
+        has_tables=any(table.source == name for table in loaded.settings.tables),
     )
+
+
+def _build_sink_rules(loaded: Loaded, name: str) -> SinkRules:
+    settings = loaded.settings.sinks[name]
+    has_lanes = any(entry.sink == name for table in loaded.settings.tables for entry in table.to)
+    return SinkRules(settings.kind, loaded.describe_origin("sinks", name), settings.catalog_of, has_lanes)

@@ -9,14 +9,16 @@ from typing import Any, cast
 import pyarrow as pa
 
 from replicator.application.operations import cutover
+from replicator.application.operations.drop import drop_lane
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.plain_values import to_plain
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.table_diff import TableDiff, compare_tables
 from replicator.settings import LaneSettings, Loaded
 
-from . import adapters, build, drop
+from . import adapters, build
 from .checkpoint_restore import Report, ignore_report, prepare_rebuild
+from .components import ConfiguredComponents
 from .rebuild import RebuildRequest, get_folder
 from .table_swap import (
     DRY_RUN_SUFFIX,
@@ -65,7 +67,7 @@ def compare_target(
 def _remove_leftovers(loaded: Loaded, wanted: RebuildRequest, rebuilt: Any) -> None:
     """Remove the table of an earlier comparison that was killed."""
     if get_folder(loaded, wanted).exists():
-        drop.drop_lane(loaded, rebuilt)
+        drop_lane(ConfiguredComponents(loaded), rebuilt)
 
 
 def _read_tables(loaded: Loaded, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:

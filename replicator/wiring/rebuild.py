@@ -9,10 +9,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
 
 from pydantic import PrivateAttr
 
+from replicator.application.operations.drop import get_rebuild_folder
 from replicator.application.operations.lanes import list_lanes
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import LaneSettings, Loaded
@@ -152,12 +152,7 @@ def prepare_rebuild(
 
 def get_folder(loaded: Loaded, request: RebuildRequest) -> Path:
     """The state folder of the rebuild on this machine."""
-    return get_lane_folder(loaded, request.id)
-
-
-def get_lane_folder(loaded: Loaded, lane: str) -> Path:
-    """The state folder of a rebuild by the id of its lane."""
-    return adapters.get_state_folder(loaded) / "replays" / quote(lane, safe="")
+    return get_rebuild_folder(ConfiguredComponents(loaded), request.id)
 
 
 def _refuse_engine(loaded: Loaded, log: str) -> None:

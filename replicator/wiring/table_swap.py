@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.operations import cutover
+from replicator.application.operations.drop import drop_lane
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
@@ -19,7 +20,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.register import RegisterEntry
 from replicator.settings import LaneSettings, Loaded
 
-from . import adapters, build, drop
+from . import adapters, build
 from .checkpoint_restore import Report, ignore_report, prepare_rebuild, refuse_incomplete
 from .components import ConfiguredComponents
 from .daemon import ask_control, ask_status
@@ -95,7 +96,9 @@ def read_positions(loaded: Loaded, request: RebuildRequest) -> SwapPositions:
 
 def remove_rebuild(loaded: Loaded, request: RebuildRequest) -> None:
     """Remove the rebuilt target and its state."""
-    drop.drop_lane(loaded, cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into))
+    drop_lane(
+        ConfiguredComponents(loaded), cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
+    )
 
 
 def _remove_leftovers(loaded: Loaded, request: RebuildRequest) -> None:
@@ -109,7 +112,7 @@ def _remove_leftovers(loaded: Loaded, request: RebuildRequest) -> None:
         except DataLoss:
             same = False
     if file.exists() and not same:
-        drop.drop_lane(loaded, rebuilt)
+        drop_lane(ConfiguredComponents(loaded), rebuilt)
 
 
 def _refuse_new_lane(loaded: Loaded, lane: LaneSettings) -> None:

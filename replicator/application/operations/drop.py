@@ -1,13 +1,88 @@
-"""Removes a target and everything stored for its lane, while the daemon does not write it."""
+"""`drop_lane`: removes a target and everything stored for its lane, while nothing writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
+from replicator.application.instance_lock import InstanceLock
+from replicator.application.lane_registry import make_refused_id, make_target_taken_error
+from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.events import EVENT_STORE
+from replicator.domain.suggestions import suggest_name
+from replicator.domain.table import get_unqualified_name
+from replicator.ports.components import EVENT_LOG_POLICY, Components
 from replicator.ports.frames import Lane
 from replicator.ports.register import Register
 from replicator.ports.sink import Drops, LaneArtifact
+
+from .lanes import list_lanes
+
+
+@dataclass(frozen=True)
+class DropScope:
+    """The lane of a name, and its artifacts."""
+
+    lane: Lane
+    artifacts: Sequence[LaneArtifact]
+
+    @property
+    def config_line(self) -> str:
+        """The config line that names the lane. Empty if none does, so that the target stays dropped."""
+        return self.lane.config_line
+
+
+def find_lane_to_drop(parts: Components, name: str) -> DropScope:
+    """The lane of `name`: a target, `SINK.TARGET`, or a table by its source name. It need not be in the config any
+    more.
+
+    ConfigProblem for an unknown or ambiguous name, an event log, or a target that its sink cannot drop on this
+    engine. Fenced if the running daemon writes it.
+    """
+    _refuse_event_logs(parts, name)
+    _refuse_stored_events(parts, name)
+    lanes, refused = _list_candidates(parts, name)
+    with ExitStack() as opened:
+        sinks = _open_dropping_sinks(parts, {lane.sink for lane in lanes}, opened)
+        known = [
+            DropScope(lane, list_artifacts(sinks[lane.sink], parts.register, parts.sources, lane))
+            for lane in lanes
+            if lane.sink in sinks
+        ]
+    found = [one for one in known if one.artifacts]
+    found = [one for one in found if one.lane.id == name] or found
+    if len(found) > 1:
+        names = ", ".join(sorted(one.lane.id for one in found))
+        raise ConfigProblem(f"{name!r} fits several targets", next_step=f"Name one of them: {names}.")
+    if not found and refused:
+        raise make_target_taken_error(refused[0])
+    if found:
+        _refuse_out_of_reach(parts, found[0].lane)
+    else:
+        raise _make_not_found_error(parts, name, sorted({lane.sink for lane in lanes if lane.sink not in sinks}))
+    with _hold_lane(parts, found[0].lane):
+        return found[0]
+
+
+def drop_lane(parts: Components, lane: Lane) -> None:
+    """Remove the lane and its target. Fenced, without any removal, if an instance writes it. ConfigProblem as
+    `find_lane_to_drop`."""
+    _refuse_out_of_reach(parts, lane)
+    with _hold_lane(parts, lane), ExitStack() as opened:
+        sink = _open_dropping_sinks(parts, {lane.sink}, opened)[lane.sink]
+        remove_lane(sink, parts.register, parts.sources, lane)
+    # The state of a rebuild would stop the retention of its event log.
+    shutil.rmtree(get_rebuild_folder(parts, lane.id), ignore_errors=True)
+
+
+def get_rebuild_folder(parts: Components, lane: str) -> Path:
+    """The state folder of a rebuild by the id of its lane."""
+    return parts.folder / "replays" / quote(lane, safe="")
 
 
 def list_artifacts(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
@@ -16,7 +91,7 @@ def list_artifacts(sink: Drops, register: Register, sources: Iterable[str], lane
     return [*sink.list_artifacts(lane), *noted]
 
 
-def drop_lane(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> None:
+def remove_lane(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> None:
     """Remove everything of the lane. Safe to repeat, also after a kill at any point.
 
     The register is last. Without its target, but with its start position, a lane starts there again, and nothing is
@@ -40,3 +115,118 @@ def _make_register_artifact(lane: Lane, source: str) -> LaneArtifact:
 def _list_registered_sources(register: Register, sources: Iterable[str], lane: Lane) -> list[str]:
     """The sources whose register entry contains the lane."""
     return [name for name in sources if lane.id in register.load(name).beginnings]
+
+
+def _open_dropping_sinks(parts: Components, names: set[str], opened: ExitStack) -> dict[str, Any]:
+    """The sinks that can drop lanes; closed with `opened`."""
+    sinks: dict[str, Any] = {}
+    for name in sorted(names):
+        sink: Any = parts.open_sink(name, "drop")
+        opened.callback(sink.close)
+        if hasattr(sink, "drop"):
+            sinks[name] = sink
+    return sinks
+
+
+def _refuse_out_of_reach(parts: Components, lane: Lane) -> None:
+    """Otherwise a catalog entry without a table would stay."""
+    rules = parts.sinks[lane.sink]
+    if rules.catalog_of not in (None, parts.engine):
+        raise ConfigProblem(
+            f"{lane.id} has its name in the catalog of the engine {rules.catalog_of!r}, and {parts.engine!r} reaches none",
+            next_step=f"Repeat with `--set engine={rules.catalog_of}`. If it has none yet, take `schema` out of the sink "
+            f"({rules.config_line}).",
+        )
+
+
+def _refuse_event_logs(parts: Components, name: str) -> None:
+    logs = {sink for sink, rules in parts.sinks.items() if rules.kind == EVENT_LOG_POLICY}
+    if name in logs or name.partition(".")[0] in logs:
+        raise ConfigProblem(
+            f"{name} is an event log, which is not dropped: its records are of many tables, and targets are rebuilt from it",
+            next_step="To record no more, take the sink out of the config; what it has recorded stays where it is.",
+        )
+
+
+def _refuse_stored_events(parts: Components, name: str) -> None:
+    sink = name.partition(".")[0]
+    if sink in parts.sinks and parts.sinks[sink].kind == EVENT_STORE:
+        raise ConfigProblem(
+            f"{name} is in the store of events, which is not dropped: its events are of many tables and programs, and stay",
+            next_step="To store no more of them, take the entry out of the config; what is stored stays where it is.",
+        )
+
+
+def _list_candidates(parts: Components, name: str) -> tuple[list[Lane], list[Lane]]:
+    """The lanes that the name may mean, in sinks that are not event logs, and those whose target another table's
+    lane has."""
+    known = {lane.id: lane for lane in list_lanes(parts)}
+    found: dict[str, Lane] = {}
+    refused: list[Lane] = []
+    for sink, text in _split_name(parts, name):
+        for lane in known.values():
+            if lane.sink == sink and text in (lane.into, lane.table, get_unqualified_name(lane.table)):
+                if lane.id == make_refused_id(lane):
+                    refused.append(lane)
+                else:
+                    found[lane.id] = lane
+        for lane in (*_list_configured(parts, sink, text), *_list_former_lanes(parts, sink, text)):
+            # A target that a known table writes belongs to that table, even if another lane has the same name.
+            if lane.id not in known:
+                found.setdefault(lane.id, lane)
+    return list(found.values()), refused
+
+
+def _split_name(parts: Components, name: str) -> list[tuple[str, str]]:
+    """The possible sinks, with the name in each."""
+    sink, dot, rest = name.partition(".")
+    if dot and rest and sink in parts.sinks:
+        return [(sink, rest)]
+    return [(sink, name) for sink, rules in parts.sinks.items() if rules.kind not in (EVENT_LOG_POLICY, EVENT_STORE)]
+
+
+def _list_configured(parts: Components, sink: str, table: str) -> Iterator[Lane]:
+    """Lanes of a configured source table without any record or state."""
+    return (lane for lane in parts.resolve_lanes(table) if lane.sink == sink)
+
+
+def _list_former_lanes(parts: Components, sink: str, text: str) -> Iterator[Lane]:
+    """Lanes that the config may have named in the past. Their ids are enough to find their artifacts."""
+    for into in filter(None, dict.fromkeys((text, get_unqualified_name(text)))):
+        yield Lane(f"{sink}.{into}", parts.pipeline, "", "", sink, into, "")
+
+
+def _make_not_found_error(parts: Components, name: str, unable: Sequence[str]) -> ConfigProblem:
+    if unable:
+        return ConfigProblem(
+            f"sink {unable[0]!r} cannot drop targets",
+            next_step="Remove the target with what the sink's own system has for that.",
+        )
+    lanes = [lane for lane in list_lanes(parts) if lane.table]
+    near = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
+    near = near and f"{near[:1].upper()}{near[1:]}"
+    listing = "`replicator lanes list` names the targets of the config."
+    return ConfigProblem(f"no sink keeps anything of a target {name!r}", next_step=f"{near} {listing}".strip())
+
+
+@contextmanager
+def _hold_lane(parts: Components, lane: Lane) -> Iterator[None]:
+    """No daemon of this pipeline and state folder writes the lane or starts meanwhile.
+
+    A running daemon may continue if neither it nor the config has the lane. Other writers are fenced by the sink.
+    """
+    running = parts.ask_daemon()
+    if running is not None:
+        if lane.config_line or any(one["id"] == lane.id for one in running["lanes"]):
+            raise Fenced(
+                f"the daemon runs, and writes {lane.id}",
+                next_step="Stop it, and drop the target then. Take the table out of the config if it is to stay away.",
+            )
+        yield
+        return
+    lock = InstanceLock(parts.folder, parts.pipeline)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -14,7 +14,7 @@ import pytest
 from support.snapshotted_shop import ENTRIES, Snapshotted
 from test_pg_as_of import same, shop_into
 
-from replicator.application.operations import cutover
+from replicator.application.operations import cutover, drop
 from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
 from replicator.ports.dead_letters import DeadLetter
@@ -24,13 +24,13 @@ from replicator.wiring import (
     adapters,
     checkpoint_restore,
     checkpoints,
-    drop,
     dry_run,
     log_retention,
     table_swap,
     target_reader,
 )
 from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
 from replicator.wiring.rebuild import RebuildRequest
 
@@ -68,7 +68,10 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     assert same(read(shop, "again"), live)
     compared = dry_run.compare_target(shop.load_config, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
-    drop.drop_lane(shop.load_config, cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "again"))
+    drop.drop_lane(
+        ConfiguredComponents(shop.load_config),
+        cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "again"),
+    )
     done = log_retention.truncate_logs(shop.load_config, log_retention.make_asker(shop.load_config))
     assert done["raw"], "behind the snapshot nobody needs it"
     table_swap.swap_target(shop.load_config, shop.lane, run_pipeline, said.append)

@@ -8,7 +8,7 @@ from support.histories_of_items import change
 from support.tuple_ports import Crash, Machine
 from test_source_beginnings import latest
 
-from replicator.application.operations.drop import drop_lane, list_artifacts
+from replicator.application.operations.drop import list_artifacts, remove_lane
 from replicator.domain.errors import ExitCode, Fatal
 from replicator.domain.position import TopicPartition
 
@@ -22,7 +22,7 @@ def drop_after_stop(world, lane_id, machine=None):
     sink, register = running.sinks[lane_id.partition(".")[0]], running.pipeline.context.register
     lane = next(lane for table in world.lanes for lane in world.rules(table).lanes if lane.id == lane_id)
     kept = list_artifacts(sink, register, ["s", "other"], lane)
-    drop_lane(sink, register, ["s", "other"], lane)
+    remove_lane(sink, register, ["s", "other"], lane)
     return kept
 
 

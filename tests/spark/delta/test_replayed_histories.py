@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
-from replicator.application.operations import cutover
+from replicator.application.operations import cutover, drop
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
@@ -22,8 +22,9 @@ from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.histories import make_random_history
 from replicator.testing.model import fold_changes
 from replicator.testing.model_row_transforms import ModelRowTransforms
-from replicator.wiring import adapters, checkpoint_restore, checkpoints, drop, log_retention, table_swap
+from replicator.wiring import adapters, checkpoint_restore, checkpoints, log_retention, table_swap
 from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
 from replicator.wiring.rebuild import RebuildRequest
 
@@ -70,7 +71,10 @@ def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, e
         )
     )
     assert rows(lake / "begun") == live and "going on from snapshot 1" in said[0]
-    drop.drop_lane(shop.load_config, cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "whole"))
+    drop.drop_lane(
+        ConfiguredComponents(shop.load_config),
+        cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "whole"),
+    )
     assert log_retention.truncate_logs(shop.load_config, partial(query_log, shop))["raw"]
     table_swap.swap_target(shop.load_config, shop.lane, run_pipeline, said.append)
     assert rows(lake / entry) == live and len(said) == 2
