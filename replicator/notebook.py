@@ -18,8 +18,9 @@ from replicator.wiring.configuration import find_config_file, read_config
 from replicator.wiring.plugins import list_names, load_adapter
 
 from .application.operations.change_history import read_audit, read_history
+from .application.operations.target_reader import read_target
+from .wiring.components import ConfiguredComponents
 from .wiring.event_logs import open_reader
-from .wiring.target_reader import read_target
 
 FUNCTIONS = "replicator.functions"
 
@@ -43,7 +44,7 @@ def load_table(
     Raises `ConfigProblem` for a config that cannot be used, `Fatal` for a table or version that there is not.
     """
     loaded = read_config(Path(config or find_config_file()), env, ())
-    return read_target(loaded, name, version=version, as_of=as_of, where=where, limit=limit)
+    return read_target(ConfiguredComponents(loaded), name, version=version, as_of=as_of, where=where, limit=limit)
 
 
 def load_audit(table: str, *, config: str | Path | None = None, env: str | None = None) -> pa.Table:

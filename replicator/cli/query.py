@@ -61,13 +61,13 @@ def query(
     then, and otherwise by the table's event log; without one, by the times of commits."""
     if from_log and as_of is None:
         raise ConfigProblem("--from-log asks for a time or a place", next_step="Give one with `--as-of`.")
-    from replicator.wiring.target_reader import read_target
+    from replicator.application.operations.target_reader import read_target
 
     for_people = not (as_csv or session.as_json)
     # One more than is shown tells whether there are more, without reading all of a large table.
     most = MAX_SHOWN + 1 if limit is None and for_people else limit or None
     then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
-    rows = read_target(session.loaded, table, **then, where=where, limit=most, tell=session.print_note)
+    rows = read_target(session.components, table, **then, where=where, limit=most, tell=session.print_note)
     if columns is not None:
         rows = _select_columns(rows, [name.strip() for name in columns.split(",")])
     elif for_people and not all_columns:

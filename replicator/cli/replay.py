@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -14,7 +14,8 @@ from .session import CommandSession, command, echo
 from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:
-    from replicator.settings import Loaded
+    from replicator.ports.components import Components
+    from replicator.wiring.components import ConfiguredComponents
 
 
 @command("replay")
@@ -38,11 +39,13 @@ def replay(
     """Make the target of TABLE (or SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config,
     beside the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile,
     and goes on with it. Killed or failed, the command goes on where it was when it is repeated."""
+    from replicator.application.operations import rebuild, table_swap
+    from replicator.application.operations.checkpoint_restore import prepare_restored_rebuild
     from replicator.application.operations.lanes import find_source_table
-    from replicator.wiring import checkpoint_restore, rebuild, table_swap
+    from replicator.ports.components import RebuildRequest
 
     table = find_source_table(session.components, table)
-    mine = rebuild.find_lane(session.loaded, table, lane)
+    mine = rebuild.find_lane(session.components, table, lane)
     said = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}
     if dry_run:
@@ -56,27 +59,29 @@ def replay(
                 "a part of the records, or another policy, makes no target that the lane could go on with",
                 next_step="Keep it beside with `--into NAME`, or see the difference with `--dry-run`.",
             )
-        result = table_swap.swap_target(session.loaded, mine, partial(_run_rebuild, session, mine.into), session.print_note)
+        result = table_swap.swap_target(
+            session.components, mine, partial(_run_rebuild, session, mine.into), session.print_note
+        )
         session.emit(result, _summarize(result) + ", in its place")
         return
-    asked = rebuild.RebuildRequest(mine, into, policy, **times)
+    asked = RebuildRequest(mine, into, policy, **times)
     result = {
         "lane": asked.id,
-        **_run_rebuild(session, asked.into, checkpoint_restore.prepare_rebuild(session.loaded, asked, session.print_note)),
+        **_run_rebuild(session, asked.into, prepare_restored_rebuild(session.components, asked, session.print_note)),
     }
     session.emit(result, _summarize(result))
 
 
 def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
-    from replicator.wiring import dry_run
+    from replicator.application.operations import dry_run
 
     result = dry_run.compare_target(
-        session.loaded, lane, partial(_run_rebuild, session, lane.into), session.print_note, **asked
+        session.components, lane, partial(_run_rebuild, session, lane.into), session.print_note, **asked
     )
     session.emit(result, "", text=lambda: echo("\n".join(dry_run.to_lines(result))))
 
 
-def _run_rebuild(session: CommandSession, named: str, config: Loaded) -> dict[str, Any]:
+def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:
     """What became of a replay that ran to its end."""
     from replicator.wiring.catch_up_run import build_container, run_until_caught_up
     from replicator.wiring.memory import tune_collector
@@ -84,7 +89,7 @@ def _run_rebuild(session: CommandSession, named: str, config: Loaded) -> dict[st
     from .progress_bar import make_bar
     from .run import handle_signals
 
-    made = build_container(config)
+    made = build_container(cast("ConfiguredComponents", rebuild).loaded)
     tune_collector()
     stop = made.stop()
     handle_signals(stop)

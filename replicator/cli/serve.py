@@ -22,8 +22,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     from replicator.wiring.event_store import make_emitter
     from replicator.wiring.file_limits import raise_limit
     from replicator.wiring.logs import configure_logs
-    from replicator.wiring.read_side import ConfiguredTargets
-    from replicator.wiring.server import build_server
+    from replicator.wiring.server import build_read_side, build_server
 
     configure_logs(session.verbosity)
     raise_limit()
@@ -34,7 +33,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     stop = threading.Event()
     handle_signals(stop)
     try:
-        at = side.start(store.emit if store else None, ConfiguredTargets(session.loaded))
+        at = side.start(store.emit if store else None, build_read_side(session.loaded))
         session.print_note(f"targets are shown at {at}/docs{f', and events are taken at {at}/events' if store else ''}")
         stop.wait()
         side.close()

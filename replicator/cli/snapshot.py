@@ -21,16 +21,17 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     """Take a snapshot of what the event log of TABLE (or SCHEMA.TABLE, as its source calls it) makes under the rules of each
     of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,
     and no lane waits."""
+    from replicator.application.operations import checkpoint, rebuild
     from replicator.application.operations.lanes import find_source_table
-    from replicator.wiring import checkpoints, rebuild
 
     table = find_source_table(session.components, table)
-    lanes = tuple(one for one in session.loaded.settings.resolve_lanes(table) if one.is_mirror)
+    parts = session.components
+    lanes = tuple(one for one in parts.resolve_lanes(table) if rebuild.can_rebuild(parts, one))
     if lane is not None or not lanes:
-        lanes = (rebuild.find_lane(session.loaded, table, lane),)
+        lanes = (rebuild.find_lane(parts, table, lane),)
     if any(one.refused for one in lanes):
         raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the others with `--lane`.")
-    taken = [checkpoints.take_checkpoint(session.loaded, one, session.print_note) for one in lanes]
+    taken = [checkpoint.take_checkpoint(parts, one, session.print_note) for one in lanes]
     session.emit([one.to_json() for one in taken], "\n".join(map(describe_checkpoint, taken)))
 
 

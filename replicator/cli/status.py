@@ -53,8 +53,8 @@ def top(session: CommandSession, interval: float) -> None:
 
 
 def _read_report(session: CommandSession) -> dict[str, Any]:
+    from replicator.application.operations.checkpoint_schedule import report_checkpoints as snapshots_report
     from replicator.application.operations.lanes import read_status
-    from replicator.wiring.checkpoint_schedule import report_checkpoints as snapshots_report
     from replicator.wiring.daemon import ask_status
 
     running = ask_status(session.loaded)
@@ -62,7 +62,7 @@ def _read_report(session: CommandSession) -> dict[str, Any]:
         return running
     stored = read_status(session.components)
     lanes = {lane["id"]: lane["table"] for lane in stored["lanes"]}
-    return {**stored, "snapshots": snapshots_report(session.loaded, lanes)}
+    return {**stored, "snapshots": snapshots_report(session.components, lanes)}
 
 
 def _summarize(report: dict[str, Any]) -> str:

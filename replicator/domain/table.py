@@ -156,3 +156,10 @@ class TableSpec:
 def get_unqualified_name(table: str) -> str:
     """The table's own name, without schema and database: `public.orders` is `orders`."""
     return table.rpartition(".")[2]
+
+
+def describe_target_problem(text: str) -> str:
+    """Why the text cannot be the name of a target: completes a sentence; empty when it can."""
+    if text != text.strip() or not text or any(c in "/\\" or ord(c) < 32 for c in text):
+        return "must be a table's name: not empty, no slashes, no control characters, no spaces around it"
+    return "is a reserved name" if text in {".", ".."} or text.startswith("_replicator") else ""

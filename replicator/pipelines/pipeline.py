@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from replicator.application.operations.target_reader import read_target
 from replicator.settings import Document, Loaded, Origin, load_layers
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_document
-from replicator.wiring.target_reader import read_target
 
 from . import active_pipeline
 from .caller_origin import find_caller, make_config_error
@@ -253,7 +254,7 @@ class Pipeline:
         limit: int | None = None,
     ) -> pa.Table:
         """The rows of a target, as `replicator.notebook.load_table`."""
-        return read_target(self.check(), name, version=version, as_of=as_of, where=where, limit=limit)
+        return read_target(ConfiguredComponents(self.check()), name, version=version, as_of=as_of, where=where, limit=limit)
 
     def _write_document(self) -> tuple[Document, Names]:
         document = deepcopy(self._document)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any, Literal, Protocol
+
+from replicator.domain.checkpoints import CheckpointSchedule
 
 from .dead_letters import DeadLetters
 from .decoder import Decoder
@@ -64,6 +68,7 @@ class SourceRules:
     - `transactions`: None if its lanes do not follow transactions.
     - `has_backfills`: its tables can also be read from their database.
     - `has_tables`: some entry of `tables` is of this source.
+    - `lake`: the folder of the table that it reads, if it reads one.
     """
 
     tables: frozenset[str]
@@ -72,6 +77,7 @@ class SourceRules:
     transactions: TransactionRules | None
     has_backfills: bool
     has_tables: bool
+    lake: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +86,46 @@ class SinkRules:
 
     - `config_line`: its `file:line`, for messages.
     - `catalog_of`: the engine in whose catalog its targets have names; None: they have none.
+    - `schema`: of the database in which its tables are.
     - `has_lanes`: some table goes there.
+    - `log_folder`: of an event log on this machine. `is_log_in_database`: one whose records are rows, not files of a lake.
+    - `checkpoints`, `retention`: of an event log; None: no checkpoints are scheduled, all records are kept.
     """
 
     kind: str
     config_line: str
     catalog_of: str | None
+    schema: str | None
     has_lanes: bool
+    log_folder: str | None = None
+    is_log_in_database: bool = False
+    checkpoints: CheckpointSchedule | None = None
+    retention: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRequest:
+    """A target `into`, next to that of the lane `lane`, to build from the event log.
+
+    - `policy`: another policy than that of the lane.
+    - `since`, `until`: only records in this period (times at the source, ISO text with a zone), if they have a
+      time.
+    - `below`: only records below this position (as JSON).
+    """
+
+    lane: Lane
+    into: str
+    policy: str | None = None
+    since: str | None = None
+    until: str | None = None
+    below: dict[str, dict[str, int]] | None = None
+    apart: str = ""
+    """A digest of the config, for a target that no lane has. If set, rejected records are stored separately."""
+
+    @property
+    def id(self) -> str:
+        """The id of the lane that builds it."""
+        return f"{self.lane.sink}.{self.into}"
 
 
 SinkUse = Literal["read", "write", "rewrite", "drop"]
@@ -111,6 +150,32 @@ class Components(Protocol):
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
         """The lanes of a source table, by the entry that fits it best, whatever its source. Empty without one."""
 
+    def list_configured_targets(self, table: str) -> Mapping[str, str]:
+        """By id, the targets that entries give the table or would give it, with their config lines."""
+
+    def digest(self, lane: Lane, *, with_target: bool = False) -> str:
+        """A digest of all settings that decide the lane's rows; `with_target`: and its target's layout and metadata."""
+
+    def find_log(self, table: str) -> Lane:
+        """The lane of the first event log of a table, those in a lake first. ConfigProblem without one."""
+
+    def open_log(self, log: Lane, topics: Collection[str] = ()) -> Any:
+        """The event log as a source in this process; of these topics, if it has any of them."""
+
+    def use_log(self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False) -> Components:
+        """The pipeline of one lane that builds the target from the event log of its table. It has its own state.
+
+        `topics`: those of the table's records, if known. `is_plain`: without the target's physical layout, and tombstones
+        are kept forever.
+        """
+
+    def use_lake(self, sink: str, folder: Path) -> Components:
+        """The same in this process, with `sink`, the state and the dead letters in `folder`."""
+
+    def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
+        """Run the pipeline until it has caught up, or until `stop` is set. `in_batches`: with as few commits as memory
+        allows. Fenced while another instance runs; the error of a lane or source that stopped."""
+
     def use_local(self) -> Components:
         """The same with sources and engine in this process, for commands that only read. Unchanged if that cannot be."""
 
@@ -126,11 +191,17 @@ class Components(Protocol):
     def open_sink(self, name: str, use: SinkUse = "read") -> Any:
         """The sink. ConfigProblem if the engine has none of its kind."""
 
-    def open_dead_letters(self) -> DeadLetters:
-        """The dead-letter store."""
+    def open_lake(self, folder: Path) -> Any:
+        """A sink of Delta tables in a folder of this machine."""
+
+    def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
+        """The dead-letter store of the pipeline, or one in a folder of this machine."""
 
     def ask_daemon(self) -> dict[str, Any] | None:
         """The status of the running daemon. None if none runs."""
+
+    def command_daemon(self, action: str, lane: str, argument: str) -> None:
+        """Send a lane command to the running daemon. Raises the daemon's error."""
 
 
 def make_event_log_lane(pipeline: str, source: str, sink: str, config_line: str = "") -> Lane:

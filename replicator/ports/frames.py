@@ -127,6 +127,8 @@ class Lane:
     - `stops`: the lane stops at the first record that it rejects.
     - `refused`: why the lane cannot run because of its target's name; completes a sentence, empty if it can run.
     - `pattern`: the `match` of the entry if it is not a table's name, for messages.
+    - `keys`: the configured key columns; empty if they are learnt.
+    - `deletes_by_tombstones`: a message without a value deletes the row of its key.
     """
 
     id: str
@@ -146,6 +148,8 @@ class Lane:
     stops: bool = False
     refused: str = ""
     pattern: str = ""
+    keys: tuple[str, ...] = ()
+    deletes_by_tombstones: bool = False
 
 
 @dataclass(frozen=True)

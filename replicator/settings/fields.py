@@ -23,6 +23,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from replicator.domain.table import describe_target_problem
+
 from .findings import Path
 from .globs import describe_malformed
 from .supported_values import LAKE_STORES, OBJECT_STORES
@@ -244,13 +246,6 @@ def _check_topic(text: str) -> str:
     except re.error:
         raise make_value_error("glob", "is not a regular expression, which the ^ at its start says it is") from None
     return text
-
-
-def describe_target_problem(text: str) -> str:
-    """Why the text cannot be the name of a target: completes a sentence; empty when it can."""
-    if text != text.strip() or not text or any(c in "/\\" or ord(c) < 32 for c in text):
-        return "must be a table's name: not empty, no slashes, no control characters, no spaces around it"
-    return "is a reserved name" if text in {".", ".."} or text.startswith("_replicator") else ""
 
 
 def _check_target(text: str) -> str:

@@ -12,13 +12,13 @@ from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import expand_template, is_regex, matches
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
-from replicator.domain.table import get_unqualified_name
+from replicator.domain.table import describe_target_problem, get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
 
 from .columns import FIELD, ColumnSettings, build_column_transforms
 from .conditions import parse_condition
-from .fields import Strict, describe_target_problem, to_timedelta
+from .fields import Strict, to_timedelta
 from .findings import Path
 from .renamed_columns import find_names, find_private_columns, inherit_rules
 from .tables import (

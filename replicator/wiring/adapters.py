@@ -430,6 +430,8 @@ def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         stops=loaded.settings.get_on_reject(settings.table, settings.source) == "stop_lane",
         refused=settings.refused,
         pattern="" if entry is None or is_exact(entry.match) else entry.match,
+        keys=settings.keys or (),
+        deletes_by_tombstones=settings.tombstones == "delete",
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
+from replicator.application.operations import checkpoint_schedule
 from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.options import RuntimeOptions
@@ -149,9 +150,9 @@ def build_event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
 
 def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, of_sinks: Workers) -> CheckpointScheduler:
     """The scheduler of checkpoints."""
-    from .checkpoint_schedule import build_checkpoint_scheduler as made  # noqa: PLC0415 - it imports this module
+    from .components import ConfiguredComponents  # noqa: PLC0415 - it imports the container
 
-    return made(loaded, lanes, of_sinks)
+    return checkpoint_schedule.build_checkpoint_scheduler(ConfiguredComponents(loaded), lanes, of_sinks)
 
 
 def build_supervisor(

@@ -8,6 +8,7 @@ from typing import Any
 
 from dependency_injector import providers
 
+from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.operations.retry_dead_letters import RetryResult, retry_selected
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ExitCode, Fatal, Fenced
@@ -17,7 +18,6 @@ from replicator.settings import Loaded
 from . import adapters, build
 from .container import Container
 from .daemon import ask_status
-from .rebuild import SPILL_FOLDER
 
 ShowProgress = Callable[[Any], AbstractContextManager[Any]]
 """Shows a status to people while a block runs."""

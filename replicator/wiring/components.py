@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
 from typing import Any
 
+from dependency_injector import providers
+
 from replicator.application.stream.file_register import FileRegister
+from replicator.domain.checkpoints import CheckpointSchedule
 from replicator.domain.patterns import is_exact
-from replicator.ports.components import SinkRules, SinkUse, SourceRules
+from replicator.ports.components import RebuildRequest, SinkRules, SinkUse, SourceRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.register import Register
 from replicator.ports.source import Source
-from replicator.settings import Loaded
+from replicator.settings import Loaded, to_plain_options
+from replicator.settings.fields import to_timedelta
+from replicator.settings.sinks import DeadLetterSettings, EventLogSettings
+from replicator.settings.tables import NO_RETENTION
 
-from . import adapters, build, daemon
+from . import adapters, build, daemon, event_logs, rebuild
+from .catch_up_run import build_container, run_until_caught_up
+from .container import Container
+from .plugins import load_adapter
+from .rule_digests import digest_lane, digest_rules
+
+PLAIN_LAKE_OPTIONS: Mapping[str, Any] = {
+    "partition_by": (),
+    "cluster_by": (),
+    "change_data_feed": False,
+    "deletion_vectors": False,
+    "tombstone_retention": NO_RETENTION,
+}
+"""Options of the entry of a rebuild in a temporary lake. The physical layout does not change rows, and tombstones are
+kept."""
 
 
 class ConfiguredComponents:
@@ -34,6 +57,36 @@ class ConfiguredComponents:
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
         return [adapters.build_lane(self.loaded, lane) for lane in self.loaded.settings.resolve_lanes(table)]
+
+    def list_configured_targets(self, table: str) -> Mapping[str, str]:
+        settings = self.loaded.settings
+        lanes = [lane for entry in settings.tables for lane in settings.resolve_entry_lanes(entry, table)]
+        return {f"{one.sink}.{one.into}": adapters.get_config_line(self.loaded, one) for one in lanes}
+
+    def digest(self, lane: Lane, *, with_target: bool = False) -> str:
+        settings = rebuild.find_lane_settings(self.loaded, lane)
+        return (digest_lane if with_target else digest_rules)(self.loaded, settings)
+
+    def find_log(self, table: str) -> Lane:
+        return make_event_log_lane(self.pipeline, *event_logs.find_log(self.loaded, table))
+
+    def open_log(self, log: Lane, topics: Collection[str] = ()) -> Any:
+        return event_logs.open_log(self.loaded, log.source, log.sink, topics)
+
+    def use_log(
+        self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
+    ) -> ConfiguredComponents:
+        entry = PLAIN_LAKE_OPTIONS if is_plain else {}
+        return ConfiguredComponents(rebuild.configure_log(self.loaded, request, topics, entry))
+
+    def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
+        return ConfiguredComponents(rebuild.configure_lake(self.loaded, sink, folder))
+
+    def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
+        made = build_container(self.loaded) if in_batches else Container(loaded=self.loaded)
+        if stop is not None:
+            made.stop.override(providers.Object(stop))
+        run_until_caught_up(made)
 
     def use_local(self) -> ConfiguredComponents:
         return ConfiguredComponents(adapters.use_local_engine(self.loaded))
@@ -58,14 +111,25 @@ class ConfiguredComponents:
         }
         return (adapters.build_engine_sink if of_engine[use] else adapters.build_sink)(self.loaded, name)
 
-    def open_dead_letters(self) -> DeadLetters:
-        return adapters.build_dead_letters(self.loaded)
+    def open_lake(self, folder: Path) -> Any:
+        return load_adapter("replicator.sinks", "delta")({"path": str(folder)})
+
+    def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
+        if folder is None:
+            return adapters.build_dead_letters(self.loaded)
+        store = DeadLetterSettings.model_construct(path=str(folder))
+        settings = self.loaded.settings.model_copy(update={"dead_letters": store})
+        return adapters.build_dead_letters(replace(self.loaded, settings=settings))
 
     def ask_daemon(self) -> dict[str, Any] | None:
         return daemon.ask_status(self.loaded)
 
+    def command_daemon(self, action: str, lane: str, argument: str) -> None:
+        daemon.ask_control(self.loaded, action, lane, argument)
+
 
 def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
+    settings = loaded.settings.sources[name]
     return SourceRules(
         tables=frozenset(t.match for t in loaded.settings.tables if t.source == name and is_exact(t.match)),
         rules_for=build.build_rules_for(loaded, name),
@@ -73,10 +137,28 @@ def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
         transactions=build.build_transaction_rules(loaded, name),
         has_backfills=adapters.has_backfills(loaded, name),
         has_tables=any(table.source == name for table in loaded.settings.tables),
+        lake=str(getattr(settings, "path", "")) if settings.transport == "delta" else "",
     )
 
 
 def _build_sink_rules(loaded: Loaded, name: str) -> SinkRules:
     settings = loaded.settings.sinks[name]
     has_lanes = any(entry.sink == name for table in loaded.settings.tables for entry in table.to)
-    return SinkRules(settings.kind, loaded.describe_origin("sinks", name), settings.catalog_of, has_lanes)
+    rules = SinkRules(
+        settings.kind,
+        loaded.describe_origin("sinks", name),
+        settings.catalog_of,
+        to_plain_options(settings).get("schema"),
+        has_lanes,
+    )
+    if not isinstance(settings, EventLogSettings):
+        return rules
+    said, kept = settings.snapshots, settings.retention
+    every = None if said is None or said.every is None else to_timedelta(said.every).total_seconds()
+    return replace(
+        rules,
+        log_folder=event_logs.get_log_folder(loaded, name),
+        is_log_in_database=event_logs.get_log_transport(loaded, name) == event_logs.DATABASE_TRANSPORT,
+        checkpoints=None if said is None else CheckpointSchedule(every, said.after_records, said.keep),
+        retention=None if kept is None or kept == NO_RETENTION else to_timedelta(kept),
+    )

@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 from replicator.application.control import Control
 from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
+from replicator.application.operations.cutover import swap_from_text
 from replicator.application.operations.projection_scheduler import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
@@ -26,7 +27,7 @@ from replicator.settings import Loaded
 
 from .adapters import get_state_folder
 from .daemon_page import PageAddress, list_pages
-from .rule_digests import digest_lane, swap_from_text
+from .rule_digests import digest_lane
 
 ASK_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
@@ -102,7 +103,7 @@ def _get_timeout(action: str) -> float:
 
 
 def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
-    """The target in a `rule_digests.swap_to_text`. ConfigProblem if this process has another configuration."""
+    """The target in a `cutover.swap_to_text`. ConfigProblem if this process has another configuration."""
     said = swap_from_text(words)
     for one in loaded.settings.resolve_lanes(said.table):
         if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == said.digest:

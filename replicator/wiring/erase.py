@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import getpass
 import hmac
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -19,8 +17,10 @@ import pyarrow as pa
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id
+from replicator.application.operations import checkpoint_erasure
 from replicator.application.operations.change_history import parse_key
 from replicator.application.operations.erase import ErasureOperation, ErasureOutcome, ErasureTargets, refresh_projections
+from replicator.application.operations.rebuild import BEGIN_FILE, SPILL_FOLDER, list_rebuild_folders, list_rebuilds
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.erasures import Erasure, to_key_texts
@@ -31,11 +31,10 @@ from replicator.ports.frames import Lane
 from replicator.settings import Loaded
 from replicator.settings.renamed_columns import find_private_columns
 
-from . import adapters, build, checkpoint_erasure, projections
+from . import adapters, build, projections
 from .components import ConfiguredComponents
 from .daemon import ask_status
 from .event_logs import BACKFILLS
-from .rebuild import BEGIN_FILE, REQUEST_FILE, SPILL_FOLDER
 
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -67,9 +66,10 @@ def find_row(loaded: Loaded, table: str, key: Sequence[str], source: str | None 
     writes its targets.
     """
     name = _find_source(loaded, table, source)
+    parts = ConfiguredComponents(loaded)
     with _hold_instance(loaded), ExitStack() as opened:
         _refuse_stored_events(loaded, table, name)
-        targets = [*_list_targets(loaded, table, name), *list_rebuilds(loaded, table, name)]
+        targets = [*_list_targets(loaded, table, name), *list_rebuilds(parts, table, name)]
         spec = _find_schema(loaded, table, name, [(lane, _open_sink(loaded, lane, opened)) for lane in targets])
         keyed = tuple(_list_key_texts(loaded, spec, name, key))
         letters = adapters.get_dead_letters_kind(loaded)
@@ -82,13 +82,14 @@ def find_row(loaded: Loaded, table: str, key: Sequence[str], source: str | None 
 
 def erase_row(loaded: Loaded, found: ErasureScope, *, end_versions: bool, tell: Callable[[str], None]) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`."""
+    parts = ConfiguredComponents(loaded)
     with _hold_instance(loaded), ExitStack() as opened:
         targets: list[tuple[Lane, Any]] = [(lane, _open_sink(loaded, lane, opened)) for lane in found.targets]
         stores: list[Any] = [opened.enter_context(closing(cast(Any, adapters.build_dead_letters(loaded))))]
-        for lane, sink, rejected in checkpoint_erasure.open_checkpoints(loaded, found.table, found.source, opened):
+        for lane, sink, rejected in checkpoint_erasure.open_checkpoints(parts, found.table, found.source, opened):
             targets.append((lane, sink))
             stores.append(rejected)
-        for folder in _list_rebuild_folders(loaded):
+        for folder in list_rebuild_folders(ConfiguredComponents(loaded)):
             shutil.rmtree(
                 folder / BEGIN_FILE, ignore_errors=True
             )  # The checkpoint copy of a killed rebuild, which copies it again.
@@ -162,20 +163,6 @@ def _list_targets(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
             yield lane
 
 
-def list_rebuilds(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
-    """The targets that `replay` has built for the lanes of a table."""
-    lanes = {lane.id: lane for lane in adapters.build_lanes(loaded, table, source)}
-    for folder in _list_rebuild_folders(loaded):
-        said = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
-        if said["lane"] in lanes:
-            lane = lanes[said["lane"]]
-            yield replace(lane, id=f"{lane.sink}.{said['into']}", into=said["into"], policy=said["policy"] or lane.policy)
-
-
-def _list_rebuild_folders(loaded: Loaded) -> list[Path]:
-    return sorted(file.parent for file in (adapters.get_state_folder(loaded) / "replays").glob(f"*/{REQUEST_FILE}"))
-
-
 def _open_sink(loaded: Loaded, lane: Lane, opened: ExitStack) -> Any:
     sink: Any = ConfiguredComponents(loaded).open_sink(lane.sink, "rewrite")
     opened.callback(sink.close)
@@ -245,7 +232,10 @@ def _hold_instance(loaded: Loaded) -> Iterator[None]:
         )
     with ExitStack() as held:
         pipeline = loaded.settings.pipeline
-        for folder in (adapters.get_state_folder(loaded), *(one / pipeline for one in _list_rebuild_folders(loaded))):
+        for folder in (
+            adapters.get_state_folder(loaded),
+            *(one / pipeline for one in list_rebuild_folders(ConfiguredComponents(loaded))),
+        ):
             lock = InstanceLock(folder, pipeline)
             lock.acquire()
             held.callback(lock.release)

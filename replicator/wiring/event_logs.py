@@ -30,20 +30,18 @@ def open_reader(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIO
     """A reader of the event log of `table`, within a period."""
     local = _use_local_engine(loaded)
     name, sink = find_log(local, table)
-    with open_log(local, name, sink, **period) as source:
+    with closing(open_log(local, name, sink, **period)) as source:
         yield ChangeLogReader(
             source, adapters.build_decoder(local, name), adapters.build_engine(local), build.build_rules_for(local, name)
         )
 
 
-@contextmanager
-def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Iterator[Any]:
+def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Any:
     """The event log in `sink` as a source of the records of `source`, in this process, within a period. `only`: see
     `make_log_options`."""
     local = _use_local_engine(loaded)
     options = {**make_log_options(local, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(local)}
-    with closing(load_adapter("replicator.sources", get_log_transport(local, sink))(options)) as opened:
-        yield opened
+    return load_adapter("replicator.sources", get_log_transport(local, sink))(options)
 
 
 def _use_local_engine(loaded: Loaded) -> Loaded:

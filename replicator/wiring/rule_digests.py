@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, cast
 
-from replicator.domain.errors import ConfigProblem
 from replicator.settings import LaneSettings, Loaded, to_plain_options
 from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.tables import EntrySettings, TableSettings
@@ -20,15 +19,6 @@ RULES_VERSION = 2
 """Increased when the program produces other rows from the same records."""
 RECORD_KEYS = adapters.DECODER_KEYS - {"registry"}
 """Keys of a source that decide the meaning of its records. The schema registry's address does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class SwapRequest:
-    """The request to the running daemon: the lane's table, the rebuilt target, and the digest of its rules."""
-
-    table: str
-    into: str
-    digest: str
 
 
 def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
@@ -123,19 +113,3 @@ def _get_settings(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, En
 
 def _hash_json(said: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def swap_to_text(swap: SwapRequest) -> str:
-    """The request as JSON text."""
-    return json.dumps(asdict(swap))
-
-
-def swap_from_text(words: str) -> SwapRequest:
-    """The request from `swap_to_text`. ConfigProblem for any other text."""
-    try:
-        said = json.loads(words)
-        return SwapRequest(str(said["table"]), str(said["into"]), str(said["digest"]))
-    except (ValueError, KeyError, TypeError) as wrong:
-        raise ConfigProblem(
-            "a swap needs the table, its new target and the digest of the rules", next_step="Use `replicator replay TABLE`."
-        ) from wrong

@@ -1,11 +1,17 @@
-"""Builds the HTTP server of a configuration."""
+"""Builds the HTTP server of a configuration, and the rows that it shows."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.ports.server import Server
 from replicator.settings import Loaded
+from replicator.settings.fields import to_timedelta
 
 from .adapters import list_options
+from .components import ConfiguredComponents
+from .event_logs import open_reader
 from .plugins import load_adapter
 
 SERVER_KEYS = ("address", "token", "max_rows")
@@ -19,3 +25,10 @@ def build_server(loaded: Loaded) -> Server:
         {**given, "message_bytes": loaded.settings.limits.message_bytes}
     )
     return made
+
+
+def build_read_side(loaded: Loaded) -> ConfiguredTargets:
+    """The rows that the server shows."""
+    serve = loaded.settings.serve
+    seconds = to_timedelta(serve.query_timeout).total_seconds()
+    return ConfiguredTargets(ConfiguredComponents(loaded), partial(open_reader, loaded), serve.tables, seconds)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from adapters.http.server import HttpServer
 from replicator.wiring.configuration import read_config
-from replicator.wiring.read_side import ConfiguredTargets
+from replicator.wiring.server import build_read_side
 
 MOST_PAGES = 200
 
@@ -39,7 +39,7 @@ def of_config(file: Path) -> TestClient:
     loaded = read_config(file, None, ())
     said = loaded.settings.serve
     server = HttpServer({"max_rows": said.max_rows, "token": said.token, "address": said.address})
-    return TestClient(server.app(None, ConfiguredTargets(loaded)))
+    return TestClient(server.app(None, build_read_side(loaded)))
 
 
 def url(*parts: str, **query: str) -> str:

@@ -12,16 +12,18 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from replicator.application.operations import checkpoint
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, LaneState
 from replicator.domain.policy.policies import plan_for
-from replicator.settings import LaneSettings, Loaded
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.delivery import to_canonical, to_canonical_rows
 from replicator.testing.histories import History
 from replicator.testing.model import Change, fold_changes
 from replicator.testing.value_types import EPOCH
-from replicator.wiring import checkpoints
 from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
 from support.small_spark import SMALL
@@ -73,8 +75,12 @@ class Snapshotted:
         return read_config(self.folder / "config" / "replicator.yaml", None, ())
 
     @property
-    def lane(self) -> LaneSettings:
-        return self.load_config.settings.resolve_lanes("public.items")[0]
+    def parts(self) -> ConfiguredComponents:
+        return ConfiguredComponents(self.load_config)
+
+    @property
+    def lane(self) -> Lane:
+        return self.parts.resolve_lanes("public.items")[0]
 
     def reach(self, end: int) -> None:
         """The program has seen the events before `end`."""
@@ -89,10 +95,10 @@ class Snapshotted:
     def replay_lane(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
         """What a replay makes: rows, and state as far as it does not depend on where batches end; and the number of the
         snapshot."""
-        begun = checkpoints.copy_newest(self.load_config, self.lane, folder, until) if from_snapshot else None
-        config = checkpoints.configure_lake(self.load_config, self.lane, folder, begun, until)
-        run_until_caught_up(Container(loaded=config))
-        with checkpoints.open_target(config, self.lane) as (sink, then):
+        begun = checkpoint.copy_newest(self.parts, self.lane, folder, until) if from_snapshot else None
+        lake = checkpoint.prepare_lake(self.parts, self.lane, folder, begun, until)
+        lake.catch_up()
+        with checkpoint.open_target(lake, self.lane) as (sink, then):
             state: LaneState | None = sink.state(then)
         return rows(folder / "lake" / "then"), describe_state(state), begun and begun.number
 

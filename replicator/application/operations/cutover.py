@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
@@ -105,3 +106,28 @@ def swap_tables(sink: Any, lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneSta
         )
     state: LaneState = sink.swap(lane, rebuilt, judge)
     return state
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRequest:
+    """The request to the running daemon: the lane's table, the rebuilt target, and the digest of its rules."""
+
+    table: str
+    into: str
+    digest: str
+
+
+def swap_to_text(swap: SwapRequest) -> str:
+    """The request as JSON text."""
+    return json.dumps(asdict(swap))
+
+
+def swap_from_text(words: str) -> SwapRequest:
+    """The request from `swap_to_text`. ConfigProblem for any other text."""
+    try:
+        said = json.loads(words)
+        return SwapRequest(str(said["table"]), str(said["into"]), str(said["digest"]))
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise ConfigProblem(
+            "a swap needs the table, its new target and the digest of the rules", next_step="Use `replicator replay TABLE`."
+        ) from wrong

@@ -6,9 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id, make_target_taken_error
@@ -22,6 +20,7 @@ from replicator.ports.register import Register
 from replicator.ports.sink import Drops, LaneArtifact
 
 from .lanes import list_lanes
+from .rebuild import get_rebuild_folder
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,6 @@ def drop_lane(parts: Components, lane: Lane) -> None:
         remove_lane(sink, parts.register, parts.sources, lane)
     # The state of a rebuild would stop the retention of its event log.
     shutil.rmtree(get_rebuild_folder(parts, lane.id), ignore_errors=True)
-
-
-def get_rebuild_folder(parts: Components, lane: str) -> Path:
-    """The state folder of a rebuild by the id of its lane."""
-    return parts.folder / "replays" / quote(lane, safe="")
 
 
 def list_artifacts(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:

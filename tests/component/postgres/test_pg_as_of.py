@@ -13,13 +13,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from support.snapshotted_shop import Snapshotted
 
+from replicator.application.operations.target_reader import read_target
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.histories import make_random_history
 from replicator.testing.model import fold_changes
-from replicator.wiring.target_reader import read_target
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 
@@ -50,7 +50,7 @@ def shop_into(dsn: str, folder: Path, seed: int) -> Snapshotted:
 
 
 def read_as_of(shop: Snapshotted, seed: int, as_of: Any = None) -> pa.Table:
-    return read_target(shop.load_config, f"target.items_{seed}", as_of=as_of)
+    return read_target(shop.parts, f"target.items_{seed}", as_of=as_of)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])

@@ -19,6 +19,8 @@ from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres import PostgresLogSource
+from replicator.application.operations import checkpoint, checkpoint_restore, dry_run, target_reader
+from replicator.application.operations.as_of import resolve_as_of
 from replicator.application.operations.change_history import ChangeLogResult, read_audit, read_history
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
@@ -26,15 +28,12 @@ from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.read_query import InvalidReadQuery
 from replicator.domain.timeline import HistoryEntry
+from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.read_side import PageRequest
-from replicator.settings import Loaded
 from replicator.testing.histories import History, make_random_history
-from replicator.wiring import checkpoint_restore, checkpoints, configuration, dry_run, event_logs, target_reader
-from replicator.wiring.as_of import resolve_as_of
-from replicator.wiring.catch_up_run import run_until_caught_up
-from replicator.wiring.container import Container
-from replicator.wiring.read_side import ConfiguredTargets
-from replicator.wiring.rebuild import RebuildRequest
+from replicator.wiring import configuration, event_logs
+from replicator.wiring.components import ConfiguredComponents
+from replicator.wiring.server import build_read_side
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -53,38 +52,43 @@ class TwoLogs(Snapshotted):
         log = f'}}\n  raw_pg: {{kind: event_log, dsn: "{url}"'
         super().__init__(folder, history, f"{{sink: raw_pg}}, {ENTRIES[entry]}", log)
 
-    def with_log(self, *logs: str) -> Loaded:
-        """The configuration in which the table goes to these logs."""
+    def with_log(self, *logs: str) -> ConfiguredComponents:
+        """The parts of the configuration in which the table goes to these logs."""
         said = (self.folder / "config" / "replicator.yaml").read_text()
         named = ", ".join(f"{{sink: {log}}}" for log in logs)
         assert "{sink: raw}, {sink: raw_pg}" in said
         file = self.folder / "config" / "other.yaml"
         said = said.replace(", snapshots: {every: 1 day, keep: 2}", "")
         file.write_text(said.replace("{sink: raw}, {sink: raw_pg}", named))
-        return configuration.read_config(file, None, ())
+        return ConfiguredComponents(configuration.read_config(file, None, ()))
 
 
-def run_pipeline(config: Loaded) -> dict[str, Any]:
-    run_until_caught_up(Container(loaded=config))
+def run_pipeline(rebuild: Components) -> dict[str, Any]:
+    rebuild.catch_up()
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
-def audit(config: Loaded, **period: str) -> tuple[pa.Table, ChangeLogResult]:
-    with event_logs.open_reader(config, "public.items", period) as log:
+def audit(parts: ConfiguredComponents, **period: str) -> tuple[pa.Table, ChangeLogResult]:
+    with event_logs.open_reader(parts.loaded, "public.items", period) as log:
         return read_audit(log, "public.items", lambda _: None)
 
 
-def history_of(config: Loaded, key: str) -> tuple[list[HistoryEntry], ChangeLogResult]:
-    with event_logs.open_reader(config, "public.items") as log:
+def history_of(parts: ConfiguredComponents, key: str) -> tuple[list[HistoryEntry], ChangeLogResult]:
+    with event_logs.open_reader(parts.loaded, "public.items") as log:
         return read_history(log, "public.items", [key], lambda _: None)
+
+
+def on_engine(parts: ConfiguredComponents, engine: str) -> ConfiguredComponents:
+    settings = parts.loaded.settings.model_copy(update={"engine": engine})
+    return ConfiguredComponents(replace(parts.loaded, settings=settings))
 
 
 def rows(table: pa.Table) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in table.drop_columns([CDC_APPLIED_AT]).to_pylist())
 
 
-def read_as_of(config: Loaded, name: str, at: datetime | Position) -> pa.Table:
-    return target_reader.read_target(config, f"lake.{name}", as_of=at, from_log=True)
+def read_as_of(parts: ConfiguredComponents, name: str, at: datetime | Position) -> pa.Table:
+    return target_reader.read_target(parts, f"lake.{name}", as_of=at, from_log=True)
 
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
@@ -100,9 +104,9 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
     if chance.random() < 0.5:
         fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
-    assert event_logs.find_log(shop.load_config, "public.items")[1] == "raw", "of two the one in the lake"
-    lane = database.settings.resolve_lanes("public.items")[0]
-    assert event_logs.find_log(database, "public.items")[1] == "raw_pg"
+    assert shop.parts.find_log("public.items").sink == "raw", "of two the one in the lake"
+    lane = database.resolve_lanes("public.items")[0]
+    assert database.find_log("public.items").sink == "raw_pg"
     (changes, read), (wanted, wanted_read) = (audit(one) for one in (database, lake))
     assert changes.equals(wanted) and changes.num_rows and read == wanted_read
     since, until = sorted(at for _, at in chance.sample(times_of(history), 2))
@@ -124,14 +128,14 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
         found = read_as_of(database, lane.into, moment)
         assert rows(found) == rows(read_as_of(lake, lane.into, moment)), moment
         assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
-    run_pipeline(checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")))
+    run_pipeline(checkpoint_restore.prepare_restored_rebuild(database, RebuildRequest(lane, "again")))
     now = target_reader.read_target(database, f"lake.{lane.into}")
     assert rows(target_reader.read_target(database, "lake.again")) == rows(now)
     compared = dry_run.compare_target(database, lane, run_pipeline)
     assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
 
 
-def shop_of(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, Loaded]:
+def shop_of(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, ConfiguredComponents]:
     """A lane that is caught up, and the configuration with the log in the database alone."""
     shop = TwoLogs(folder / "shop", dsn, make_random_history(seed, 40, toast=True, keys=("int",)), "plain")
     shop.reach(len(shop.history.events))
@@ -149,12 +153,12 @@ LOST = {
 def test_a_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
     """By what makes a table of it; the part that is missing is named."""
     shop, database = shop_of(postgres_dsn, tmp_path)
-    lane, place = database.settings.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
+    lane, place = database.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
     before = rows(read_as_of(database, lane.into, place))
     fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
     for ask in (
         lambda: read_as_of(database, lane.into, place),
-        lambda: checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")),
+        lambda: checkpoint_restore.prepare_restored_rebuild(database, RebuildRequest(lane, "again")),
     ):
         with pytest.raises((DataLoss, InvalidReadQuery), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
             ask()
@@ -163,8 +167,8 @@ def test_a_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path
 
 def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = shop_of(postgres_dsn, tmp_path)
-    lane, (_, moment) = database.settings.resolve_lanes("public.items")[0], times_of(shop.history)[20]
-    here, there = ConfiguredTargets(database), ConfiguredTargets(shop.with_log("raw"))
+    lane, (_, moment) = database.resolve_lanes("public.items")[0], times_of(shop.history)[20]
+    here, there = build_read_side(database.loaded), build_read_side(shop.with_log("raw").loaded)
     name = f"lake.{lane.into}"
     [target] = [one for one in here.targets() if one.name == name]
     assert target in there.targets()
@@ -204,8 +208,8 @@ def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> 
 
 def test_the_positions_of_a_time_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = shop_of(postgres_dsn, tmp_path)
-    lane, (_, moment) = database.settings.resolve_lanes("public.items")[0], times_of(shop.history)[5]
-    on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
+    lane, (_, moment) = database.resolve_lanes("public.items")[0], times_of(shop.history)[5]
+    on_spark = on_engine(database, "spark")
     assert resolve_as_of(on_spark, lane, moment) == resolve_as_of(database, lane, moment)
 
 
@@ -318,10 +322,10 @@ def test_topics_of_all_names_are_read_separately(
 def test_what_is_not_done_with_it_is_refused(postgres_dsn: str, tmp_path: Path) -> None:
     """Snapshots, and replays by another engine."""
     _, database = shop_of(postgres_dsn, tmp_path)
-    lane = database.settings.resolve_lanes("public.items")[0]
+    lane = database.resolve_lanes("public.items")[0]
     with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, beside which no snapshots are kept"):
-        checkpoints.take_checkpoint(database, lane)
-    on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
+        checkpoint.take_checkpoint(database, lane)
+    on_spark = on_engine(database, "spark")
     with pytest.raises(ConfigProblem, match="from where the engine 'spark' does not read it"):
-        checkpoint_restore.prepare_rebuild(on_spark, RebuildRequest(lane, "again"))
+        checkpoint_restore.prepare_restored_rebuild(on_spark, RebuildRequest(lane, "again"))
     assert not [*tmp_path.rglob("asked.json")]

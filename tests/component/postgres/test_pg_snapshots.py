@@ -14,25 +14,24 @@ import pytest
 from support.snapshotted_shop import ENTRIES, Snapshotted
 from test_pg_as_of import same, shop_into
 
-from replicator.application.operations import cutover, drop
-from replicator.domain.errors import DataLoss, RejectCode
-from replicator.domain.position import Position
-from replicator.ports.dead_letters import DeadLetter
-from replicator.settings import Loaded
-from replicator.settings.sinks import DeadLetterSettings
-from replicator.wiring import (
-    adapters,
+from replicator.application.operations import (
+    checkpoint,
     checkpoint_restore,
-    checkpoints,
+    cutover,
+    drop,
     dry_run,
     log_retention,
     table_swap,
     target_reader,
 )
+from replicator.domain.errors import DataLoss, RejectCode
+from replicator.domain.position import Position
+from replicator.ports.components import Components, RebuildRequest
+from replicator.ports.dead_letters import DeadLetter
+from replicator.settings.sinks import DeadLetterSettings
+from replicator.wiring import adapters
 from replicator.wiring.catch_up_run import run_until_caught_up
-from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
-from replicator.wiring.rebuild import RebuildRequest
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 OPTIONS = {
@@ -42,13 +41,13 @@ SEEDS = [("plain", 1), *(pytest.param(name, 2, marks=pytest.mark.long) for name 
 MORE = [pytest.param(name, seed, marks=pytest.mark.long) for name in OPTIONS for seed in (3, 4, 5)]
 
 
-def run_pipeline(config: Loaded) -> dict[str, Any]:
-    run_until_caught_up(Container(loaded=config))
+def run_pipeline(rebuild: Components) -> dict[str, Any]:
+    rebuild.catch_up()
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
 def read(shop: Snapshotted, name: str) -> pa.Table:
-    return target_reader.read_target(shop.load_config, f"target.{name}")
+    return target_reader.read_target(shop.parts, f"target.{name}")
 
 
 @pytest.mark.parametrize(("name", "seed"), [*SEEDS, *MORE])
@@ -60,21 +59,21 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     shop.config(entry, f", retention: 1 milliseconds{parts}")
     count = len(shop.history.events)
     shop.reach(count // 2)
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     live, said = read(shop, table), list[str]()
-    run_pipeline(checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append))
+    run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert len(said) == 1 and "target.again: going on from snapshot 1" in said[0]
     assert same(read(shop, "again"), live)
-    compared = dry_run.compare_target(shop.load_config, shop.lane, run_pipeline)
+    compared = dry_run.compare_target(shop.parts, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
     drop.drop_lane(
-        ConfiguredComponents(shop.load_config),
-        cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "again"),
+        shop.parts,
+        cutover.make_rebuild_lane(shop.lane, "again"),
     )
-    done = log_retention.truncate_logs(shop.load_config, log_retention.make_asker(shop.load_config))
+    done = log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
     assert done["raw"], "behind the snapshot nobody needs it"
-    table_swap.swap_target(shop.load_config, shop.lane, run_pipeline, said.append)
+    table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
     assert len(said) == 2 and "going on from snapshot 1" in said[1] and same(read(shop, table), live)
     again = Container(loaded=shop.load_config)
     run_until_caught_up(again)
@@ -91,22 +90,22 @@ def test_as_of_reads_a_checkpoint_behind_which_the_log_is_truncated(postgres_dsn
     """Never shorter than what the oldest one needs."""
     shop = shop_into(postgres_dsn, tmp_path, 6)
     shop.config("{sink: target, into: items_6}", f", retention: 1 milliseconds{postgres_dsn_of(shop)}")
-    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.load_config))
+    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.parts))
     count, held = len(shop.history.events), {}
     for end in (count // 3, count // 2, count):
         shop.reach(end)
         held[end] = read(shop, "items_6")
-        assert end > count // 3 or shorten(shop.load_config) == {}, "there is no snapshot"
+        assert end > count // 3 or shorten(shop.parts) == {}, "there is no snapshot"
         if end < count:
-            checkpoints.take_checkpoint(shop.load_config, shop.lane)
-    first = checkpoints.list_checkpoints(shop.load_config, shop.lane)[0]
-    assert shorten(shop.load_config)["raw"] == dict(first.position)
+            checkpoint.take_checkpoint(shop.parts, shop.lane)
+    first = checkpoint.list_checkpoints(shop.parts, shop.lane)[0]
+    assert shorten(shop.parts)["raw"] == dict(first.position)
     for end, rows in held.items():
         assert same(
-            target_reader.read_target(shop.load_config, "target.items_6", as_of=Position(shop.history.position(end))), rows
+            target_reader.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(end))), rows
         )
     with pytest.raises(DataLoss, match="ends by the time"):
-        target_reader.read_target(shop.load_config, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
+        target_reader.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
 
 
 def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
     shop, said = shop_into(postgres_dsn, tmp_path, 7), list[str]()
     count = len(shop.history.events)
     shop.reach(count)
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(
             "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -123,7 +122,7 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
             "CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION refuse()"
         )
         try:
-            config = checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append)
+            config = checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append)
         finally:
             connection.execute("DROP EVENT TRIGGER refuse; DROP FUNCTION refuse()")
     run_pipeline(config)
@@ -136,16 +135,16 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     shop, said = shop_into(postgres_dsn, tmp_path, 8), list[str]()
     shop.reach(len(shop.history.events))
     taken, shelf = (
-        checkpoints.take_checkpoint(shop.load_config, shop.lane),
-        checkpoints.find_store(shop.load_config, shop.lane),
+        checkpoint.take_checkpoint(shop.parts, shop.lane),
+        checkpoint.find_store(shop.parts, shop.lane),
     )
     assert shelf is not None
     place = DeadLetterSettings.model_construct(path=str(shelf.get_folder(taken) / "dead_letters"))
     there = replace(shop.load_config, settings=shop.load_config.settings.model_copy(update={"dead_letters": place}))
     told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
     store = adapters.build_dead_letters(there)
-    store.write([DeadLetter("one", f"target.{checkpoints.AS_OF_FOLDER}", *told)])
+    store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_FOLDER}", *told)])
     store.close()
-    run_pipeline(checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append))
+    run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert "number 1 lacks rows with values that no lake keeps" in said[1]
     assert same(read(shop, "again"), read(shop, "items_8"))

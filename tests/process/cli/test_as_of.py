@@ -17,14 +17,13 @@ from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.delta.version_positions import STANDING
 from replicator.application.operations import lanes
+from replicator.application.operations.target_reader import read_target
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.read_query import InvalidReadQuery, ReadQuery
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
-from replicator.wiring.components import ConfiguredComponents
-from replicator.wiring.target_reader import read_target
 
 POLICIES = {"plain": "scd1", "versions": "scd2", "changes": "append"}
 SEEDS = [(entry, 1) for entry in POLICIES]
@@ -40,7 +39,7 @@ def rows(table: pa.Table) -> list[str]:
 def query_as_of(shop: Snapshotted, as_of: datetime | Position, **how: Any) -> tuple[pa.Table, str]:
     """The rows, and which of the two has told them."""
     said: list[str] = []
-    found = read_target(shop.load_config, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
+    found = read_target(shop.parts, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
     return found, said[0].rsplit(": ", 1)[1].split()[0]
 
 
@@ -142,8 +141,8 @@ def test_where_the_log_cannot_tell_such_a_version_does(tmp_path: Path) -> None:
     shop = one_batch(tmp_path, "{sink: lake, into: plain, columns: {v3: {rename: w3}}}")
     said: list[str] = []
     with pytest.raises(Fatal, match="'columns' names column 'v3'"):
-        read_target(shop.load_config, "lake.plain", as_of=shop.history.position(6), from_log=True)
-    found = read_target(shop.load_config, "lake.plain", as_of=shop.history.position(6), tell=said.append)
+        read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), from_log=True)
+    found = read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), tell=said.append)
     assert found.num_rows == 6 and found["w3"].null_count == 6
     assert "version 1, with columns of later records; the event log cannot tell: 'columns' names" in said[-1]
 
@@ -153,7 +152,7 @@ def test_versions_before_a_reload_are_not_used(tmp_path: Path) -> None:
     shop = one_batch(tmp_path, begun=6)
     assert query_as_of(shop, shop.history.position(6))[1] == "version"
     shop.config("{sink: lake, into: plain, columns: {v1: {mask: nothing}}}")
-    lanes.resync_lane(ConfiguredComponents(shop.load_config), "lake.plain", accept_missing=True)
+    lanes.resync_lane(shop.parts, "lake.plain", accept_missing=True)
     shop.reach(len(shop.history.events))
     found, by = query_as_of(shop, shop.history.position(6))
     assert by == "from" and found["v1"].null_count == found.num_rows == 6
@@ -172,4 +171,4 @@ def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidReadQuery, match=sentence):
             query_as_of(shop, Position({TopicPartition(*place): at for place, at in places.items()}))
     with pytest.raises(ConfigProblem, match="a version and a time"):
-        read_target(shop.load_config, "lake.plain", version=1, as_of=shop.history.position(40))
+        read_target(shop.parts, "lake.plain", version=1, as_of=shop.history.position(40))

@@ -23,28 +23,27 @@ from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from adapters.sinks.delta.lane import DeltaLane
 from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
-from replicator.application.operations import change_history
+from replicator.application.operations import (
+    change_history,
+    checkpoint,
+    checkpoint_restore,
+    checkpoint_schedule,
+    log_retention,
+    table_swap,
+    target_reader,
+)
 from replicator.application.operations import checkpoint_store as shelves
 from replicator.application.operations.checkpoint_store import CheckpointStore
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.checkpoints import CheckpointUnsupported
-from replicator.settings import Loaded
+from replicator.ports.components import Components, RebuildRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
-from replicator.wiring import (
-    checkpoint_restore,
-    checkpoint_schedule,
-    checkpoints,
-    event_logs,
-    log_retention,
-    table_swap,
-    target_reader,
-)
+from replicator.wiring import event_logs
 from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
-from replicator.wiring.rebuild import RebuildRequest
 
 SEEDS = [(entry, 1) for entry in ENTRIES]
 MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in ENTRIES for seed in range(2, 12)]
@@ -67,7 +66,7 @@ def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, en
     first, second = sorted(chance.sample(range(1, count), 2))
     for end in (first, second):
         shop.reach(end)
-        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+        checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     times = sorted({e.change.ts for e in history.events if e.change is not None and e.change.ts is not None})
     used = []
@@ -89,11 +88,11 @@ def simple(folder: Path, more: str = "") -> Snapshotted:
 def test_under_other_rules_a_snapshot_is_of_no_use(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     shop.reach(30)
-    taken = checkpoints.take_checkpoint(shop.load_config, shop.lane)
-    assert checkpoints.take_checkpoint(shop.load_config, shop.lane) == taken, "nothing has come since"
+    taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
+    assert checkpoint.take_checkpoint(shop.parts, shop.lane) == taken, "nothing has come since"
     shop.config("{sink: lake, into: plain, deletes: soft}")
     assert shop.replay_lane(tmp_path / "soft", from_snapshot=True)[-1] is None
-    other = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    other = checkpoint.take_checkpoint(shop.parts, shop.lane)
     assert other.number == 2 and other.rules != taken.rules
     shop.config("plain")
     assert shop.replay_lane(tmp_path / "again", from_snapshot=True)[-1] == 1
@@ -104,32 +103,32 @@ def test_a_checkpoint_of_recreated_topics_is_unusable(tmp_path: Path, monkeypatc
     shop, topic = simple(tmp_path), "cdc.public.items"
     shop.reach(20)
     ids = [((topic, "first"),)]
-    monkeypatch.setattr(checkpoints, "get_topic_identity", lambda *_: ids[-1])
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    monkeypatch.setattr(checkpoint, "get_topic_identity", lambda *_: ids[-1])
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     told = []
     for name in ("first", "second"):
         ids.append(((topic, name),))
-        (one,) = checkpoint_schedule.report_checkpoints(shop.load_config, {"lake.plain": "public.items"})
-        told.append((one["usable"], len(checkpoints.list_checkpoints(shop.load_config, shop.lane))))
+        (one,) = checkpoint_schedule.report_checkpoints(shop.parts, {"lake.plain": "public.items"})
+        told.append((one["usable"], len(checkpoint.list_checkpoints(shop.parts, shop.lane))))
     assert told == [(True, 1), (False, 0)]
 
 
 def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = simple(tmp_path)
     shop.reach(20)
-    taken = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
     whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
-    shelf = checkpoints.find_store(shop.load_config, shop.lane)
+    shelf = checkpoint.find_store(shop.parts, shop.lane)
     assert shelf is not None
     for step in ("publish_draft", "copy_checkpoint"):
         with monkeypatch.context() as patched:
             patched.setattr(CheckpointStore, step, kill)
             with pytest.raises(Killed):
-                checkpoints.take_checkpoint(shop.load_config, shop.lane)
+                checkpoint.take_checkpoint(shop.parts, shop.lane)
         assert shelf.list_usable() == [taken] and list(shelf.folder.glob("draft*"))
         assert shop.replay_lane(tmp_path / f"begun-{step}", from_snapshot=True) == (*whole, 1)
-    assert checkpoints.take_checkpoint(shop.load_config, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
+    assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
 
 
 def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -> None:
@@ -137,18 +136,18 @@ def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -
     shop = simple(tmp_path)
     for end in (10, 20):
         shop.reach(end)
-        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+        checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
     *whole, _ = shop.replay_lane(tmp_path / "whole", from_snapshot=False)
-    shelf = checkpoints.find_store(shop.load_config, shop.lane)
+    shelf = checkpoint.find_store(shop.parts, shop.lane)
     assert shelf is not None
     next((shelf.folder / "2" / "lake" / "then").glob("*.parquet")).unlink()
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     told: list[str] = []
-    assert checkpoints.take_checkpoint(shop.load_config, shop.lane, told.append).number == 3
+    assert checkpoint.take_checkpoint(shop.parts, shop.lane, told.append).number == 3
     assert any(str(shelf.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
     assert [one.number for one in shelf.list_usable()] == [1, 3]
-    (one,) = checkpoint_schedule.report_checkpoints(shop.load_config, {"lake.plain": "public.items"})
+    (one,) = checkpoint_schedule.report_checkpoints(shop.parts, {"lake.plain": "public.items"})
     assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
 
 
@@ -156,18 +155,18 @@ def test_one_behind_which_records_are_gone_is_not_gone_on_with(tmp_path: Path, m
     """Unless no later record is asked for. What is said is what helps: to load the lane anew."""
     shop = simple(tmp_path)
     shop.reach(20)
-    taken = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
     ((place, end),) = taken.position.items()
-    monkeypatch.setattr(checkpoints, "get_removed", lambda *_: Position({place: end + 5}))
-    assert checkpoints.find_newest(shop.load_config, shop.lane) is None
+    monkeypatch.setattr(checkpoint, "get_removed", lambda *_: Position({place: end + 5}))
+    assert checkpoint.find_newest(shop.parts, shop.lane) is None
     at = LogCut(below=taken.position, end=taken.position)
-    assert checkpoints.find_newest(shop.load_config, shop.lane, at) == taken
+    assert checkpoint.find_newest(shop.parts, shop.lane, at) == taken
     with pytest.raises(DataLoss) as refused:
-        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+        checkpoint.take_checkpoint(shop.parts, shop.lane)
     assert f"below offset {end + 5}" in str(refused.value) and "resync lake.plain" in refused.value.next_step
-    monkeypatch.setattr(checkpoints, "get_removed", lambda *_: taken.position)
-    assert checkpoints.take_checkpoint(shop.load_config, shop.lane).number == 2
+    monkeypatch.setattr(checkpoint, "get_removed", lambda *_: taken.position)
+    assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == 2
 
 
 class Killed(BaseException):
@@ -184,43 +183,42 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     place = TopicPartition("cdc.public.items", 0)
     said: list[str] = []
     shop.reach(20)
-    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.load_config))
-    assert shorten(shop.load_config) == {}, "there is no snapshot"
-    first = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.parts))
+    assert shorten(shop.parts) == {}, "there is no snapshot"
+    first = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
     at = shop.history.events[10].change
     assert at is not None and at.ts is not None
     whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
-    assert shorten(shop.load_config) == {"raw": {place: first.position[place]}}
-    assert shorten(shop.load_config) == {"raw": {}}, "nothing more"
+    assert shorten(shop.parts) == {"raw": {place: first.position[place]}}
+    assert shorten(shop.parts) == {"raw": {}}, "nothing more"
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 2)
     with pytest.raises(Fatal, match="its retention removed them"):
         shop.replay_lane(tmp_path / "refused", from_snapshot=False)
     with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends by the time"):
-        target_reader.read_target(shop.load_config, "lake.plain", as_of=at.ts)
+        target_reader.read_target(shop.parts, "lake.plain", as_of=at.ts)
     last = shop.history.events[first.position[place] - shop.history.events[0].offset - 1].change
     assert last is not None and last.ts is not None
     for then in (last.ts, first.position):
         found = [
-            target_reader.read_target(shop.load_config, "lake.plain", as_of=then, from_log=forced)
-            for forced in (False, True)
+            target_reader.read_target(shop.parts, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)
         ]
         assert found[0].num_rows == found[1].num_rows == first.rows
     with pytest.raises(DataLoss, match="ends by the time"):
         target_reader.read_target(
-            shop.load_config, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
+            shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
         )
     part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
-    made = Container(loaded=checkpoint_restore.prepare_rebuild(shop.load_config, part, said.append))
+    made = Container(loaded=checkpoint_restore.prepare_restored_rebuild(shop.parts, part, said.append).loaded)
     run_until_caught_up(made)
     (only,) = made.status().report().lanes
     assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
     assert len(said) == 2 and "records below offset" in said[0] and "those of them that were asked for" in said[0]
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
     with pytest.raises(DataLoss, match="under the rules of today"):
-        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+        checkpoint.take_checkpoint(shop.parts, shop.lane)
     with event_logs.open_reader(shop.load_config, "public.items") as log:
         entries, read = change_history.read_history(log, "public.items", ["1"], said.append)
     assert entries and read.missing_sentences == [
@@ -234,17 +232,17 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     shop = Snapshotted(tmp_path / "shop", make_random_history(7, 40, toast=True, keys=("int",)), entry)
     count = len(shop.history.events)
     shop.reach(count // 2)
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     asked, said = RebuildRequest(shop.lane, "again"), list[str]()
     with monkeypatch.context() as patched:
         patched.setattr(DeltaLane, "record_state", kill)
         with pytest.raises(Killed):
-            checkpoint_restore.prepare_rebuild(shop.load_config, asked, said.append)
-    config = checkpoint_restore.prepare_rebuild(shop.load_config, asked, said.append)
-    (taken,) = checkpoints.list_checkpoints(shop.load_config, shop.lane)
+            checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
+    rebuild = checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
+    (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
     assert said == [f"lake.again: going on from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
-    made = Container(loaded=config)
+    made = Container(loaded=rebuild.loaded)
     run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
     (lane,) = made.status().report().lanes
@@ -252,7 +250,7 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert DeltaTable(str(lake / "again")).metadata().partition_columns == ["k1"] * (entry == "partitioned")
     assert lane.position == next(run.position for run in ran(shop) if run.id == f"lake.{entry}")
     before = rows(lake / entry)
-    done = table_swap.swap_target(shop.load_config, shop.lane, make, said.append)
+    done = table_swap.swap_target(shop.parts, shop.lane, make, said.append)
     assert done["rejected"] == 0 and len(said) == 3 and rows(lake / entry) == before
     assert {run.counts["applied"] for run in ran(shop)} == {0}
 
@@ -264,10 +262,10 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     shop = simple(tmp_path)
     for end in (20, 30):
         shop.reach(end)
-        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+        checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
     whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
-    there, kept = checkpoints.find_store(shop.load_config, shop.lane), tmp_path / "kept"
+    there, kept = checkpoint.find_store(shop.parts, shop.lane), tmp_path / "kept"
     assert there is not None
     shutil.copytree(there.folder / "2", kept)
     real = shelves._copy_or_link
@@ -281,19 +279,15 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     shutil.copytree(kept, there.folder / "2")
     said = list[str]()
-    run_until_caught_up(
-        Container(
-            loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append)
-        )
-    )
+    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     assert [sentence.split(" of ")[0] for sentence in said] == [
         f"lake.again: going on from snapshot {number}" for number in (2, 1)
     ]
     assert rows(tmp_path / "shop" / "lake" / "again") == whole[0]
 
 
-def make(config: Loaded) -> dict[str, Any]:
-    run_until_caught_up(Container(loaded=config))
+def make(rebuild: Components) -> dict[str, Any]:
+    rebuild.catch_up()
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
@@ -307,18 +301,17 @@ def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatc
     shop, said = simple(tmp_path), list[str]()
     shop.reach(20)
     assert (
-        checkpoint_restore.find_checkpoint(shop.load_config, RebuildRequest(shop.lane, "again"), said.append) is None
+        checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
         and said == []
     )
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     at = "2020-01-01T00:00:00+00:00"
     for asked in ({"since": at}, {"until": at}, {"policy": "scd2"}):
         assert (
-            checkpoint_restore.find_checkpoint(shop.load_config, RebuildRequest(shop.lane, "again", **asked), said.append)
-            is None
+            checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again", **asked), said.append) is None
         )
     monkeypatch.delattr(MirrorSink, "restore_state")
-    assert checkpoint_restore.find_checkpoint(shop.load_config, RebuildRequest(shop.lane, "again"), said.append) is None
+    assert checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
     periods = ("only records of a period", "under the rules of today, ends by the time", "of policy scd1")
     whys = (*periods, "targets in sink lake do not begin with one yet")
     assert len(said) == 4 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
@@ -335,7 +328,7 @@ def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
     """One that was taken for another layout, or another engine, serves; and each can be taken, of the same files."""
     shop = simple(tmp_path)
     shop.reach(20)
-    first = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    first = checkpoint.take_checkpoint(shop.parts, shop.lane)
     for number, (layout, engine) in enumerate(LAYOUTS.values()):
         shop.engine = ""
         shop.config("plain")
@@ -345,8 +338,8 @@ def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
         shop.config(f"{{sink: lake, into: plain, {layout}}}")
         found = shop.replay_lane(tmp_path / f"begun{number}", from_snapshot=True)
         assert found == (*whole[:-1], first.number + number) and found[0]
-        assert checkpoints.take_checkpoint(shop.load_config, shop.lane).number == first.number + number + 1
-        shelf = checkpoints.find_store(shop.load_config, shop.lane)
+        assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == first.number + number + 1
+        shelf = checkpoint.find_store(shop.parts, shop.lane)
         assert shelf is not None
         for table in shelf.folder.glob("*/lake/then"):
             made = DeltaTable(str(table)).metadata()
@@ -357,7 +350,7 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
     """It says so; and where the log has no beginning any more, nothing is made."""
     shop = simple(tmp_path, ", retention: 1 milliseconds")
     shop.reach(20)
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
     whole, said = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[0], list[str]()
     real = MirrorSink.restore_state
@@ -367,18 +360,14 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
         raise CheckpointUnsupported("has what nobody keeps")
 
     monkeypatch.setattr(MirrorSink, "restore_state", refuse_conversion)
-    run_until_caught_up(
-        Container(
-            loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append)
-        )
-    )
+    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     lake = tmp_path / "shop" / "lake"
     assert rows(lake / "again") == whole
     why = "none can be used, as number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: the whole event log is read; of the snapshots {why}"]
-    log_retention.truncate_logs(shop.load_config, log_retention.make_asker(shop.load_config))
+    log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
     with pytest.raises(DataLoss, match="as number 1 has what nobody keeps"):
-        checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "once_more"))
+        checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
     assert not (lake / "once_more").exists()
 
 

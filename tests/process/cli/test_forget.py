@@ -21,10 +21,10 @@ from support.small_spark import SMALL
 
 from replicator.application.delivery.bulk_load import BulkLoader
 from replicator.application.instance_lock import InstanceLock
+from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.quarantine.erasure_list import ErasureList
 from replicator.cli import main
 from replicator.domain.erasures import Erasure
-from replicator.wiring.rebuild import SPILL_FOLDER
 
 PLANTED, OTHERS = "Ada-Planted", ("Bob-Stays", "Cyd-Stays")
 TOPIC = "cdc.public.customers"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from adapters.http.server import HttpServer
 from replicator.wiring.configuration import read_config
-from replicator.wiring.read_side import ConfiguredTargets
+from replicator.wiring.server import build_read_side
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is of the dev group")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -34,7 +34,7 @@ def document(caught_up: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("served") / "project"
     shutil.copytree(caught_up, folder)
     server = HttpServer({"address": "127.0.0.1:0"})
-    url = server.start(None, ConfiguredTargets(read_config(folder / "config" / "replicator.yaml", None, ())))
+    url = server.start(None, build_read_side(read_config(folder / "config" / "replicator.yaml", None, ())))
     yield schemathesis.openapi.from_url(f"{url}/openapi.json")
     server.close()
 

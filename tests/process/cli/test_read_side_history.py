@@ -15,7 +15,7 @@ from support.served_tables import of_config, problem, url
 
 from adapters.http.server import HttpServer
 from replicator.wiring.configuration import read_config
-from replicator.wiring.read_side import ConfiguredTargets
+from replicator.wiring.server import build_read_side
 
 T0 = "2026-11-20T17:47:00Z"
 
@@ -93,16 +93,16 @@ def test_the_past_takes_no_longer_than_it_may(copied_config: Path) -> None:
 
 
 def test_one_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.wiring.read_side.WAIT_SECONDS", 0.01)
-    reads = ConfiguredTargets(read_config(copied_config, None, ()))
+    monkeypatch.setattr("replicator.application.operations.read_side.WAIT_SECONDS", 0.01)
+    reads = build_read_side(read_config(copied_config, None, ()))
     with reads._limit_readers(of_the_past=True):
         answer = TestClient(HttpServer({}).app(None, reads)).get("/tables/lake.orders/history/1")
     assert problem(answer, 503) and answer.headers["retry-after"] == "1"
 
 
 def test_four_read_at_once(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.wiring.read_side.WAIT_SECONDS", 0.01)
-    reads = ConfiguredTargets(read_config(copied_config, None, ()))
+    monkeypatch.setattr("replicator.application.operations.read_side.WAIT_SECONDS", 0.01)
+    reads = build_read_side(read_config(copied_config, None, ()))
     shop, path = TestClient(HttpServer({}).app(None, reads)), "/tables/lake.orders/rows/1"
     with reads._limit_readers(), reads._limit_readers(), reads._limit_readers():
         assert shop.get(path).status_code == 200

@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.cli_program import PROGRAM, run_program
 
-from replicator.settings import Loaded
-from replicator.wiring import adapters, table_swap
+from replicator.application.operations import table_swap
+from replicator.ports.components import Components
 
 Answer = Callable[..., dict[str, Any]]
 BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
@@ -186,9 +186,9 @@ def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypat
     """There is no other lane afterwards."""
     real = table_swap.catch_up_with_lane
 
-    def rejecting(loaded: Loaded, config: Loaded, asked: Any, make: Any) -> dict[str, Any]:
-        done = real(loaded, config, asked, make)
-        store = adapters.build_dead_letters(config)
+    def rejecting(parts: Components, rebuild: Components, asked: Any, make: Any) -> dict[str, Any]:
+        done = real(parts, rebuild, asked, make)
+        store = rebuild.open_dead_letters()
         store.write([replace(store.read()[0], event_id="of-a-lane", lane=asked.id, stage="apply")])
         store.close()
         return done

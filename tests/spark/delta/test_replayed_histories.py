@@ -14,19 +14,18 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
-from replicator.application.operations import cutover, drop
+from replicator.application.operations import checkpoint, checkpoint_restore, cutover, drop, log_retention, table_swap
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
+from replicator.ports.components import Components, RebuildRequest
 from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.histories import make_random_history
 from replicator.testing.model import fold_changes
 from replicator.testing.model_row_transforms import ModelRowTransforms
-from replicator.wiring import adapters, checkpoint_restore, checkpoints, log_retention, table_swap
+from replicator.wiring import adapters
 from replicator.wiring.catch_up_run import run_until_caught_up
-from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
-from replicator.wiring.rebuild import RebuildRequest
 
 WANTED = {"soft": ModelRowTransforms(soft_deletes=True), "by_column": ModelRowTransforms(has_column_versions=True)}
 SHAPES = {"soft": RowTransforms(soft_deletes=True), "by_column": RowTransforms(has_column_versions=True)}
@@ -56,27 +55,18 @@ def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, e
         shop.reach(end)
     as_the_model(shop, lake / entry, entry, half)
     live = rows(lake / entry)
-    run_until_caught_up(
-        Container(loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "whole")))
-    )
+    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "whole")).catch_up()
     assert rows(lake / "whole") == live
     said = list[str]()
-    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     as_the_model(shop, lake / entry, entry, count)
     live = rows(lake / entry)
-    run_until_caught_up(
-        Container(
-            loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "begun"), said.append)
-        )
-    )
+    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
     assert rows(lake / "begun") == live and "going on from snapshot 1" in said[0]
-    drop.drop_lane(
-        ConfiguredComponents(shop.load_config),
-        cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "whole"),
-    )
-    assert log_retention.truncate_logs(shop.load_config, partial(query_log, shop))["raw"]
-    table_swap.swap_target(shop.load_config, shop.lane, run_pipeline, said.append)
+    drop.drop_lane(shop.parts, cutover.make_rebuild_lane(shop.lane, "whole"))
+    assert log_retention.truncate_logs(shop.parts, partial(query_log, shop))["raw"]
+    table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
     assert rows(lake / entry) == live and len(said) == 2
     after = Container(loaded=shop.load_config)
     run_until_caught_up(after)
@@ -89,8 +79,8 @@ def query_log(shop: Snapshotted, log: str, question: Callable[[Any], Any]) -> An
         return question(sink)
 
 
-def run_pipeline(config: object) -> dict[str, int]:
-    run_until_caught_up(Container(loaded=config))
+def run_pipeline(rebuild: Components) -> dict[str, int]:
+    rebuild.catch_up()
     return {"records": 0, "applied": 0, "rejected": 0}
 
 

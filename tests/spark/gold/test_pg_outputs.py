@@ -14,12 +14,13 @@ from deltalake import DeltaTable
 from support.pg_gold import SUMS, Shop, rows_of
 from support.small_spark import SMALL
 
+from replicator.application.operations.target_reader import read_target
 from replicator.domain.errors import Fatal
 from replicator.ports.read_side import PageRequest
 from replicator.wiring import erase
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
-from replicator.wiring.read_side import ConfiguredTargets
-from replicator.wiring.target_reader import read_target
+from replicator.wiring.server import build_read_side
 
 pytestmark = pytest.mark.postgres
 FIRST = {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
@@ -86,12 +87,12 @@ def test_rows_are_shown(shop: Shop) -> None:
     """By `query`, of now, and by the read side where it is told to."""
     shop.refresh()
     loaded = shop.load_config('serve={tables: ["gold.sums"], token: t}')
-    assert rows_of(read_target(loaded, "gold.sums").to_pylist()) == FIRST
-    assert read_target(loaded, "gold.sums", where="city = 'Oslo'").num_rows == 1
+    assert rows_of(read_target(ConfiguredComponents(loaded), "gold.sums").to_pylist()) == FIRST
+    assert read_target(ConfiguredComponents(loaded), "gold.sums", where="city = 'Oslo'").num_rows == 1
     for then in ({"version": 1}, {"as_of": datetime.now(UTC)}):
         with pytest.raises(Fatal, match="no earlier versions"):
-            read_target(loaded, "gold.sums", **then)
-    targets = ConfiguredTargets(loaded)
+            read_target(ConfiguredComponents(loaded), "gold.sums", **then)
+    targets = build_read_side(loaded)
     (target,) = targets.targets()
     assert (target.name, target.source_table) == ("gold.sums", None)
     page = targets.rows("gold.sums", PageRequest(limit=2))

@@ -6,31 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
-from replicator.application.operations import cutover
-from replicator.application.operations.checkpoint_store import CheckpointStore
 from replicator.domain.checkpoints import Checkpoint
+from replicator.ports.components import Components
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, KeepsVersions
 from replicator.ports.frames import Lane
 from replicator.ports.sink import ErasureResult
-from replicator.settings import Loaded
-from replicator.settings.sinks import DeadLetterSettings
 
-from . import adapters
-from .checkpoints import AS_OF_FOLDER, CHECKPOINTS_FOLDER
-from .event_logs import get_log_folder
-from .plugins import load_adapter
+from . import cutover
+from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER
+from .checkpoint_store import CheckpointStore
 
 
-def list_stores(loaded: Loaded, table: str, source: str) -> list[CheckpointStore]:
+def list_stores(parts: Components, table: str, source: str) -> list[CheckpointStore]:
     """The checkpoint folders of the pipeline's lanes at the event logs of the table, including lanes no longer
     configured."""
-    found = []
-    for log in loaded.settings.list_table_event_logs(table, source):
-        folder = get_log_folder(loaded, log)
-        home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(loaded.settings.pipeline, safe="")
+    found: list[CheckpointStore] = []
+    rules = parts.sources[source].rules_for(table)
+    for log in sorted(rules.event_logs if rules else ()):
+        folder = parts.sinks[log].log_folder
+        home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(parts.pipeline, safe="")
         found += [CheckpointStore(path) for path in sorted(home.glob("*"))] if folder is not None else []
     return found
 
@@ -39,8 +36,8 @@ class CheckpointTarget:
     """`ports.sink.Erases` for the copy of the lane `of` in a checkpoint. Its older versions are deleted at once,
     because nothing reads them."""
 
-    def __init__(self, path: Path, of: Lane) -> None:
-        self._sink: Any = load_adapter("replicator.sinks", "delta")({"path": str(path / "lake")})
+    def __init__(self, lake: Any, of: Lane) -> None:
+        self._sink = lake
         self._then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - it has another name here
@@ -78,7 +75,7 @@ class CombinedDeadLetters:
 
 
 def open_checkpoints(
-    loaded: Loaded, table: str, source: str, stack: ExitStack
+    parts: Components, table: str, source: str, stack: ExitStack
 ) -> Iterator[tuple[Lane, CheckpointTarget, Any]]:
     """Every checkpoint of the table's lanes: its lane with the checkpoint number in its name, its target, and its
     dead letters.
@@ -86,22 +83,21 @@ def open_checkpoints(
     They stay locked until `stack` ends. Half-made checkpoints of any table are removed, because they do not name
     their table. Fenced while another process makes one.
     """
-    for shelf in list_stores(loaded, table, source):
+    for shelf in list_stores(parts, table, source):
         stack.enter_context(shelf.lock())
         shelf.remove_leftovers()
         for one in (known for known in shelf.list_all() if known.table == table):
-            lane, path = _make_lane(loaded, one, source), shelf.get_folder(one)
+            lane, path = _make_lane(parts, one, source), shelf.get_folder(one)
             stack.enter_context(shelf.mark_changing(one))
-            sink = stack.enter_context(closing(CheckpointTarget(path, lane)))
-            place = DeadLetterSettings.model_construct(path=str(path / "dead_letters"))
-            there = replace(loaded, settings=loaded.settings.model_copy(update={"dead_letters": place}))
-            letters = stack.enter_context(closing(cast(Any, adapters.build_dead_letters(there))))
+            sink = stack.enter_context(closing(CheckpointTarget(parts.open_lake(path / "lake"), lane)))
+            letters = stack.enter_context(closing(parts.open_dead_letters(path / "dead_letters")))
             yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
 
 
-def _make_lane(loaded: Loaded, one: Checkpoint, source: str) -> Lane:
-    for lane in adapters.build_lanes(loaded, one.table, source):
+def _make_lane(parts: Components, one: Checkpoint, source: str) -> Lane:
+    rules = parts.sources[source].rules_for(one.table)
+    for lane in rules.lanes if rules else ():
         if lane.id == one.lane:
             return lane
     sink, _, into = one.lane.partition(".")
-    return Lane(one.lane, loaded.settings.pipeline, source, one.table, sink, into, "")
+    return Lane(one.lane, parts.pipeline, source, one.table, sink, into, "")

@@ -9,20 +9,17 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from replicator.application.operations.lanes import list_lanes
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.position import Position
 from replicator.domain.read_query import BuildReadQuery, ReadTimeout
 from replicator.domain.suggestions import suggest_name
+from replicator.ports.components import Components
+from replicator.ports.frames import Lane
 from replicator.ports.reader import Reader
-from replicator.settings import LaneSettings, Loaded, to_plain_options
-from replicator.settings.sinks import EventStoreSinkSettings
 
-from . import adapters
-from .as_of import AsOfValue, find_version, resolve_as_of
-from .as_of_query import find_lane, read_rows_as_of
-from .components import ConfiguredComponents
-from .event_logs import find_log
+from .as_of import AsOfValue, find_lane, find_version, read_rows_as_of, resolve_as_of
+from .lanes import list_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class ReadRequest:
 
 
 def read_target(
-    loaded: Loaded,
+    parts: Components,
     name: str,
     *,
     version: int | None = None,
@@ -78,34 +75,34 @@ def read_target(
     `choose`, `seconds`: see `ports.reader.SelectsRows.select`.
     """
     asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
-    sink, table = _split_name(loaded, name)
+    sink, table = _split_name(parts, name)
     if sink is not None:
-        with _open_reader(loaded, sink) as reader:
+        with _open_reader(parts, sink) as reader:
             try:
-                return _read_rows(loaded, (sink, table), reader, asked, tell)
+                return _read_rows(parts, (sink, table), reader, asked, tell)
             except Fatal as error:
                 if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(reader):
                     raise
                 raise ConfigProblem(error.sentence, next_step=error.next_step) from error
     seen: dict[str, list[str]] = {}
-    for candidate, table in _list_candidates(loaded, name):
-        with closing(cast(Any, adapters.build_sink(loaded, candidate))) as reader:
+    for candidate, table in _list_candidates(parts, name):
+        with closing(parts.open_sink(candidate)) as reader:
             if candidate not in seen:
                 seen[candidate] = _list_tables(reader)
             if table in seen[candidate]:
-                return _read_rows(loaded, (candidate, table), reader, asked, tell)
+                return _read_rows(parts, (candidate, table), reader, asked, tell)
     raise _make_unknown_error(name, seen)
 
 
 def _read_rows(
-    loaded: Loaded, target: tuple[str, str], reader: Any, request: ReadRequest, report: Callable[[str], None]
+    parts: Components, target: tuple[str, str], reader: Any, request: ReadRequest, report: Callable[[str], None]
 ) -> pa.Table:
     if request.as_of is None or request.version is not None:
         if request.as_of is not None:
             raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
         return request.read_from(reader, target[1])
     try:
-        lane = _find_event_log_lane(loaded, target)
+        lane = _find_event_log_lane(parts, target)
     except ConfigProblem:
         if request.from_log or isinstance(request.as_of, Position):
             raise
@@ -114,21 +111,19 @@ def _read_rows(
             f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since no event log tells others"
         )
         return found
-    return _read_as_of(loaded, lane, reader, request, report)
+    return _read_as_of(parts, lane, reader, request, report)
 
 
-def _find_event_log_lane(loaded: Loaded, target: tuple[str, str]) -> LaneSettings:
-    lane = find_lane(loaded, *target, [lane.table for lane in list_lanes(ConfiguredComponents(loaded)) if lane.table])
-    find_log(loaded, lane.table)
+def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
+    lane = find_lane(parts, *target, [lane.table for lane in list_lanes(parts) if lane.table])
+    parts.find_log(lane.table)
     return lane
 
 
-def _read_as_of(
-    loaded: Loaded, lane: LaneSettings, reader: Any, request: ReadRequest, report: Callable[[str], None]
-) -> pa.Table:
-    moment = resolve_as_of(loaded, lane, cast(AsOfValue, request.as_of))
-    name, now = f"{lane.sink}.{lane.into} as it was at {moment}", replace(request, as_of=None)
-    version = None if request.from_log else find_version(loaded, lane, reader, moment)
+def _read_as_of(parts: Components, lane: Lane, reader: Any, request: ReadRequest, report: Callable[[str], None]) -> pa.Table:
+    moment = resolve_as_of(parts, lane, cast(AsOfValue, request.as_of))
+    name, now = f"{lane.id} as it was at {moment}", replace(request, as_of=None)
+    version = None if request.from_log else find_version(parts, lane, reader, moment)
     if version is not None and not version.is_ahead:
         found = _read_version(version.number, lane, reader, now)
         if found is not None:
@@ -136,7 +131,7 @@ def _read_as_of(
             return found
     report(f"{name}: from the event log")
     try:
-        return read_rows_as_of(loaded, lane, moment, now.read_from, request.seconds, tell=report)
+        return read_rows_as_of(parts, lane, moment, now.read_from, request.seconds, tell=report)
     except (ConfigProblem, ReadTimeout):
         raise
     except Fatal as unable:
@@ -149,7 +144,7 @@ def _read_as_of(
         return found
 
 
-def _read_version(version: int, lane: LaneSettings, reader: Any, now: ReadRequest) -> pa.Table | None:
+def _read_version(version: int, lane: Lane, reader: Any, now: ReadRequest) -> pa.Table | None:
     """The requested rows of a version; None if the version is gone."""
     try:
         return replace(now, version=version).read_from(reader, lane.into)
@@ -159,16 +154,15 @@ def _read_version(version: int, lane: LaneSettings, reader: Any, now: ReadReques
         return None
 
 
-def _list_candidates(loaded: Loaded, name: str) -> Iterator[tuple[str, str]]:
+def _list_candidates(parts: Components, name: str) -> Iterator[tuple[str, str]]:
     """Sinks and tables that a name may mean."""
-    settings = loaded.settings
-    for lane in settings.resolve_lanes(name):
+    for lane in parts.resolve_lanes(name):
         yield lane.sink, lane.into
-    for sink in settings.sinks:
+    for sink in parts.sinks:
         yield sink, name
     schema, _, table = name.rpartition(".")
-    for sink, options in settings.sinks.items():
-        if schema and schema == to_plain_options(options).get("schema"):
+    for sink, rules in parts.sinks.items():
+        if schema and schema == rules.schema:
             yield sink, table
 
 
@@ -180,21 +174,21 @@ def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigP
     return ConfigProblem(f"no sink holds a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
 
 
-def _split_name(loaded: Loaded, name: str) -> tuple[str | None, str]:
+def _split_name(parts: Components, name: str) -> tuple[str | None, str]:
     """A sink and a table, if the name starts with that of a sink. The table may have its source name."""
     sink, dot, table = name.partition(".")
-    if not dot or sink not in loaded.settings.sinks:
+    if not dot or sink not in parts.sinks:
         return None, name
-    into = (lane.into for lane in loaded.settings.resolve_lanes(table) if lane.sink == sink and lane.into != table)
+    into = (lane.into for lane in parts.resolve_lanes(table) if lane.sink == sink and lane.into != table)
     return sink, next(into, table) if "." in table else table
 
 
 @contextmanager
-def _open_reader(loaded: Loaded, name: str) -> Iterator[Reader]:
-    if name not in loaded.settings.sinks:
-        raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(loaded.settings.sinks)}.")
-    with closing(cast(Any, adapters.build_sink(loaded, name))) as sink:
-        if isinstance(loaded.settings.sinks[name], EventStoreSinkSettings):
+def _open_reader(parts: Components, name: str) -> Iterator[Reader]:
+    if name not in parts.sinks:
+        raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(parts.sinks)}.")
+    with closing(parts.open_sink(name)) as sink:
+        if parts.sinks[name].kind == EVENT_STORE:
             raise ConfigProblem(
                 "the store of events is not queried by table",
                 next_step="`replicator events TYPE [ID]` shows its events; its folder or table can be read with SQL.",

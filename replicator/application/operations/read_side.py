@@ -1,31 +1,28 @@
-"""The targets of a configuration for HTTP clients: pages of rows, and histories of rows."""
+"""The targets of a pipeline for HTTP clients: pages of rows, and histories of rows."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
-from replicator.application.operations.change_history import read_history
-from replicator.application.operations.read_pages import PageQuery
-from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.patterns import is_exact, matches
+from replicator.domain.patterns import matches
 from replicator.domain.read_query import InvalidReadQuery, ReadQuery
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.domain.transform.columns import NO_COLUMN_RULE
+from replicator.ports.components import Components
+from replicator.ports.frames import Lane
 from replicator.ports.read_side import Busy, NotFound, Page, PageRequest, ReadTarget, RowHistory
-from replicator.settings import LaneSettings, Loaded
-from replicator.settings.fields import to_timedelta
 
-from . import adapters, build
-from .as_of_query import stop_after
-from .event_logs import find_log, open_reader
+from .as_of import stop_after
+from .change_history import ChangeLogReader, read_history
+from .read_pages import PageQuery
 from .target_reader import read_target
 
 MAX_READERS = 4
@@ -34,28 +31,30 @@ MAX_PAST_READERS = 1
 """Maximum parallel reads that may read an event log from its start."""
 WAIT_SECONDS = 2.0
 """Maximum seconds that a read waits for its turn."""
-Lanes = Mapping[str, Sequence[LaneSettings]]
+OpenHistory = Callable[[str], AbstractContextManager[ChangeLogReader]]
+Lanes = Mapping[str, Sequence[Lane]]
 NO_ROW_STEP = "`history` tells what became of rows that are gone."
 
 
 class ConfiguredTargets:
-    """`ports.read_side.ReadSide` for the sinks of a configuration. Nothing stays open between two requests."""
+    """`ports.read_side.ReadSide` for the sinks of a pipeline. Nothing stays open between two requests."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        self._loaded = loaded
-        self._globs = loaded.settings.serve.tables
-        self._seconds = to_timedelta(loaded.settings.serve.query_timeout).total_seconds()
+    def __init__(self, parts: Components, open_history: OpenHistory, globs: Sequence[str] | None, seconds: float) -> None:
+        """`open_history`: the reader of a table's event log. `globs`: the targets that may be read; None: those of lanes.
+        `seconds`: maximum time of a read."""
+        self._parts, self._open_history = parts, open_history
+        self._globs, self._seconds = globs, seconds
         self._turns = {False: threading.BoundedSemaphore(MAX_READERS), True: threading.BoundedSemaphore(MAX_PAST_READERS)}
 
     def targets(self) -> Sequence[ReadTarget]:
         lanes = self._list_lanes()
-        names = [f"{sink}.{table}" for sink in self._loaded.settings.sinks for table in self._list_tables(sink)]
+        names = [f"{sink}.{table}" for sink in self._parts.sinks for table in self._list_tables(sink)]
         return [self._make_target(name, lanes) for name in sorted(names) if self._is_offered(name, lanes)]
 
     def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
         target = self._find_target(name)
         with self._limit_readers():
-            found = read_target(self._loaded, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
+            found = read_target(self._parts, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
         return target, found.schema
 
     def rows(self, name: str, wanted: PageRequest) -> Page:
@@ -67,7 +66,7 @@ class ConfiguredTargets:
         then: dict[str, Any] = {"as_of": wanted.as_of, "from_log": wanted.from_log}
         with self._limit_readers(of_the_past=wanted.as_of is not None):
             found = read_target(
-                self._loaded, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
+                self._parts, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
             )
         page = paging.make_page(found)
         if wanted.key and not wanted.filters and not found.num_rows:
@@ -84,7 +83,7 @@ class ConfiguredTargets:
         stop = threading.Event()
         doing = f"reading the event log of {target.source_table}"
         turn, late = self._limit_readers(of_the_past=True), stop_after(self._seconds, stop, doing)
-        with turn, late, open_reader(self._loaded, target.source_table) as log:
+        with turn, late, self._open_history(target.source_table) as log:
             entries, known = read_history(log, target.source_table, key, lambda _: None, stop)
         if not entries:
             sentence = f"the event log of table {target.source_table} has no row with this key"
@@ -107,7 +106,7 @@ class ConfiguredTargets:
     def _find_target(self, name: str) -> ReadTarget:
         """The target with this name. NotFound if there is none, or if it must not be read."""
         lanes, (sink, _, table) = self._list_lanes(), name.partition(".")
-        if sink in self._loaded.settings.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
+        if sink in self._parts.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
             return self._make_target(name, lanes)
         near = suggest_name(name, [target.name for target in self.targets()])
         raise NotFound(f"there is no table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} /tables lists them.".strip())
@@ -117,18 +116,17 @@ class ConfiguredTargets:
 
     def _list_tables(self, sink: str) -> Sequence[str]:
         """The tables of a sink that support pages."""
-        with closing(cast(Any, adapters.build_sink(self._loaded, sink))) as reader:
+        with closing(self._parts.open_sink(sink)) as reader:
             return list(reader.tables()) if hasattr(reader, "select") else []
 
-    def _list_lanes(self) -> dict[str, list[LaneSettings]]:
+    def _list_lanes(self) -> dict[str, list[Lane]]:
         """The lanes by target, of all tables that were read so far or are named in the config."""
-        settings, found = self._loaded.settings, dict[str, list[LaneSettings]]()
-        register = FileRegister(build.get_register_folder(self._loaded))
-        for source in settings.sources:
-            named = {t.match for t in settings.tables if t.source == source and is_exact(t.match)}
-            for table in sorted({*register.load(source).topics, *named}):
-                for lane in settings.resolve_lanes(table, source):
-                    found.setdefault(f"{lane.sink}.{lane.into}", []).append(lane)
+        found: dict[str, list[Lane]] = {}
+        for name, source in self._parts.sources.items():
+            for table in sorted({*self._parts.register.load(name).topics, *source.tables}):
+                rules = source.rules_for(table)
+                for lane in rules.lanes if rules else ():
+                    found.setdefault(lane.id, []).append(lane)
         return found
 
     def _make_target(self, name: str, lanes: Lanes) -> ReadTarget:
@@ -144,24 +142,28 @@ class ConfiguredTargets:
             table is not None and self._has_log(table),
         )
 
-    def _find_key(self, lane: LaneSettings) -> tuple[str, ...]:
+    def _find_key(self, lane: Lane) -> tuple[str, ...]:
         """The key with the target's column names; empty if the target lacks one of them."""
-        seen = FileRegister(build.get_register_folder(self._loaded)).load(lane.source)
-        names = [lane.shape.column_transforms.get_new_name(name) for name in lane.keys or seen.keys.get(lane.table, ())]
+        seen = self._parts.register.load(lane.source)
+        names = [
+            lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or seen.keys.get(lane.table, ())
+        ]
         return tuple(names) if all(names) else ()
 
     def _has_log(self, table: str) -> bool:
         try:
-            return bool(find_log(self._loaded, table))
+            return bool(self._parts.find_log(table))
         except ConfigProblem:
             return False
 
 
-def _map_shown_columns(lane: LaneSettings, columns: Sequence[str]) -> Mapping[str, str]:
+def _map_shown_columns(lane: Lane, columns: Sequence[str]) -> Mapping[str, str]:
     """Source columns that the target stores unchanged, with their names there. Histories must not show more than
     the target."""
-    chosen = lane.shape.columns
-    rules = {name: lane.shape.column_transforms.get_rule(name) for name in columns if chosen is None or name in chosen}
+    chosen = lane.row_transforms.columns
+    rules = {
+        name: lane.row_transforms.column_transforms.get_rule(name) for name in columns if chosen is None or name in chosen
+    }
     return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
-from replicator.application.operations import cutover
-from replicator.application.operations.drop import drop_lane
-from replicator.application.stream.file_register import FileRegister
 from replicator.domain.plain_values import to_plain
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.table_diff import TableDiff, compare_tables
-from replicator.settings import LaneSettings, Loaded
+from replicator.ports.components import Components, RebuildRequest
+from replicator.ports.frames import Lane
 
-from . import adapters, build
-from .checkpoint_restore import Report, ignore_report, prepare_rebuild
-from .components import ConfiguredComponents
-from .rebuild import RebuildRequest, get_folder
+from . import cutover
+from .checkpoint_restore import Report, ignore_report, prepare_restored_rebuild
+from .rebuild import get_rebuild_folder
 from .table_swap import (
     DRY_RUN_SUFFIX,
     BuildTarget,
@@ -35,45 +32,44 @@ MAX_SHOWN = 5
 
 
 def compare_target(
-    loaded: Loaded, lane: LaneSettings, make: BuildTarget, tell: Report = ignore_report, **asked: Any
+    parts: Components, lane: Lane, make: BuildTarget, tell: Report = ignore_report, **asked: Any
 ) -> dict[str, Any]:
     """Rebuild the target of the lane as a second table, compare, and remove it again; returns the differences.
 
     `asked`: policy and times of the `RebuildRequest`. Both tables are read into memory. `exact` is false if the
     positions of the log and the lane differ.
     """
-    wanted = make_request(loaded, lane, DRY_RUN_SUFFIX, **asked)
-    rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, lane), wanted.into)
-    _remove_leftovers(loaded, wanted, rebuilt)
-    config = prepare_rebuild(loaded, wanted, tell)
+    wanted = make_request(parts, lane, DRY_RUN_SUFFIX, **asked)
+    _remove_leftovers(parts, wanted)
+    rebuild = prepare_restored_rebuild(parts, wanted, tell)
     try:
-        said = catch_up_with_lane(loaded, config, wanted, make)
-        before, after, there = _read_tables(loaded, lane.into, wanted)
-        keys = FileRegister(build.get_register_folder(config)).load(lane.source).keys.get(lane.table, lane.keys or ())
+        said = catch_up_with_lane(parts, rebuild, wanted, make)
+        before, after, there = _read_tables(parts, lane.into, wanted)
+        keys = rebuild.register.load(lane.source).keys.get(lane.table, lane.keys)
         found = compare_tables(
             before, after, _list_identity_columns(wanted, keys, before), ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN
         )
     finally:
-        remove_rebuild(loaded, wanted)
-    rules = build.build_transaction_rules(loaded, lane.source)
+        remove_rebuild(parts, wanted)
+    rules = parts.sources[lane.source].transactions
     places = [
         cutover.without_transaction_topic(state.position, rules) if state else None
         for state in (there.live_state, there.rebuilt_state)
     ]
     exact = places[0] is not None and places[0] == places[1]
-    return {**said, "lane": f"{lane.sink}.{lane.into}", "exact": exact, **_to_json(found, before, after)}
+    return {**said, "lane": lane.id, "exact": exact, **_to_json(found, before, after)}
 
 
-def _remove_leftovers(loaded: Loaded, wanted: RebuildRequest, rebuilt: Any) -> None:
+def _remove_leftovers(parts: Components, wanted: RebuildRequest) -> None:
     """Remove the table of an earlier comparison that was killed."""
-    if get_folder(loaded, wanted).exists():
-        drop_lane(ConfiguredComponents(loaded), rebuilt)
+    if get_rebuild_folder(parts, wanted.id).exists():
+        remove_rebuild(parts, wanted)
 
 
-def _read_tables(loaded: Loaded, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
+def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
     """Both tables, and the positions of their lanes before the read."""
-    there = read_positions(loaded, wanted)
-    with closing(cast(Any, adapters.build_sink(loaded, wanted.lane.sink))) as reader:
+    there = read_positions(parts, wanted)
+    with closing(parts.open_sink(wanted.lane.sink)) as reader:
         names = set(reader.tables())
         found = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
     return found[0], found[1], there

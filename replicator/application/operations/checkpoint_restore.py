@@ -13,23 +13,21 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from replicator.application.lane_schema import find_plan
-from replicator.application.operations import cutover
-from replicator.application.operations.drop import drop_lane
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import Checkpoint
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
 from replicator.ports.checkpoints import CheckpointUnsupported, OpensStoredLanes
+from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Lane
-from replicator.settings import Loaded
-from replicator.settings.sinks import DeadLetterSettings
 
-from . import adapters, build, checkpoints, log_completeness, rebuild
-from .components import ConfiguredComponents
-from .plugins import load_adapter
-from .rebuild import BEGIN_FILE, RebuildRequest
+from . import checkpoint, cutover
+from .checkpoint_store import CheckpointStore
+from .drop import drop_lane
+from .log_completeness import refuse_incomplete
+from .rebuild import BEGIN_FILE, get_rebuild_folder, prepare_rebuild
 
 Report = Callable[[str], None]
 PARTIAL_STEP = "Make one of a part of the records with `--since TIME --into NAME`"
@@ -39,89 +37,88 @@ def ignore_report(_: str) -> None:
     """The default report: does nothing."""
 
 
-def prepare_rebuild(loaded: Loaded, request: RebuildRequest, report: Report = ignore_report) -> Loaded:
+def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report: Report = ignore_report) -> Components:
     """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
 
     `report` gets which one, or why none is used. DataLoss, with the missing offsets, if the log lacks records that
     the lane has applied, unless the request has a `since`.
     """
     if request.since is None:
-        refuse_incomplete(loaded, request)
-    begun = checkpoints.use_checkpoint(
-        partial(find_checkpoint, loaded, request, report), partial(_restore, loaded, request, report)
+        refuse_incomplete_rebuild(parts, request)
+    begun = checkpoint.use_checkpoint(
+        partial(find_checkpoint, parts, request, report), partial(_restore, parts, request, report)
     )
-    config = begun or rebuild.prepare_rebuild(loaded, request)
-    shutil.rmtree(Path(config.settings.state) / BEGIN_FILE, ignore_errors=True)  # A killed rebuild may have left one, too.
-    return config
+    made = begun or prepare_rebuild(parts, request)
+    copy = get_rebuild_folder(parts, request.id) / BEGIN_FILE
+    shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
+    return made
 
 
-def _restore(loaded: Loaded, request: RebuildRequest, report: Report, checkpoint: Checkpoint) -> Loaded:
+def _restore(parts: Components, request: RebuildRequest, report: Report, taken: Checkpoint) -> Components:
     """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
 
     If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
     a target, if the checkpoint was removed meanwhile.
     """
-    config = rebuild.prepare_rebuild(loaded, request, checkpoints.list_topics(loaded, request.lane, checkpoint))
-    folder = Path(config.settings.state) / BEGIN_FILE
-    cast(Any, checkpoints.find_store(loaded, request.lane)).copy_checkpoint(checkpoint, folder)
+    made = prepare_rebuild(parts, request, checkpoint.list_topics(parts, request.lane, taken))
+    folder = get_rebuild_folder(parts, request.id) / BEGIN_FILE
+    cast(CheckpointStore, checkpoint.find_store(parts, request.lane)).copy_checkpoint(taken, folder)
     try:
-        _restore_state(loaded, config, request, folder)
+        _restore_state(parts, made, request, folder)
     except CheckpointUnsupported as unfit:
-        return _prepare_from_log(loaded, request, report, f"none can be used, as number {checkpoint.number} {unfit}")
-    return config
+        return _prepare_from_log(parts, request, report, f"none can be used, as number {taken.number} {unfit}")
+    return made
 
 
-def _prepare_from_log(loaded: Loaded, request: RebuildRequest, report: Report, why: str) -> Loaded:
+def _prepare_from_log(parts: Components, request: RebuildRequest, report: Report, why: str) -> Components:
     """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
-    drop_lane(
-        ConfiguredComponents(loaded), cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
-    )
-    checkpoints.refuse_truncated(loaded, request.lane, why)
-    log_completeness.refuse_incomplete(loaded, request.lane, Position(), PARTIAL_STEP)
+    drop_lane(parts, cutover.make_rebuild_lane(request.lane, request.into))
+    checkpoint.refuse_truncated(parts, request.lane, why)
+    refuse_incomplete(parts, request.lane, Position(), PARTIAL_STEP)
     report(f"{request.id}: the whole event log is read; of the snapshots {why}")
-    return rebuild.prepare_rebuild(loaded, request)
+    return prepare_rebuild(parts, request)
 
 
-def find_checkpoint(loaded: Loaded, request: RebuildRequest, report: Report = ignore_report) -> Checkpoint | None:
+def find_checkpoint(parts: Components, request: RebuildRequest, report: Report = ignore_report) -> Checkpoint | None:
     """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
 
     DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this
     instead.
     """
-    there = checkpoints.list_checkpoints(loaded, request.lane)
-    rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
-    with closing(cast(Any, adapters.build_sink(loaded, rebuilt.sink))) as sink:
+    there = checkpoint.list_checkpoints(parts, request.lane)
+    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
+    with closing(parts.open_sink(rebuilt.sink)) as sink:
         if request.into in sink.tables() and sink.state(rebuilt) is not None:
             return None
-        why = _describe_unsupported(request, rebuilt, sink) or checkpoints.NO_CHECKPOINT_REASON
-    for said in checkpoints.describe_damaged(loaded, request.lane):
+        why = _describe_unsupported(request, rebuilt, sink) or checkpoint.NO_CHECKPOINT_REASON
+    for said in checkpoint.describe_damaged(parts, request.lane):
         report(f"{request.id}: {said}")
     until = None if request.until is None else datetime.fromisoformat(request.until)
-    found = checkpoints.find_newest(loaded, request.lane, until) if why == checkpoints.NO_CHECKPOINT_REASON else None
+    found = checkpoint.find_newest(parts, request.lane, until) if why == checkpoint.NO_CHECKPOINT_REASON else None
     if found is not None:
         report(f"{request.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")
         return found
     if request.since is None:
-        checkpoints.refuse_truncated(loaded, request.lane, why)
+        checkpoint.refuse_truncated(parts, request.lane, why)
     else:
-        checkpoints.report_truncated(loaded, request.lane, report)
+        checkpoint.report_truncated(parts, request.lane, report)
     if there:
         report(f"{request.id}: the whole event log is read; of the snapshots {why}")
     return None
 
 
-def refuse_incomplete(loaded: Loaded, request: RebuildRequest) -> None:
+def refuse_incomplete_rebuild(parts: Components, request: RebuildRequest) -> None:
     """DataLoss, with the missing offsets, unless the event log or the checkpoint has everything from the start of
     the lane."""
-    log_completeness.refuse_incomplete(loaded, request.lane, _find_rebuild_start(loaded, request), PARTIAL_STEP)
+    refuse_incomplete(parts, request.lane, _find_rebuild_start(parts, request), PARTIAL_STEP)
 
 
-def _find_rebuild_start(loaded: Loaded, request: RebuildRequest) -> Position:
+def _find_rebuild_start(parts: Components, request: RebuildRequest) -> Position:
     """The position from which the rebuilt target has all records."""
-    found = find_checkpoint(loaded, request)
+    found = find_checkpoint(parts, request)
     if found is not None:
         return found.begun
-    register = FileRegister(rebuild.get_folder(loaded, request) / loaded.settings.pipeline / "sources")
+    register = FileRegister(get_rebuild_folder(parts, request.id) / parts.pipeline / "sources")
     return register.load(request.lane.source).beginnings.get(request.id, Position())
 
 
@@ -138,47 +135,44 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> 
     )
 
 
-def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, folder: Path) -> None:
+def _restore_state(parts: Components, made: Components, request: RebuildRequest, folder: Path) -> None:
     """Rows and state are written last, so after a kill this is either repeated or complete."""
-    rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
-    origin = cutover.make_rebuild_lane(rebuilt, checkpoints.AS_OF_FOLDER)
-    lake = str(folder / "lake")
-    with closing(load_adapter("replicator.sinks", "delta")({"path": lake})) as there:
+    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
+    origin = cutover.make_rebuild_lane(rebuilt, checkpoint.AS_OF_FOLDER)
+    with closing(parts.open_lake(folder / "lake")) as there:
         plan = find_plan(rebuilt, read_schema_versions(there, origin))
         if plan is None:
             raise CheckpointUnsupported("tells no schema")
         stored = cast(OpensStoredLanes, there).open_stored_lane(origin, plan)
-    _copy_register(loaded, config, (folder, origin), rebuilt)
-    _copy_dead_letters(config, (folder, origin), rebuilt)
-    with closing(cast(Any, ConfiguredComponents(loaded).open_sink(rebuilt.sink, "rewrite"))) as sink:
+    _copy_register(parts, made, (folder, origin), rebuilt)
+    _copy_dead_letters(made, (folder, origin), rebuilt)
+    with closing(parts.open_sink(rebuilt.sink, "rewrite")) as sink:
         sink.restore_state(rebuilt, plan, stored)
 
 
-def _copy_register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the register entry of the run that made the checkpoint."""
     folder, origin = begun
-    pipeline = loaded.settings.pipeline
+    pipeline = parts.pipeline
     kept = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
     seen = FileRegister(kept).load(rebuilt.source)
     beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
-    FileRegister(build.get_register_folder(config)).save(rebuilt.source, replace(seen, beginnings=beginnings))
+    made.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
 
 
-def _copy_dead_letters(config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_dead_letters(made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the dead letters of the checkpoint to the lane."""
     folder, origin = begun
-    place = DeadLetterSettings.model_construct(path=str(folder / "dead_letters"))
-    before = replace(config, settings=config.settings.model_copy(update={"dead_letters": place}))
-    with closing(cast(Any, adapters.build_dead_letters(before))) as kept:
+    with closing(made.open_dead_letters(folder / "dead_letters")) as kept:
         letters = kept.read()
-    _refuse_missing_rows(config, rebuilt, letters)
+    _refuse_missing_rows(made, rebuilt, letters)
     if letters:
-        with closing(cast(Any, adapters.build_dead_letters(config))) as store:
+        with closing(made.open_dead_letters()) as store:
             store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
 
 
-def _refuse_missing_rows(config: Loaded, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
+def _refuse_missing_rows(made: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
     """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
-    if unkept and config.settings.sinks[rebuilt.sink].kind != "delta":
+    if unkept and made.sinks[rebuilt.sink].kind != "delta":
         raise CheckpointUnsupported("lacks rows with values that no lake keeps, and this target may")

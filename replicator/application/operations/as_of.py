@@ -1,0 +1,216 @@
+"""Rows of a target at an earlier time or position: from the version with exactly those records, or from the event log."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from replicator.application.lane_schema import AlteredColumn, find_altered_columns
+from replicator.application.schema_history import read_schema_versions
+from replicator.domain.as_of import LogCut
+from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.position import Position
+from replicator.domain.read_query import InvalidReadQuery, ReadTimeout
+from replicator.ports.components import Components
+from replicator.ports.frames import Lane
+from replicator.ports.reader import ListsVersions
+
+from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_truncated
+from .log_completeness import refuse_incomplete
+
+AsOfValue = datetime | Position
+"""A time at the source, or a position: the records below it."""
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A requested time or position, with its cut of the event log. The cut is None for a time if records are not in
+    time order."""
+
+    value: AsOfValue
+    cut: LogCut | None
+
+    @property
+    def until(self) -> datetime | LogCut:
+        """The end of the records to apply: the cut, or, without one, the time, which no applied record may exceed."""
+        return cast(datetime, self.value) if self.cut is None else self.cut
+
+    def __str__(self) -> str:
+        if isinstance(self.value, datetime):
+            return self.value.isoformat()
+        return to_places(self.value)
+
+
+def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
+    """Resolve `value` for the records of the lane's table. A time without zone is in UTC.
+
+    ConfigProblem without an event log. InvalidReadQuery for a position that lacks a partition with records, has an
+    unknown one, or is beyond the end of the log. Also for a time, if the arrival of tombstones cannot be ordered by
+    time.
+    """
+    log = parts.find_log(lane.table)
+    topics = list_topics(parts, lane)
+    if isinstance(value, datetime):
+        value = value if value.tzinfo else value.replace(tzinfo=UTC)
+    if not topics:
+        if isinstance(value, datetime):
+            return AsOf(value, None)
+        raise InvalidReadQuery(
+            f"no record of table {lane.table} was seen yet", next_step="Start the program, or ask for a time."
+        )
+    with closing(parts.open_sink(log.sink)) as kept:
+        state: LaneState | None = kept.state(log)
+        border: LogCut | None = kept.find_cut(topics, value, state.position if state else Position())
+    if isinstance(value, Position) and border is not None:
+        _refuse_unknown_partition(value, border)
+    if border is None and lane.deletes_by_tombstones:
+        raise InvalidReadQuery(
+            f"records of table {lane.table} did not come in the order of their times, and tombstones, which delete rows, "
+            "tell none: which of them had come by then nobody can say",
+            next_step="Ask for a place, TOPIC:PARTITION:OFFSET, as `history` and `audit` tell them.",
+        )
+    return AsOf(value, border)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetVersion:
+    """A version of a target with the effect of exactly the records below a cut. `is_ahead`: its columns are those
+    of later records, or unknown."""
+
+    number: int
+    is_ahead: bool
+
+
+def find_version(parts: Components, lane: Lane, reader: Any, moment: AsOf) -> TargetVersion | None:
+    """The newest such version of the lane's target; None if there is none, or none is known. Older ones may have
+    other rules."""
+    border = moment.cut
+    if border is None or not hasattr(reader, "read_version_positions"):
+        return None
+    begun = parts.register.load(lane.source).beginnings.get(lane.id, Position())
+    number = next((version for version, at in reader.read_version_positions(lane) if border.is_at(at, begun)), None)
+    if number is None:
+        return None
+    altered = find_altered_columns(border, lane, read_schema_versions(reader, lane))
+    return TargetVersion(number, bool(altered) and _is_ahead(reader, lane.into, number, altered))
+
+
+def _is_ahead(reader: ListsVersions, table: str, version: int, altered: Mapping[str, AlteredColumn]) -> bool:
+    try:
+        columns = reader.columns_at(table, version)
+    except Fatal:
+        return True  # The version is gone.
+    there = dict(zip(columns.names, columns.types, strict=True))
+    return any(one.is_done(there.get(name)) for name, one in altered.items())
+
+
+def to_places(position: Position) -> str:
+    """The last record of each partition below the position, in the form of `history`, `audit` and `--as-of`."""
+    return Position({place: offset - 1 for place, offset in position.items()}).to_option()
+
+
+def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
+    known, last = set(cut.firsts), to_places(cut.below)
+    strange, missing = sorted(set(value) - known), sorted(known - set(value))
+    if strange:
+        step = f"There are records of: {', '.join(map(str, sorted(known))) or 'none'}."
+        raise InvalidReadQuery(f"the event log has no records of {strange[0]}", next_step=step)
+    if missing:
+        raise InvalidReadQuery(
+            f"the table's records are in {len(known)} partitions, and of {missing[0]} no place is said",
+            next_step=f"Say one of each, as in {to_places(Position({**cut.end, **value}))}.",
+        )
+    beyond = sorted(place for place, offset in value.items() if offset > cut.end[place])
+    if beyond:
+        raise InvalidReadQuery(f"the event log ends before that place of {beyond[0]}", next_step=f"Its last one is {last}.")
+
+
+ReadTarget = Callable[[Any, str], pa.Table]
+"""Reads a table of a reader."""
+HISTORY_STEP = "What there is of a row tells `replicator history`; ask for a version (`--version`) where the target has some"
+
+
+def read_rows_as_of(
+    parts: Components,
+    lane: Lane,
+    at: AsOf,
+    read: ReadTarget,
+    seconds: float | None = None,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> pa.Table:
+    """The result of `read` on the target of `lane` as it was at `at`.
+
+    Applies all records up to then in this process, to a temporary lake, under the lane's policy and the current
+    config. It starts from the newest checkpoint that ends by then, if there is one; `tell` gets a sentence about
+    it.
+
+    Fatal if the log has nothing that old. DataLoss if it lacks some of these records. ReadTimeout after `seconds`.
+    """
+    with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
+        begun = copy_newest(parts, lane, Path(folder), at.until)
+        if begun is not None:
+            tell(f"going on from snapshot {begun.number}, which ends at {begun.newest}")
+        else:
+            refuse_truncated(parts, lane)
+        refuse_incomplete(parts, lane, begun.begun if begun else Position(), HISTORY_STEP)
+        lake, stop = prepare_lake(parts, lane, Path(folder), begun, at.until), threading.Event()
+        with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
+            lake.catch_up(stop, in_batches=True)
+        with closing(lake.open_sink(lane.sink)) as reader:
+            if AS_OF_FOLDER not in reader.tables():
+                raise Fatal(
+                    f"the event log of {lane.table} has no changes up to {at}",
+                    next_step="Ask for a later time; `replicator history` tells when a row first came.",
+                )
+            found = read(reader, AS_OF_FOLDER)
+            return found.replace_schema_metadata(None)
+
+
+@contextmanager
+def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iterator[None]:
+    """Set `stop` after `seconds`. If that happened, ReadTimeout at the end of the block."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        stop.set()
+
+    timer = threading.Timer(seconds or 0, end)
+    timer.daemon = True
+    if seconds is not None:
+        timer.start()
+    try:
+        yield
+    except ReplicatorError:
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise ReadTimeout(
+            f"{doing} takes longer than {seconds:g} seconds",
+            next_step="Ask on the command line (`replicator query`, `replicator history`), or give it more time "
+            "(`serve.query_timeout`).",
+        )
+
+
+def find_lane(parts: Components, sink: str, into: str, tables: list[str]) -> Lane:
+    """The lane of one of `tables` (source names) with the target `into`. ConfigProblem if the config has none."""
+    for table in tables:
+        for lane in parts.resolve_lanes(table):
+            if (lane.sink, lane.into) == (sink, into):
+                return lane
+    raise ConfigProblem(
+        f"no lane of the config has the target {sink}.{into}, so its past cannot be told",
+        next_step="Name a target of the config, or a version (`--version`).",
+    )

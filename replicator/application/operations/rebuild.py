@@ -1,0 +1,146 @@
+"""Rebuilds a target from the event log: a pipeline of one lane with the log as its source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import closing
+from dataclasses import fields, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.events import EVENT_STORE
+from replicator.domain.table import describe_target_problem
+from replicator.ports.components import Components, RebuildRequest
+from replicator.ports.frames import Lane
+
+from .lanes import list_lanes
+
+REQUEST_FILE = "asked.json"
+SPILL_FOLDER = "laid"
+"""The folder in the state of a rebuild for spill files, until the one commit of a new target."""
+BEGIN_FILE = "begun"
+"""The folder of a checkpoint copy while its content is copied into a target."""
+LOCAL = "local"
+
+
+def find_lane(parts: Components, table: str, lane: str | None) -> Lane:
+    """The lane `lane` of a table (its source name), or the only one. ConfigProblem for none, and for several."""
+    every = {one.id: one for one in parts.resolve_lanes(table)}
+    mine = {name: one for name, one in every.items() if can_rebuild(parts, one)}
+    if lane in every and lane not in mine:
+        raise ConfigProblem(
+            f"{lane} numbers events in the store of events, which is not made anew: what is stored keeps its version",
+            next_step=f"What it lacks `replicator lanes resync {lane}` reads again; events that are stored change nothing.",
+        )
+    names = ", ".join(mine) or "none"
+    if lane is not None and lane not in mine:
+        raise ConfigProblem(f"table {table} has no lane {lane!r}", next_step=f"Its lanes are: {names}.")
+    if not mine:
+        raise ConfigProblem(
+            f"no entry of `tables` brings {table!r} into a target that can be made anew",
+            next_step="Name the table as its source calls it: SCHEMA.TABLE.",
+        )
+    if lane is None and len(mine) > 1:
+        raise ConfigProblem(f"table {table} has several lanes", next_step=f"Name one with `--lane`: {names}.")
+    return mine[lane] if lane is not None else next(iter(mine.values()))
+
+
+def can_rebuild(parts: Components, lane: Lane) -> bool:
+    """True if the target of the lane can be made anew from records. The store of events cannot."""
+    return parts.sinks[lane.sink].kind != EVENT_STORE
+
+
+def prepare_rebuild(
+    parts: Components,
+    request: RebuildRequest,
+    topics: Collection[str] = (),
+    *,
+    from_scratch: bool = False,
+    is_plain: bool = False,
+) -> Components:
+    """The pipeline that builds the target. It has its own state folder, so another call resumes.
+
+    `topics`, `is_plain`: see `Components.use_log`. `from_scratch`: ignore an earlier request.
+
+    ConfigProblem if the event log cannot be read, or the name belongs to another lane or owner. Also if the target
+    was started with other options.
+    """
+    _refuse_engine(parts, parts.find_log(request.lane.table).sink)
+    _refuse_name(parts, request)
+    _write_request(parts, request, from_scratch=from_scratch)
+    return parts.use_log(request, topics, is_plain=is_plain)
+
+
+def get_rebuild_folder(parts: Components, lane: str) -> Path:
+    """The state folder of a rebuild on this machine, by the id of its lane."""
+    return parts.folder / "replays" / quote(lane, safe="")
+
+
+def list_rebuilds(parts: Components, table: str, source: str) -> Iterator[Lane]:
+    """The targets that `replay` has built for the lanes of a table."""
+    rules = parts.sources[source].rules_for(table)
+    lanes = {lane.id: lane for lane in (rules.lanes if rules else ())}
+    for folder in list_rebuild_folders(parts):
+        said = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
+        if said["lane"] in lanes:
+            lane = lanes[said["lane"]]
+            yield replace(lane, id=f"{lane.sink}.{said['into']}", into=said["into"], policy=said["policy"] or lane.policy)
+
+
+def list_rebuild_folders(parts: Components) -> list[Path]:
+    """The state folders of rebuilds on this machine."""
+    return sorted(file.parent for file in (parts.folder / "replays").glob(f"*/{REQUEST_FILE}"))
+
+
+def _refuse_engine(parts: Components, log: str) -> None:
+    if parts.engine != LOCAL and parts.sinks[log].is_log_in_database:
+        raise ConfigProblem(
+            f"the event log {log} is in a database, from where the engine {parts.engine!r} does not read it "
+            f"({parts.sinks[log].config_line})",
+            next_step="Keep an event log in a lake (`path`) beside it, or use `engine: local`.",
+        )
+
+
+def _refuse_name(parts: Components, request: RebuildRequest) -> None:
+    """The name must be valid, and no target of a lane: configured, or created by a pattern."""
+    why = describe_target_problem(request.into) or ("cannot be made of groups" if "{" in request.into else None)
+    if why:
+        raise ConfigProblem(f"the new target's name {request.into!r} {why}", next_step="Choose another name.")
+    taken = dict(parts.list_configured_targets(request.lane.table))
+    taken |= {one.id: one.config_line for one in list_lanes(parts)}
+    if request.id in taken:
+        raise ConfigProblem(
+            f"{request.id} is a target of the config ({taken[request.id]})",
+            next_step="Replay into another name, compare, and then choose.",
+        )
+
+
+def _write_request(parts: Components, request: RebuildRequest, *, from_scratch: bool) -> None:
+    """Store the request next to the state. Files of a target that no longer exists are removed."""
+    folder = get_rebuild_folder(parts, request.id)
+    said = {**{one.name: getattr(request, one.name) for one in fields(request)}, "lane": request.lane.id}
+    said = {name: value for name, value in said.items() if value or name not in {"apart", "below"}}
+    file, is_there = folder / REQUEST_FILE, _has_target(parts, request)
+    if not is_there:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        file.write_text(json.dumps(said), encoding="utf-8")
+    elif from_scratch:
+        file.write_text(json.dumps(said), encoding="utf-8")
+    elif not file.exists():
+        raise ConfigProblem(
+            f"{request.id} is there already, and no replay on this machine has made it", next_step="Choose another name."
+        )
+    elif json.loads(file.read_text(encoding="utf-8")) != said:
+        raise ConfigProblem(
+            f"{request.id} was begun with other options",
+            next_step=f"Repeat them, name another target, or begin anew after `replicator drop {request.id}`.",
+        )
+
+
+def _has_target(parts: Components, request: RebuildRequest) -> bool:
+    with closing(parts.open_sink(request.lane.sink)) as sink:
+        return request.into in sink.tables()
