@@ -19,6 +19,7 @@ from .column_problems import check_columns
 from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text
 from .event_store_problems import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
+from .formats import find_format
 from .globs import describe_malformed, has_overlap
 from .projection_problems import check_projections
 from .row_transform_problems import check_row_transforms
@@ -54,9 +55,6 @@ SINGLE_POLICY_KEYS = frozenset(
     }
 )
 """Of these, those that mean nothing around entries of which none has the policy."""
-
-NAMES_HAVE_SCHEMAS = frozenset({"debezium_json", "debezium_avro"})
-"""Formats whose tables are called SCHEMA.TABLE, or DATABASE.TABLE where there are no schemas."""
 
 KNOWN_POLICIES = frozenset({"scd1", "scd2", "append"})
 
@@ -198,7 +196,8 @@ def _check_bare_names(config: ConfigView) -> Iterator[PathProblem]:
     """Names without a schema part, where the format gives every table one."""
     for table in config.tables:
         source = (config.sources or {}).get(table.source or "", {})
-        if get_text(source, "format") not in NAMES_HAVE_SCHEMAS or not table.match or describe_malformed(table.match):
+        has_schemas = find_format(get_text(source, "format")).has_schema_names
+        if not has_schemas or not table.match or describe_malformed(table.match):
             continue
         if not is_regex(table.match) and not has_overlap(table.match, "*.*"):
             at = (*table.path, "match")

@@ -16,19 +16,12 @@ from .event_columns import check_event_columns
 from .expression_problems import check_expressions
 from .expressions import InvalidExpressionText
 from .findings import Path, PathProblem, describe_path, quote_name
-from .source_models import OUTBOX
+from .formats import find_format
 
 ADDING_KEYS = frozenset({"metadata", "constant", "expression"})
 HASHING_MASKS = ("hmac", "truncate")
 LIST = "list<"
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
-MASKING_FORMATS = frozenset(
-    {
-        *("debezium_json", "debezium_avro", "canal_json", "maxwell_json", "ogg_json", "dts_avro"),
-        *("rows", "dms_csv", "dms_parquet", OUTBOX),
-    }
-)
-"""Formats whose records can be written anew without private values."""
 
 
 def check_columns(config: ConfigView) -> Iterator[PathProblem]:
@@ -93,8 +86,9 @@ def _describe_needed_column(source: dict[str, Any], name: str) -> tuple[str, str
 
 def _describe_unmasked(source: dict[str, Any]) -> str:
     """Why something of a source is stored as it is; empty where nothing is."""
-    kind = get_text(source, "format") or ""
-    return "" if kind in MASKING_FORMATS else f"records of the format {quote_name(kind)} cannot be written without them"
+    form = get_text(source, "format") or ""
+    masks = find_format(form).masks_values
+    return "" if masks else f"records of the format {quote_name(form)} cannot be written without them"
 
 
 def _list_needed_columns(source: dict[str, Any]) -> set[str]:

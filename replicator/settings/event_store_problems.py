@@ -9,7 +9,7 @@ from replicator.domain.events import EVENT_STORE
 from .config_view import ConfigView, EntryView, TableView, get_text
 from .event_columns import MASK_KEYS
 from .findings import PathProblem, describe_parent, describe_path, quote_name
-from .source_models import OUTBOX
+from .formats import OUTBOX
 from .tables import EntrySettings
 
 ENTRY_KEYS = frozenset({"sink", "into", "where"})

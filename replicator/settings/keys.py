@@ -13,6 +13,7 @@ from replicator.domain.suggestions import find_nearest, suggest_name
 from .columns import ColumnSettings
 from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
+from .formats import FORMATS
 from .lineage import LineageSettings
 from .plugins import Plugins
 from .projections import ProjectionSettings
@@ -27,7 +28,6 @@ from .sinks import (
 )
 from .source_models import ConnectSettings, DatabaseSettings
 from .sources import (
-    FORMATS,
     SOURCES,
     ArchiveSettings,
     FilesSettings,

@@ -7,15 +7,16 @@ from typing import Any
 
 from .config_view import ConfigView, EntryView, get_text
 from .findings import PathProblem, describe_path, quote_name
+from .formats import ROWS, find_format
 
-ROWS = "rows"
 DECODER_KEYS = ("operation_column", "sequence_columns", "operations")
 
 
 def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     """The problems of the source `name`, with those of the tables that read it; a warning where deletes would be missed."""
     at = ("sources", name)
-    if get_text(source, "format") not in (ROWS, None):
+    form = get_text(source, "format")
+    if form is not None and "query" not in find_format(form).transports:
         sentence = (
             f"what a query gives is read as {quote_name(ROWS)} alone; {describe_path(at)} says "
             f"{quote_name(source['format'])}"

@@ -26,11 +26,12 @@ from .fields import (
     make_value_error,
 )
 from .findings import Path
+from .formats import OUTBOX
 from .lanes import LaneSettings, resolve_lane
 from .lineage import LineageSettings
 from .projections import ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
-from .source_models import OUTBOX, Text
+from .source_models import Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
 

@@ -126,8 +126,6 @@ class CsvSettings(Strict):
     """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
 
 
-OUTBOX = "debezium_outbox"
-"""The format of the events of an outbox."""
 EVENT_COLUMNS = {
     **dict.fromkeys(("id", "aggregatetype", "aggregateid", "type", "payload"), "string"),
     "event_offset": "int64",

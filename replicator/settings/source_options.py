@@ -9,26 +9,10 @@ from replicator.domain.topics import TopicFilter
 
 from .config_view import ConfigView, get_text, to_mapping
 from .findings import Path, PathProblem, describe_path, quote_name
+from .formats import DEBEZIUM_JSON, DMS_CSV, DMS_PARQUET, FORMAT_KEYS, FORMATS, OUTBOX, ROWS, find_format, list_formats_of
 from .query_source import check_query_source
-from .source_models import OUTBOX
-from .sources import FORMATS
 
-ROWS, DMS, DMS_PARQUET = "rows", "dms_csv", "dms_parquet"
-DEBEZIUM, AVRO = "debezium_json", "debezium_avro"
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
-FORMAT_KEYS = {
-    "operation_column": (ROWS, DMS, DMS_PARQUET),
-    "operations": (ROWS, DMS, DMS_PARQUET),
-    "sequence_columns": (ROWS,),
-    "csv": (DMS,),
-    "transactions": (DEBEZIUM, AVRO),
-    "registry": (AVRO,),
-    "outbox": (OUTBOX,),
-    "flattened": (DEBEZIUM,),
-    "decimals": (DEBEZIUM,),
-    "replica_identity": (DEBEZIUM, AVRO),
-}
-"""Keys of any source, and the formats with which they mean something."""
 LOG_KEYS = ("topics", "since", "until")
 """Keys of an event log's source that mean nothing of rows."""
 TABLE_ROW_KEYS = ("changes", "start_from", "table")
@@ -37,8 +21,6 @@ DATABASE_KEYS = ("table", "query", "every")
 """Keys of snapshots that a database is asked for."""
 TYPED_TRANSPORTS = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a table of a database"}
 """Transports whose rows have types of their own, and what the rows are of."""
-NOT_IN_CONNECT_SINKS = (AVRO, "dts_avro", DMS, DMS_PARQUET)
-"""Formats whose records no file of a sink holds."""
 NEW_ROW_TRANSPORTS = (FILES, "kafka", "archive")
 """Transports whose rows are new ones where no column says what became of them."""
 KEYED_TRANSPORTS = (SNAPSHOTS, QUERY)
@@ -54,9 +36,10 @@ FEED_KEYS = ("operation_column", "sequence_columns", "operations")
 def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong with the keys of sources that can be told from the config alone."""
     for name, source in (config.sources or {}).items():
-        if get_text(source, "format") in FORMATS:
+        form = get_text(source, "format")
+        if form in FORMATS:
             yield from _check_format_keys(name, source)
-        if get_text(source, "format") == AVRO and "registry" not in source:
+        if form in FORMATS and "registry" in find_format(form).keys and "registry" not in source:
             at = ("sources", name)
             sentence = (
                 f"missing key 'registry' in {describe_path(at)}: records name their schemas by ids of a schema registry"
@@ -87,16 +70,18 @@ def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
 
 def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at = ("sources", name)
-    if get_text(source, "format") not in (DMS, DMS_PARQUET, ROWS, None):
-        known = f"{quote_name(DMS)}, {quote_name(DMS_PARQUET)} or {quote_name(ROWS)}"
+    form = get_text(source, "format")
+    if form is not None and FILES not in find_format(form).transports:
+        *others, last = map(quote_name, list_formats_of(FILES))
+        known = f"{', '.join(others)} or {last}"
         sentence = f"files are read as {known} alone; {describe_path(at)} says {quote_name(source['format'])}"
         yield PathProblem((*at, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
-    if get_text(source, "format") in (DMS, DMS_PARQUET) and "files" in source:
+    if form in (DMS_CSV, DMS_PARQUET) and "files" in source:
         sentence = (
             f"key 'files' in {describe_path(at)} means nothing with format {quote_name(source['format'])}, which says it"
         )
         yield PathProblem((*at, "files"), "inapplicable", sentence, "remove it")
-    if get_text(source, "format") != ROWS:
+    if form != ROWS:
         return
     if "files" not in source:
         hint = "write 'files: csv', 'files: jsonl' or 'files: parquet'"
@@ -112,7 +97,7 @@ def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
 
 def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at, files = ("sources", name), get_text(source, "files")
-    if files in ("connect", "lines") and get_text(source, "format") in NOT_IN_CONNECT_SINKS:
+    if files in ("connect", "lines") and not find_format(get_text(source, "format")).in_sink_files:
         sentence = (
             f"{describe_path(at)}: files of sinks hold JSON, lines of text, Avro or Parquet, and no records of "
             f"{quote_name(source['format'])}"
@@ -145,7 +130,8 @@ def _check_new_rows(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
 
 def _check_snapshots(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at = ("sources", name)
-    if get_text(source, "format") not in (ROWS, None):
+    form = get_text(source, "format")
+    if form is not None and SNAPSHOTS not in find_format(form).transports:
         sentence = f"snapshots are read as {quote_name(ROWS)} alone; {describe_path(at)} says {quote_name(source['format'])}"
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
     for key in (key for key in FEED_KEYS if key in source):
@@ -181,16 +167,15 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
 
 def _check_format_keys(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     """Keys of one format where records are of another."""
-    of_csv = ("csv",) if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else ()
-    keys = [key for key, formats in FORMAT_KEYS.items() if source["format"] not in formats and key not in of_csv]
+    of_csv = {"csv"} if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else set()
+    others = set(FORMAT_KEYS) - find_format(source["format"]).keys - of_csv
     if get_text(source, "transport") == "delta":
-        keys += LOG_KEYS if source["format"] == ROWS else TABLE_ROW_KEYS
-    for key in keys:
-        if key in source:
-            sentence = (
-                f"key '{key}' in {describe_path(('sources', name))} means nothing with format {quote_name(source['format'])}"
-            )
-            yield PathProblem(("sources", name, key), "inapplicable", sentence, "remove it")
+        others.update(LOG_KEYS if source["format"] == ROWS else TABLE_ROW_KEYS)
+    for key in (key for key in source if key in others):
+        sentence = (
+            f"key '{key}' in {describe_path(('sources', name))} means nothing with format {quote_name(source['format'])}"
+        )
+        yield PathProblem(("sources", name, key), "inapplicable", sentence, "remove it")
 
 
 def _check_delta(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
@@ -233,10 +218,10 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
         form = get_text(source, "format")
         if source.get("flattened") is True and config.get_kind(entry.sink) != "event_log":
             yield from _check_flattened(table.path, dict(entry.of_table))
-        if form not in (ROWS, DMS, DMS_PARQUET) or config.get_kind(entry.sink) == "event_log":
+        if not find_format(form).is_rows or config.get_kind(entry.sink) == "event_log":
             continue
         said = dict(entry.of_table)
-        if form == DMS and "schema" not in table.keys and not _has_header(source):
+        if form == DMS_CSV and "schema" not in table.keys and not _has_header(source):
             sentence = f"{describe_path(table.path)}: its files have no header, so nothing says what its columns are"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield PathProblem(table.path, "missing", sentence, hint)
@@ -288,7 +273,7 @@ def _check_units(config: ConfigView) -> Iterator[PathProblem]:
     """Debezium sends times without a zone as numbers, whose unit depends on the column. Documents, which have an `_id`, have
     dates of their own."""
     for table in config.tables:
-        if get_text((config.sources or {}).get(table.source or "", {}), "format") != DEBEZIUM or "_id" in table.types:
+        if get_text((config.sources or {}).get(table.source or "", {}), "format") != DEBEZIUM_JSON or "_id" in table.types:
             continue
         for name, kind in table.types.items():
             known = UNITS.get(str(kind).strip().lower())
@@ -307,7 +292,7 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
     broker knows; flattened rows may have no other deletes."""
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
-        of_events = get_text(source, "format") in (DEBEZIUM, AVRO) and source.get("flattened") is not True
+        of_events = find_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
         every = entry.policy in ("scd2", "append") or config.get_kind(entry.sink) == "event_log"
         if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
             kept = "the event log" if config.get_kind(entry.sink) == "event_log" else f"policy {quote_name(entry.policy)}"

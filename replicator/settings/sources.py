@@ -28,6 +28,7 @@ from .fields import (
     Topic,
     ZonedTime,
 )
+from .formats import FORMATS, ROWS
 from .source_models import (
     CatalogTable,
     ColumnName,
@@ -46,18 +47,6 @@ from .source_models import (
 from .storage import StorageSettings, refuse_idle_storage
 
 ReplicaIdentity: TypeAlias = Literal["full", "default"]
-FORMATS = (
-    "debezium_json",
-    "debezium_avro",
-    "debezium_outbox",
-    "dts_avro",
-    "dms_csv",
-    "dms_parquet",
-    "canal_json",
-    "maxwell_json",
-    "ogg_json",
-    "rows",
-)
 
 
 class SourceSettings(Strict):
@@ -120,10 +109,10 @@ class RecordSettings(SourceSettings):
 
     @property
     def has_tombstones(self) -> bool:
-        return self.format == "rows" and self.operation_column is None and self.sequence_columns is None
+        return self.format == ROWS and self.operation_column is None and self.sequence_columns is None
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.format != "rows":
+        if self.format != ROWS:
             return said
         inserts = {} if "operation_column" in said else {"inserts_only": True}
         return {"sequence_columns": (), **inserts, **said}
@@ -217,7 +206,7 @@ class FilesSettings(SourceSettings):
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is CSV, who reads the files has to know; the rows come as JSON."""
-        if self.format != "rows":
+        if self.format != ROWS:
             return said
         mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv", "in_files": True}
         return {"sequence_columns": (), **mine, **{key: value for key, value in said.items() if key != "csv"}}

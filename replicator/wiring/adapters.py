@@ -22,33 +22,21 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import to_timedelta
+from replicator.settings.formats import FORMAT_KEYS, find_format
 from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
-from replicator.settings.source_models import OUTBOX
-from replicator.settings.sources import FORMATS
 from replicator.settings.tables import PolicyKeys, TableSettings
 
 from .plugins import list_names, load_adapter
 
 LOCAL = "local"
 STORES = "replicator.event_store_lanes"
-DECODER_KEYS = frozenset(
-    {
-        *("operation_column", "sequence_columns", "operations", "csv", "outbox", "flattened", "decimals", "registry"),
-        "replica_identity",
-    }
-)
-"""Keys of a source that configure its decoder."""
-BACKFILL_FORMATS = frozenset({"debezium_json", "debezium_avro"})
-"""Formats whose sequence also orders the rows of a backfill."""
-OUT_OF_RANGE_FORMATS = frozenset(FORMATS) - {OUTBOX}
-"""Formats whose decoders get rules for dates and times that no target can store."""
-TRUNCATE_FORMATS = frozenset({"rows"})
-"""Formats in which a truncate is a row, recognised by `apply_as_truncates`."""
 CORE_KEYS = frozenset(
     {"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience", "snapshots", "retention"}
 )
+DECODER_KEYS = frozenset(FORMAT_KEYS) - CORE_KEYS
+"""Keys of a source that configure its decoder."""
 HIDDEN_KEYS = CORE_KEYS | DECODER_KEYS
 
 
@@ -106,7 +94,7 @@ def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
 def has_backfills(loaded: Loaded, name: str) -> bool:
     """True if tables of the source can be read whole, besides their changes."""
     settings = loaded.settings.sources[name]
-    return settings.format in BACKFILL_FORMATS and getattr(settings, "database", None) is not None
+    return find_format(settings.format).has_backfills and getattr(settings, "database", None) is not None
 
 
 def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int) -> Source[Any]:
@@ -274,6 +262,7 @@ def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
 def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     """Like `build_decoder`, but with the records of erased rows."""
     settings = loaded.settings.sources[name]
+    form = find_format(settings.format)
     factory = load_adapter("replicator.decoders", settings.format, f"{loaded.describe_origin('sources', name, 'format')}: ")
     # Tables without declarations are listed too: the most specific match wins whole, so no glob may apply to them.
     mine = [t for t in loaded.settings.tables if t.source == name]
@@ -287,8 +276,8 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
             "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
             "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
             **list_private_options(mine, loaded.settings.defaults),
-            **(_build_out_of_range(loaded, mine) if settings.format in OUT_OF_RANGE_FORMATS else {}),
-            **({"truncates": list_truncate_conditions(loaded, mine)} if settings.format in TRUNCATE_FORMATS else {}),
+            **(_build_out_of_range(loaded, mine) if form.reads_out_of_range else {}),
+            **({"truncates": list_truncate_conditions(loaded, mine)} if form.reads_truncates else {}),
             **settings.for_decoder({key: value for key, value in to_plain_options(settings).items() if key in DECODER_KEYS}),
         },
     )

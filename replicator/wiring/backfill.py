@@ -16,6 +16,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
+from replicator.settings.formats import FORMATS, find_format
 from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
 
@@ -25,15 +26,6 @@ from .container import Container
 from .plugins import load_adapter
 
 ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/debezium.md)."
-STEP_BY_FORMAT = {
-    "debezium_outbox": "Its tables hold events that were sent, and no rows: have the service write events anew.",
-    "dts_avro": "Have DTS do a full load of the table: its INIT records come before the changes.",
-    "dms_csv": "Reload the table in the DMS task.",
-    "dms_parquet": "Reload the table in the DMS task.",
-    "maxwell_json": "Have Maxwell do it: `maxwell-bootstrap --database SCHEMA --table TABLE`.",
-    "ogg_json": "Have an initial-load Extract of GoldenGate write the table into the topic.",
-}
-"""How to load a table of these formats. Only the writer of the changes can put rows into their order."""
 
 
 def backfill_table(
@@ -86,11 +78,12 @@ def _find_source(loaded: Loaded, table: str, source: str | None) -> str:
 def _refuse_source(loaded: Loaded, name: str) -> None:
     settings = loaded.settings.sources[name]
     where = loaded.describe_origin("sources", name)
-    if settings.format not in adapters.BACKFILL_FORMATS:
-        formats = " and ".join(sorted(adapters.BACKFILL_FORMATS))
+    form = find_format(settings.format)
+    if not form.has_backfills:
+        formats = " and ".join(sorted(name for name, one in FORMATS.items() if one.has_backfills))
         raise ConfigProblem(
             f"source {name} has the format {settings.format!r}, and backfills are of {formats} ({where})",
-            next_step=STEP_BY_FORMAT.get(settings.format, "Load the table with what writes its changes."),
+            next_step=form.reload_step,
         )
     if not adapters.has_backfills(loaded, name):
         raise ConfigProblem(
@@ -124,13 +117,12 @@ def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
     settings: Any = loaded.settings.sources[source]
     keys = next((lane.keys for lane in _list_lane_settings(loaded, table, source) if lane.keys), None)
     own = to_plain_options(settings)["database"]
-    in_avro = settings.format == "debezium_avro"
     options = {
         **own,
         "table": table,
         "keys": keys,
         "state": str(_get_folder(loaded, source)),
-        "plain_names": in_avro,
+        "plain_names": find_format(settings.format).has_plain_names,
         **_list_private_options(loaded, table, source),
     }
     made: Backfill = load_adapter("replicator.backfills", settings.database.kind)(options)

@@ -17,6 +17,7 @@ from replicator.domain.transform.expressions import list_columns
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
+from replicator.settings.formats import DEBEZIUM_JSON, OUTBOX
 from replicator.settings.schema import to_plain_options
 
 from . import adapters, build
@@ -202,9 +203,9 @@ def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]
         lanes = settings.resolve_entry_lanes(table, table.match)
         logs = [f"event log {entry.sink}" for entry in table.to if settings.sinks[entry.sink].kind == "event_log"]
         named = {f"{lane.sink} under {lane.policy}": lane for lane in lanes}
-        every = [name for name, lane in named.items() if lane.policy != "scd1" or form == "debezium_outbox"]
-        blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == "debezium_json"]
-        match = "*" if form == "debezium_outbox" else table.match
+        every = [name for name, lane in named.items() if lane.policy != "scd1" or form == OUTBOX]
+        blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == DEBEZIUM_JSON]
+        match = "*" if form == OUTBOX else table.match
         there = found.setdefault(match, {"every": [], "ignores_tombstones": []})
         there["every"] += [*logs, *every]
         there["ignores_tombstones"] += [name for name in blind if name not in every]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import pytest
 
 from replicator.settings import Plugins
+from replicator.settings.formats import FORMATS
 from replicator.settings.shared_targets import SHARED_TARGET_HINT
 from replicator.settings.sinks import SINKS
-from replicator.settings.sources import FORMATS, SOURCES
+from replicator.settings.sources import SOURCES
 
 ACROSS = [
     ("      - sink: lake\n  - match", "      - sink: lak\n  - match", "unknown_sink", "did you mean 'lake'?"),
@@ -216,6 +219,11 @@ def test_each_value_that_may_be_is_listed_once(folder, old, key, family):
     folder.write(text.replace(old, f"    {key}: zzzzzzzz\n", 1))
     [finding] = [one for one in folder.findings() if one.code == "unknown_value"]
     assert finding.suggestion == f"one of {', '.join(family)}"
+
+
+def test_every_decoder_of_ours_has_a_format():
+    ours = (point for point in entry_points(group="replicator.decoders") if point.value.startswith("adapters."))
+    assert {point.name for point in ours} == set(FORMATS)
 
 
 def test_adapters_of_other_packages_bring_their_own_keys(folder):
