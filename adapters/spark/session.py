@@ -41,6 +41,9 @@ DEFAULTS: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": str(CORES),
     # A VACUUM always uses this number of tasks, even for ten files. Spark's 10,000 take minutes.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(8 * CORES),
+    # On a local disk Hadoop starts processes for each file that it renames (`readlink`, `chmod`), and as many again for its
+    # checksum, which Delta removes from its log at once.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
     # A batch needs more than Spark's 100 compiled classes: each was compiled again in every batch.
