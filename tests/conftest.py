@@ -48,12 +48,12 @@ SLOW_PROMISES = {"test_mutated_records_are_accounted_for"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Leave out the long tests where nobody asked for them. A suite that names some tests of its contract in `always` passes
-    the others only then."""
+    """Leave out the long tests where nobody asked for them. A suite that names some tests of its contract, or cases of them,
+    in `always` passes the others only then."""
     for item in items:
         check_servers(tier_of(item.path, TESTS), set(item.fixturenames), item.nodeid)
         always = getattr(item.cls, "always", {item.originalname})
-        if item.function.__module__.startswith("replicator.testing") and item.originalname not in always:
+        if item.function.__module__.startswith("replicator.testing") and not {item.originalname, item.name} & always:
             item.add_marker("long")
         if item.originalname in SLOW_PROMISES:
             item.add_marker("slow")

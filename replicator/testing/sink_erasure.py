@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from replicator.domain.errors import Fenced, ReplicatorError
 from replicator.domain.policy.policies import plan_for
@@ -35,24 +36,30 @@ class SinkErasure(SinkBase):
         found: Erases = sink  # type: ignore[assignment]
         return found
 
-    def test_a_key_is_erased(self) -> None:
+    @pytest.mark.parametrize(
+        ("policy", "shape"),
+        [
+            pytest.param("append", NO_ROW_TRANSFORMS, id="append"),
+            pytest.param("scd1", NO_ROW_TRANSFORMS, id="scd1"),
+            pytest.param("scd2", NO_ROW_TRANSFORMS, id="scd2"),
+            pytest.param("scd1", RowTransforms(has_column_versions=True), id="by_column"),
+        ],
+    )
+    def test_a_key_is_erased(self, policy: str, shape: RowTransforms) -> None:
         """Under every policy: exactly its rows, versions and changes, and its tombstones, so that an older change
         applies as to a new key. The position stays, and the lane continues. A second erasure does nothing."""
-        shapes = {"scd1 by column": RowTransforms(has_column_versions=True)}
         with self.target() as target:
-            sink = self.require_erases(target.open())
-            for name in ("append", "scd1", "scd2", "scd1 by column"):
-                lane, shape = make_lane(name.partition(" ")[0], name.replace(" ", "_")), shapes.get(name, NO_ROW_TRANSFORMS)
-                self._apply_erased(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
-                before = sink.state(lane)
-                done = sink.erase(lane, {"k1": "1"})
-                assert done.rows + done.side_rows > 0, name
-                after = sink.state(lane)
-                assert after.position == before.position and {row["k1"] for row in target.rows(lane)} == {2, 3}, name
-                again = sink.erase(lane, {"k1": "1"})
-                assert (again.rows, again.side_rows) == (0, 0), name
-                self._apply_erased(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
-                assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}, name
+            sink, lane = self.require_erases(target.open()), make_lane(policy)
+            self._apply_erased(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
+            before = sink.state(lane)
+            done = sink.erase(lane, {"k1": "1"})
+            assert done.rows + done.side_rows > 0
+            after = sink.state(lane)
+            assert after.position == before.position and {row["k1"] for row in target.rows(lane)} == {2, 3}
+            again = sink.erase(lane, {"k1": "1"})
+            assert (again.rows, again.side_rows) == (0, 0)
+            self._apply_erased(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
+            assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}
             sink.close()
 
     def test_erasing_nothing(self) -> None:

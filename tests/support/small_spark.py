@@ -13,6 +13,8 @@ SMALL = {
     "spark.master": "local[2,2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
+    # Tasks of a VACUUM.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.driver.extraJavaOptions": f"{JAVA} {WHOLE}",
     "spark.executor.extraJavaOptions": JAVA,
 }

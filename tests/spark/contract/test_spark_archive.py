@@ -88,7 +88,8 @@ class TestDmsFilesSparkSource(ReadsDms, SourceContract):
 
     always = READ_TESTS
 
-    @pytest.fixture(autouse=True, params=[(True, False), (False, True)])
+    # What a file looks like is told by the format, which `TestDmsFilesSource` reads with each header and packing.
+    @pytest.fixture(autouse=True, params=[(True, False), pytest.param((False, True), marks=pytest.mark.long)])
     def folder(self, tmp_path, request):
         self.path, (self.header, self.compressed) = tmp_path, request.param
 
@@ -106,13 +107,14 @@ class TestConnectFilesSparkSource(SourceContract):
     always = READ_TESTS
     odd_times = ()
 
-    @pytest.fixture(autouse=True, params=[".json.gz", ".avro"])
+    # `test_avro_of_a_sink_is_read_as_in_process` reads the other format on executors.
+    @pytest.fixture(autouse=True, params=[".json.gz", pytest.param(".avro", marks=pytest.mark.long)])
     def folder(self, tmp_path, request):
         self.path, self.ending = tmp_path, request.param
 
     def new_stream(self):
         engine()
-        return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS}, self.ending)
+        return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, "settle": 0, **OPTIONS}, self.ending)
 
     def to_arrow(self, frame):
         return rows_of(frame)
@@ -253,8 +255,8 @@ def by_place(reader: BatchRecorder) -> dict[tuple[str, int], list[dict[str, Any]
     return out
 
 
-SEEDS = [0, 5, 8] if OnSpark.one_in >= EXAMPLES else range(SEED, SEED + EXAMPLES // 10)
-"""Doubles; a position to begin at, and bad lines; a record that comes too late."""
+SEEDS = [5, 8] if OnSpark.one_in >= EXAMPLES else range(SEED, SEED + EXAMPLES // 10)
+"""A position to begin at, and bad lines; a record that comes too late."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -304,7 +306,7 @@ class Ending(threading.Event):
         return self.left < 0
 
 
-@pytest.mark.parametrize("left", range(2, 6))
+@pytest.mark.parametrize("left", [pytest.param(n, marks=() if n in (3, 4) else pytest.mark.long) for n in range(2, 6)])
 def test_a_stop_passes_no_record_over(tmp_path, left):
     """What a span covers was handed over, whenever the end is asked for."""
     for name, first in (("a", 0), ("b", 10), ("c", 20)):

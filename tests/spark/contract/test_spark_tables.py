@@ -18,14 +18,12 @@ from pyspark.sql import functions as sf
 from support.partitioned_sink import Choice, by_key, by_value, list_cluster_columns, moving_history, partition_sink
 from support.restored_targets import FromLake, by_first
 from support.rows_of_tables import apply_changes, decode_changes, read, table_rows
-from support.spark_case import OPTIONS, OnSpark, SparkTarget, engine
+from support.spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
 from support.table_of_rows import VERSION, WHOLE
-from support.variants import SEED_TESTS
 
 from adapters.arrow.sequence_elements import to_elements
 from adapters.arrow.sequence_elements import to_values as local_shown
 from adapters.delta import maintenance
-from adapters.delta.maintenance import FEWEST_FILES
 from adapters.delta.old_versions import SparkNeeded
 from adapters.delta.partitions import NULL_FOLDER, unnameable_reason
 from adapters.delta.position_files import PositionFiles
@@ -80,8 +78,10 @@ OPTIONS_OF_TABLES = {
     "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
     "clustered": (list_cluster_columns, {"option": "cluster_by", "change_data_feed": True, "compact_every": 2}),
 }
+FEW = replace(moving_history(1, 10), cuts=((9, 0, ""),))
+"""In two batches."""
 HISTORIES = {
-    "moving": (moving_history(1, 21), "scd1"),
+    "moving": (moving_history(1, 21) if LONG else FEW, "scd1"),
     "random": (make_random_history(7, 16, keys=KEYED_TYPES), "scd1"),
     "unkeyed": (make_random_history(11, 8, keys=("none",)), "append"),
 }
@@ -115,7 +115,13 @@ class OnSparkFromLake(OnSpark, FromLake):
 
 
 class TestRestoreOnSpark(OnSparkFromLake, RestoreContract):
-    """Whose rows delta-rs writes on the driver."""
+    """Whose rows delta-rs writes on the driver, as it does in `TestIntoLake`. That Spark finds what delta-rs remembers of
+    deletes and columns say `test_deletes_are_remembered_whoever_writes_them_down` and
+    `test_each_engine_goes_on_from_the_other` too."""
+
+    always = frozenset(
+        {"test_it_goes_on_as_if_it_had_applied_everything[scd1]", "test_what_is_remembered_goes_along[versions]"}
+    )
 
     def new_target(self):
         return SparkTarget(self.parent / f"lake{next(self.numbers)}")
@@ -131,10 +137,10 @@ class TestRestoreInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
         return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
 
 
+@pytest.mark.long  # `test_histories_with_options_of_tables_equal_the_model` writes such tables too.
 class TestRestoreInClusters(OnSparkFromLake, RestoreContract):
     """Whose rows the executors write."""
 
-    always = SEED_TESTS
     case_names = ("scd1", "versions", "changes")
 
     def new_target(self):
@@ -213,11 +219,11 @@ class TwoWriters:
 def test_texts_name_partitions_whichever_engine_writes(lake):
     """In turns, so that each removes files of the other: nothing is left behind."""
     of = lane(partition_by=("country",))
-    lake.put(of, [sale(c, 1) for c in COUNTRIES])
-    for number, spark in enumerate((False, True, True, False)):
+    lake.put(of, [sale(c, 1) for c in COUNTRIES], spark=False)
+    for number, spark in enumerate((True, False)):
         lake.put(of, [sale(c, 1, "u", str(number)) for c in COUNTRIES], spark=spark)
         assert lake.values() == sorted((c, 1, str(number)) for c in COUNTRIES)
-    lake.put(of, [sale(c, 1, "d") for c in COUNTRIES], spark=False)
+    lake.put(of, [sale(c, 1, "d") for c in COUNTRIES])
     assert lake.values() == []
 
 
@@ -257,7 +263,7 @@ def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, m
     """By executors where they are many: either engine finds them."""
     monkeypatch.setattr(tombstones, "THROUGH_DRIVER", through_driver)
     of = lane()
-    lake.put(of, [sale("NL", n) for n in range(3)])
+    lake.put(of, [sale("NL", n) for n in range(3)], spark=False)
     lake.put(of, [sale("NL", 1, "d"), sale("BE", 7, "d"), sale("NL", 2, "u", "new")])
     remembered = DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items"))
     assert sorted((row["country"], row["id"]) for row in remembered.to_pyarrow_table().to_pylist()) == [("BE", 7), ("NL", 1)]
@@ -271,7 +277,7 @@ def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, m
 def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lake, died, monkeypatch):
     """Whichever engine died and whichever goes on."""
     of = lane()
-    lake.put(of, [sale("NL", n) | {"_seq_1": 0} for n in (1, 2)] + [sale("NL", 2, "d") | {"_seq_1": 9}])
+    lake.put(of, [sale("NL", n) | {"_seq_1": 0} for n in (1, 2)] + [sale("NL", 2, "d") | {"_seq_1": 9}], spark=False)
     for spark, number in ((True, 5), (False, 6)):
         update, delete = sale("NL", 1, "u", f"newer {number}") | {"_seq_1": number}, sale("NL", 1, "d") | {"_seq_1": 7}
         with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
@@ -426,9 +432,11 @@ def test_what_cannot_be_clustered_is_refused(lake, options, said):
     assert f"`cluster_by` in {LINE}" in str(refused.value.next_step)
 
 
-def test_compaction_in_the_turn_of_the_lane(lake):
+def test_compaction_in_the_turn_of_the_lane(lake, monkeypatch):
+    few = 4
+    monkeypatch.setattr(maintenance, "FEWEST_FILES", few)
     of = lane(compact_every=2)
-    for n in range(2 * FEWEST_FILES):
+    for n in range(few):
         lake.put(lane(), [sale("NL", n)], spark=False)
     sink = DeltaSparkSink({"path": str(lake.folder)})
     plan = plan_for("scd1", SALES)
@@ -442,7 +450,7 @@ def test_compaction_in_the_turn_of_the_lane(lake):
     sink.close()
     history = DeltaTable(str(lake.table)).history(1)
     assert history[0]["operation"] == "OPTIMIZE" and len(DeltaTable(str(lake.table)).file_uris()) == 1
-    assert len(lake.values()) == 2 * FEWEST_FILES + 2
+    assert len(lake.values()) == few + 2
 
 
 def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
@@ -466,7 +474,8 @@ def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
         assert DeltaTable(str(lake.table), version=version).to_pyarrow_table().num_rows == at // 2
 
 
-@pytest.mark.parametrize("cleaned", [False, True])
+# `test_another_instance_in_the_midst_of_a_merge` has a commit that is refused.
+@pytest.mark.parametrize("cleaned", [pytest.param(False, marks=pytest.mark.long), True])
 def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch, cleaned):
     """The files that a MERGE has begun to rewrite are compacted by somebody else, and vacuumed: Spark refuses the commit, or
     misses a file, and the batch is applied to what is there now."""
@@ -518,7 +527,8 @@ def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monke
     assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "v1"), ("NL", 2, "v2")]
 
 
-@pytest.mark.parametrize("kind", ["by_commit", "by_tx"])
+# `DeltaRsSink` passes the other kind, in `test_a_delete_of_a_transaction_that_the_target_does_not_know`, by the same query.
+@pytest.mark.parametrize("kind", ["by_commit", pytest.param("by_tx", marks=pytest.mark.long)])
 def test_an_ambiguous_delete_is_rejected(lake, kind):
     """Its image may not be whole, or nothing tells the transaction of the row that has its key."""
     of_table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2, **{kind: True})
@@ -534,7 +544,7 @@ def test_an_ambiguous_delete_is_rejected(lake, kind):
 def test_a_table_changed_before_the_merge_is_staged_again(lake, monkeypatch):
     """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
     of, tries = lane(), []
-    lake.put(of, [sale("NL", 1)])
+    lake.put(of, [sale("NL", 1)], spark=False)
     original = merge.refuse_changed_table
 
     def foreign(snapshot, attempt):
@@ -560,7 +570,7 @@ def test_a_table_changed_before_the_merge_is_staged_again(lake, monkeypatch):
 )
 def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
     of = lane()
-    lake.put(of, [sale("NL", 1)])
+    lake.put(of, [sale("NL", 1)], spark=False)
     log = lake.table / "_delta_log"
     version = DeltaTable(str(lake.table)).version() + 1
     (log / f"{version:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
@@ -641,7 +651,7 @@ def test_versions_show_values_of_every_type_as_the_local_engine_does():
 
 def test_spark_vacuums_a_table_of_which_delta_rs_does_not_know_all_files(lake):
     of = lane(deletion_vectors=True)
-    for version in range(3):
+    for version in range(2):
         lake.put(of, [sale("NL", 1, "u", f"v{version}"), sale("BE", 2, "u", f"v{version}")])
     before, there = set(lake.table.rglob("*.parquet")), lake.values()
     with pytest.raises(SparkNeeded):
