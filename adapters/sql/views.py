@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, end_sequence_columns
+from replicator.domain.policy.policy_names import VERSION_POLICIES
 from replicator.ports.frames import Lane
 
 from .dialect import Dialect
@@ -13,7 +14,6 @@ CURRENT, LIVING, NONE = "_current", "_living", ""
 """Suffixes of the table's name: for an scd2 target, and for a target with soft deletes. Other targets have no
 view."""
 VIEWS = (CURRENT, LIVING)
-HISTORY = "scd2"
 COLUMNS = {CURRENT: end_sequence_columns(1)[0], LIVING: CDC_DELETED}
 """The column that identifies current rows."""
 HOLDS = {CURRENT: "IS NULL", LIVING: "IS NOT TRUE"}
@@ -26,7 +26,7 @@ def find_view(plan: ApplyPlan) -> str:
 
 def find_lane_view(lane: Lane) -> str:
     """`find_view` for a lane that has no plan yet."""
-    return _view_suffix(history=lane.policy == HISTORY, soft_deletes=lane.row_transforms.soft_deletes)
+    return _view_suffix(history=lane.policy in VERSION_POLICIES, soft_deletes=lane.row_transforms.soft_deletes)
 
 
 def _view_suffix(*, history: bool, soft_deletes: bool) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicator.domain.errors import DataLoss
+from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.remedies import describe_reload
 from replicator.ports.frames import Lane
@@ -36,7 +37,7 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
 
 def _is_whole(source: Source[Any], lane: Lane, place: TopicPartition, offset: int) -> bool:
     """True if the records start with a snapshot of all rows, which is enough for a target without history."""
-    if lane.policy != "scd1" or not isinstance(source, HasSnapshots):
+    if lane.policy not in CURRENT_ROW_POLICIES or not isinstance(source, HasSnapshots):
         return False
     return source.after_snapshots(Position({place: offset}))[place] != offset
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.policy.policy_names import POLICY_NAMES
 
 from .session import CommandSession, command, echo
 from .time_params import IN_UTC, TIME
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("table")
 @click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
 @click.option("--lane", help="Which lane of the table (SINK.TARGET), where it has several.")
-@click.option("--policy", type=click.Choice(["scd1", "scd2", "append"]), help="Another policy than the lane's.")
+@click.option("--policy", type=click.Choice(POLICY_NAMES), help="Another policy than the lane's.")
 @click.option("--since", "--from", "since", type=TIME, help=f"Only records of this time at the source or later ({IN_UTC}).")
 @click.option("--until", type=TIME, help=f"Only records of this time at the source or earlier ({IN_UTC}).")
 @click.option("--dry-run", is_flag=True, help="Tell what would be different, and change nothing.")

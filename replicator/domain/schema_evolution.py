@@ -8,6 +8,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from .policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES
 from .table import Column, TableSpec
 from .type_compatibility import can_hold, has_canonical_text
 
@@ -300,10 +301,10 @@ class _LaneColumns:
     def _add_again(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
         """It is another column of the same name, so the old values are not its values. Rows that are changes keep them,
         and so do versions that have ended."""
-        if self._policy != "append":
+        if self._policy not in CHANGE_POLICIES:
             self.reshaping = self.reshaping.then(TargetReshape(emptied=(change.column,)))
         was, newer = self.columns[change.column], self._newer.column(change.column)
-        if self._policy == "scd1" and widen_column(was, newer) is None:
+        if self._policy in CURRENT_ROW_POLICIES and widen_column(was, newer) is None:
             newer = self.columns[change.column] = replace(newer, nullable=True)
             self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(change.column, was, newer),)))
         else:

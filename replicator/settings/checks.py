@@ -10,6 +10,7 @@ from typing import Any
 
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import GROUP, count_literals, find_unknown_groups, is_exact, is_glob, is_regex, list_groups
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
 from replicator.domain.topics import TopicFilter
@@ -32,15 +33,15 @@ FindOrigin = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""
 
 POLICIES_OF: dict[str, frozenset[str]] = {
-    "deletes": frozenset({"scd1", "scd2"}),
-    "track_history_column_list": frozenset({"scd2"}),
-    "track_history_except_column_list": frozenset({"scd2"}),
-    "ignore_null_updates": frozenset({"scd1"}),
-    "ignore_null_updates_column_list": frozenset({"scd1"}),
-    "ignore_null_updates_except_column_list": frozenset({"scd1"}),
-    "partial_updates": frozenset({"scd1"}),
-    "tombstone_retention": frozenset({"scd1"}),
-    "watermark": frozenset({"append"}),
+    "deletes": CURRENT_ROW_POLICIES | VERSION_POLICIES,
+    "track_history_column_list": VERSION_POLICIES,
+    "track_history_except_column_list": VERSION_POLICIES,
+    "ignore_null_updates": CURRENT_ROW_POLICIES,
+    "ignore_null_updates_column_list": CURRENT_ROW_POLICIES,
+    "ignore_null_updates_except_column_list": CURRENT_ROW_POLICIES,
+    "partial_updates": CURRENT_ROW_POLICIES,
+    "tombstone_retention": CURRENT_ROW_POLICIES,
+    "watermark": CHANGE_POLICIES,
 }
 """Keys of an entry that mean something under some policies only."""
 
@@ -56,7 +57,7 @@ SINGLE_POLICY_KEYS = frozenset(
 )
 """Of these, those that mean nothing around entries of which none has the policy."""
 
-KNOWN_POLICIES = frozenset({"scd1", "scd2", "append"})
+KNOWN_POLICIES = frozenset(POLICY_NAMES)
 
 
 def check_config(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
@@ -142,11 +143,11 @@ def _check_unused_keys(config: ConfigView) -> Iterator[PathProblem]:
         inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
         lanes = [entry for entry in inner if config.get_kind(entry.sink) not in NON_MIRROR_KINDS]
         for key in sorted(said & SINGLE_POLICY_KEYS) if inner else ():
-            (policy,) = POLICIES_OF[key]
-            if not any(entry.policy not in KNOWN_POLICIES - {policy} for entry in lanes):
+            fitting = POLICIES_OF[key]
+            if not any(entry.policy not in KNOWN_POLICIES - fitting for entry in lanes):
                 sentence = (
                     f"key '{key}' in {describe_path(path)} means nothing: none of its entries has the "
-                    f"policy {quote_name(policy)}"
+                    f"policy {' or '.join(map(quote_name, sorted(fitting)))}"
                 )
                 yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
 

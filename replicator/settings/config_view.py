@@ -33,7 +33,7 @@ class EntryView:
     path: Path
     sink: str | None
     into: str | None
-    policy: str | None
+    policy: str
     keys: frozenset[str]
     """The keys that are written in the entry."""
     of_table: tuple[tuple[str, str], ...]

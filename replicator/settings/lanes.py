@@ -11,6 +11,7 @@ from pydantic import InstanceOf
 from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import expand_template, is_regex, matches
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES, Policy
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
 from replicator.domain.table import describe_target_problem, get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms
@@ -28,7 +29,6 @@ from .tables import (
     Deletes,
     EntrySettings,
     OutOfRangeRules,
-    Policy,
     PolicyKeys,
     SchemaChangeModes,
     TableSettings,
@@ -106,7 +106,7 @@ def resolve_lane(
     # Events are taken whole, and one after the other: what the table or the defaults say is for its other targets.
     stored = kind == EVENT_STORE
     policy = "append" if stored else policy
-    grace = find_first(*(level.watermark for level in said)) if policy == "append" and not stored else None
+    grace = find_first(*(level.watermark for level in said)) if policy in CHANGE_POLICIES and not stored else None
     deletes: Deletes = find_first(*(level.deletes for level in said)) or "hard"
     into, refused = _resolve_target(name, table.match, find_first(*(level.into for level in said)))
     return LaneSettings(
@@ -119,9 +119,9 @@ def resolve_lane(
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else to_timedelta(grace),
-        retention=_resolve_retention(said) if policy == "scd1" and not _has_column_versions(said) else None,
+        retention=_resolve_retention(said) if policy in CURRENT_ROW_POLICIES and not _has_column_versions(said) else None,
         shape=_resolve_event_filter(said) if stored else _resolve_row_transforms(said, policy, deletes, of_events=of_events),
-        tracked=find_first(*map(_resolve_tracked, said)) if policy == "scd2" else None,
+        tracked=find_first(*map(_resolve_tracked, said)) if policy in VERSION_POLICIES else None,
         deletes=deletes,
         tombstones=find_first(*(level.tombstones for level in said)) or ("delete" if has_tombstones else None),
         out_of_range=find_first(*(level.out_of_range for level in said)),
@@ -178,12 +178,12 @@ def _resolve_row_transforms(said: SettingsLevels, policy: Policy, deleted: Delet
         deletes=None if deletes is None else parse_condition(deletes),
         truncates=None if truncates is None else parse_condition(truncates),
         columns=find_first(*map(_resolve_columns, said)),
-        without_deletes=deleted == "ignore" and policy != "append",
-        ignore_null=_resolve_ignore_null(said) if policy == "scd1" else None,
-        soft_deletes=deleted == "soft" and policy == "scd1",
-        has_column_versions=_has_column_versions(said) and policy == "scd1",
+        without_deletes=deleted == "ignore" and policy not in CHANGE_POLICIES,
+        ignore_null=_resolve_ignore_null(said) if policy in CURRENT_ROW_POLICIES else None,
+        soft_deletes=deleted == "soft" and policy in CURRENT_ROW_POLICIES,
+        has_column_versions=_has_column_versions(said) and policy in CURRENT_ROW_POLICIES,
         where=None if where is None else parse_condition(where),
-        rows_leave=where is None or policy != "append",
+        rows_leave=where is None or policy not in CHANGE_POLICIES,
         column_transforms=_resolve_column_transforms(said, of_events=of_events),
     )
 

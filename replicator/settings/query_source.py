@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from replicator.domain.policy.policy_names import CHANGE_POLICIES
+
 from .config_view import ConfigView, EntryView, get_text
 from .findings import PathProblem, describe_path, quote_name
 from .formats import ROWS, find_format
@@ -43,6 +45,6 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
 
 def _is_missing_deletes(config: ConfigView, entry: EntryView) -> bool:
     """Whether its target has deletes, and nothing says that they do not matter or how they are told."""
-    keeps = config.get_kind(entry.sink) == "event_log" or entry.policy == "append"
+    keeps = config.get_kind(entry.sink) == "event_log" or entry.policy in CHANGE_POLICIES
     ignores = entry.row_transforms.get("deletes", ((), None))[1] == "ignore"
     return not (keeps or ignores or "apply_as_deletes" in entry.row_transforms)

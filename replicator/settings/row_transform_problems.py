@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.transform.expressions import list_columns
 
@@ -13,14 +14,13 @@ from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView
 from .expression_problems import check_conditions
 from .expressions import InvalidExpressionText
 from .findings import Path, PathProblem, describe_path, quote_name
-from .tables import NO_RETENTION, POLICIES_THAT_TRUNCATE
+from .tables import NO_RETENTION
 
 LIST_KEYS = (
     *("sequence_by", "column_list", "except_column_list"),
     *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
 )
 IGNORE_NULL_KEYS = ("ignore_null_updates", "ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
-POLICIES_WITHOUT_DELETES = frozenset({"append", "scd2"})
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 
@@ -41,7 +41,7 @@ def check_row_transforms(config: ConfigView) -> Iterator[PathProblem]:
 
 def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
     path, said = entry.row_transforms.get("apply_as_truncates", ((), None))
-    if said is not None and entry.policy is not None and entry.policy not in POLICIES_THAT_TRUNCATE:
+    if said is not None and entry.policy not in CURRENT_ROW_POLICIES:
         sentence = (
             f"{describe_path(path)} means nothing for {describe_path(entry.path)}, whose policy is "
             f"{quote_name(entry.policy)}"
@@ -54,14 +54,14 @@ def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
     path, said = entry.row_transforms.get("deletes", ((), None))
     if said != "soft":
         return
-    if entry.policy in POLICIES_WITHOUT_DELETES and not (entry.policy == "append" and "deletes" in entry.keys):
+    if entry.policy in VERSION_POLICIES or (entry.policy in CHANGE_POLICIES and "deletes" not in entry.keys):
         sentence = (
             f"{describe_path(path)} says 'soft', but {describe_path(entry.path)} has the policy {quote_name(entry.policy)}"
         )
         hint = "which keeps what was deleted anyway: write it in the entries with policy 'scd1' only"
         yield PathProblem(path, "contradiction", sentence, hint)
     keeps = {key: entry.row_transforms[key] for key in IGNORE_NULL_KEYS if key in entry.row_transforms}
-    if entry.policy in (None, "scd1") and keeps and keeps.get("ignore_null_updates", ((), True))[1] is not False:
+    if entry.policy in CURRENT_ROW_POLICIES and keeps and keeps.get("ignore_null_updates", ((), True))[1] is not False:
         key, (other, _) = next(iter(keeps.items()))
         sentence = (
             f"{describe_path(path)} says 'soft', and {describe_path(other)} says {quote_name(key)}: they do not go together"
@@ -72,7 +72,7 @@ def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
 def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
     """Sequences per column beside what they do not go with."""
     path, said = entry.row_transforms.get("partial_updates", ((), None))
-    if said != "by_column" or entry.policy not in (None, "scd1"):
+    if said != "by_column" or entry.policy not in CURRENT_ROW_POLICIES:
         return
     unfit: dict[str, tuple[object, ...]] = {
         "deletes": ("hard", "ignore"),
@@ -106,7 +106,7 @@ def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathPro
     """See `domain.policy.policies.refuse_floating_keys`."""
     path, said = entry.row_transforms.get("keys", ((), None))
     bad = [name for name in _to_names(said) if name in table.floating]
-    if bad and entry.policy in (None, "scd1", "scd2"):
+    if bad and entry.policy in CURRENT_ROW_POLICIES | VERSION_POLICIES:
         sentence = (
             f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, by "
             f"which rows cannot be told"

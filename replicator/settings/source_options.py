@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.topics import TopicFilter
 
 from .config_view import ConfigView, get_text, to_mapping
@@ -240,7 +241,8 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
             what = TYPED_TRANSPORTS.get(get_text(source, "transport") or "", "Parquet files")
             sentence = f"{describe_path(table.path)}: rows of {what} have the types of its columns"
             yield PathProblem((*table.path, "schema"), "inapplicable", sentence, "remove it")
-        if (entry.policy != "append" or get_text(source, "transport") in KEYED_TRANSPORTS) and said["keys"] == "None":
+        needs_key = entry.policy not in CHANGE_POLICIES or get_text(source, "transport") in KEYED_TRANSPORTS
+        if needs_key and said["keys"] == "None":
             sentence = f"{describe_path(table.path)}: its records are rows, which do not say what their key is"
             yield PathProblem(table.path, "missing", sentence, "write 'keys: [...]' in it")
         if said["tombstones"] == "delete" and not _has_tombstone_deletes(source):
@@ -293,7 +295,7 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
         of_events = find_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
-        every = entry.policy in ("scd2", "append") or config.get_kind(entry.sink) == "event_log"
+        every = entry.policy in VERSION_POLICIES | CHANGE_POLICIES or config.get_kind(entry.sink) == "event_log"
         if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
             kept = "the event log" if config.get_kind(entry.sink) == "event_log" else f"policy {quote_name(entry.policy)}"
             sentence = (

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from replicator.domain.policy.policy_names import Policy
+
 from .columns import ColumnRules
 from .conditions import parse_condition
 from .expressions import InvalidExpressionText
 from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta
 
-Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
 PartialUpdates = Literal["ordered", "by_column"]
 Tombstones = Literal["delete", "ignore"]
@@ -20,7 +21,6 @@ OutOfRangeRule = Literal["reject", "null", "clamp"]
 OutOfRangeRules = OutOfRangeRule | dict[str, OutOfRangeRule]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 DroppedColumns = Literal["keep", "remove"]
-POLICIES_THAT_TRUNCATE = frozenset({"scd1"})
 POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
 VACUUM = ("vacuum_every", "vacuum_retain")
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every", *VACUUM)

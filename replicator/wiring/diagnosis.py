@@ -13,6 +13,7 @@ from replicator.application.operations.plan import list_plans
 from replicator.application.operations.support_bundle import Parts, list_versions, summarize_dead_letters, summarize_erasures
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
+from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.transform.expressions import list_columns
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
@@ -203,7 +204,7 @@ def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]
         lanes = settings.resolve_entry_lanes(table, table.match)
         logs = [f"event log {entry.sink}" for entry in table.to if settings.sinks[entry.sink].kind == "event_log"]
         named = {f"{lane.sink} under {lane.policy}": lane for lane in lanes}
-        every = [name for name, lane in named.items() if lane.policy != "scd1" or form == OUTBOX]
+        every = [name for name, lane in named.items() if lane.policy not in CURRENT_ROW_POLICIES or form == OUTBOX]
         blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == DEBEZIUM_JSON]
         match = "*" if form == OUTBOX else table.match
         there = found.setdefault(match, {"every": [], "ignores_tombstones": []})

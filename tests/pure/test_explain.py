@@ -11,6 +11,7 @@ import pytest
 from adapters.apply.explain import explain
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK
 from replicator.domain.policy.policies import POLICIES, plan_for
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.table import Column, TableSpec
 
 TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.string())), ("a",), 2)
@@ -23,6 +24,14 @@ def test_every_stage_is_shown(policy, dialect):
     assert list(stages) == ["fold", "repair", "write"]
     assert dialect.quote_name('b"; DROP') in stages["write"]
     assert all(text.strip() for text in stages.values())
+
+
+def test_the_names_of_policies_say_what_their_plans_keep():
+    plans = {policy: plan_for(policy, TABLE) for policy in POLICIES}
+    assert plans.keys() == set(POLICY_NAMES)
+    assert {name for name, plan in plans.items() if plan.history is not None} == VERSION_POLICIES
+    assert {name for name, plan in plans.items() if not plan.merge_keys} == CHANGE_POLICIES
+    assert plans.keys() - VERSION_POLICIES - CHANGE_POLICIES == CURRENT_ROW_POLICIES
 
 
 def test_a_history_shows_how_versions_are_found():

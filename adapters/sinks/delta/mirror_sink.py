@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.plan import END_AT, ApplyPlan, LaneState
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position
 from replicator.domain.read_query import BuildReadQuery
 from replicator.domain.schema_evolution import TargetReshape
@@ -58,7 +59,7 @@ from .schema_history import read_versions, write_version
 from .stored_lane import DeltaStoredLane
 from .transaction_table import TransactionTable
 
-POLICIES = frozenset({"scd1", "append", "scd2"})
+POLICIES = frozenset(POLICY_NAMES)
 
 
 class TombstoneTable(Protocol):

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.read_query import BuildReadQuery
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.checkpoints import StoredLane
@@ -22,8 +23,6 @@ from ...postgres.views import render_view
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .restore import RestorableLanes
 
-POLICIES = frozenset({"scd1", "append", "scd2"})
-
 
 class PostgresSink:
     """`ports.sink.Sink` and `ports.reader.SelectsRows` over `pyarrow.Table`.
@@ -36,7 +35,7 @@ class PostgresSink:
     """
 
     capabilities = SinkCapabilities(
-        atomic_across_lanes=True, policies=frozenset({"scd1", "append", "scd2"}), watermarks=True, retention=True
+        atomic_across_lanes=True, policies=frozenset(POLICY_NAMES), watermarks=True, retention=True
     )
     frame = pa.Table
 

@@ -26,6 +26,7 @@ from replicator.domain.policy.plan import (
     merge_truncates,
     needs_reconcile,
 )
+from replicator.domain.policy.policy_names import CHANGE_POLICIES
 from replicator.domain.policy.retention import (
     advance_purge,
     find_lateness_limit,
@@ -363,7 +364,7 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
     This is checked for partitions that the lane starts to read there, because these rows would be inserted
     twice.
     """
-    if lane.policy not in ("append", "event_log"):
+    if lane.policy not in CHANGE_POLICIES | {"event_log"}:
         return
     is_log = lane.policy == "event_log"
     places = relation if is_log else _row_positions(relation)

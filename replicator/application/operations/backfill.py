@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
 from replicator.ports.backfill import Backfill, BackfillSnapshot
 from replicator.ports.frames import Lane
@@ -180,7 +181,7 @@ class BackfillOperation:
     def _describe_foreign_rows(self, lane: Lane) -> str:
         """A sentence with the number of target rows that no record has written. The backfill has written all rows
         of the table."""
-        (column,) = last_sequence_columns(1) if lane.policy == "scd2" else cdc_sequence_columns(1)
+        (column,) = last_sequence_columns(1) if lane.policy in VERSION_POLICIES else cdc_sequence_columns(1)
         rows = self.find_older_rows(lane, f'"{column}" IS NULL')
         if rows is None or not rows.num_rows:
             return ""
@@ -225,7 +226,7 @@ def find_deletable_lanes(lanes: Sequence[Lane], keys: Sequence[str]) -> tuple[li
 
 
 def _describe_not_deletable(lane: Lane, keys: Sequence[str]) -> str:
-    if lane.policy == "append" or lane.row_transforms.without_deletes:
+    if lane.policy in CHANGE_POLICIES or lane.row_transforms.without_deletes:
         return "it keeps every change, or says `deletes: ignore`"
     rules = {name: lane.row_transforms.column_transforms.get_rule(name) for name in keys}
     other = next((name for name, rule in rules.items() if rule.drop or rule.mask or rule.cast), None)
@@ -235,7 +236,7 @@ def _describe_not_deletable(lane: Lane, keys: Sequence[str]) -> str:
 def older_rows_condition(lane: Lane, below: Sequence[int]) -> str:
     """An SQL condition for living rows of the lane's target whose last sequence is lower than `below`, its first
     elements."""
-    if lane.policy == "scd2":
+    if lane.policy in VERSION_POLICIES:
         return f'"{end_sequence_columns(1)[0]}" IS NULL AND {_compare_lower(last_sequence_columns(len(below)), below)}'
     there = f' AND "{CDC_DELETED}" IS NOT TRUE' if lane.row_transforms.soft_deletes else ""
     return f"{_compare_lower(cdc_sequence_columns(len(below)), below)}{there}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from replicator.domain.plain_values import to_plain
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.table_diff import TableDiff, compare_tables
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
@@ -78,9 +79,9 @@ def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[
 def _list_identity_columns(wanted: RebuildRequest, keys: Sequence[str], rows: pa.Table) -> Sequence[str]:
     """The columns that identify a row of the target."""
     policy = wanted.policy or wanted.lane.policy
-    if policy == "append":
+    if policy in CHANGE_POLICIES:
         return [EVENT_ID]
-    return [*keys, *(n for n in rows.column_names if n.startswith(SEQUENCE))] if policy == "scd2" else keys
+    return [*keys, *(n for n in rows.column_names if n.startswith(SEQUENCE))] if policy in VERSION_POLICIES else keys
 
 
 def _to_json(found: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:

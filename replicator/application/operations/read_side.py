@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import matches
+from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.read_query import InvalidReadQuery, ReadQuery
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.timeline import HistoryEntry, Row
@@ -61,7 +62,7 @@ class ConfiguredTargets:
         if wanted.from_log and wanted.as_of is None:
             raise InvalidReadQuery("`from_log` asks for a time", next_step="Give one with `as_of`.")
         target = self._find_target(name)
-        paging = PageQuery(wanted, target.key, unique=target.policy == "scd1")
+        paging = PageQuery(wanted, target.key, unique=target.policy in CURRENT_ROW_POLICIES)
         notes: list[str] = []
         then: dict[str, Any] = {"as_of": wanted.as_of, "from_log": wanted.from_log}
         with self._limit_readers(of_the_past=wanted.as_of is not None):

@@ -16,6 +16,7 @@ from replicator.application.transactions.barrier import TransactionProgress
 from replicator.domain.connectors import RowLoss
 from replicator.domain.policy import retention
 from replicator.domain.policy.plan import DeleteHorizon
+from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import to_summary
 from replicator.ports.dead_letters import DeadLetterGroup
@@ -244,7 +245,7 @@ def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters
 def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str, Any] | None:
     """How long the lane keeps tombstones (`retention`, as text; None: forever), and which it has purged
     (`retention.to_summary`). None for a lane without tombstones."""
-    if lane.policy != "scd1":
+    if lane.policy not in CURRENT_ROW_POLICIES:
         return None
     kept = None if lane.retention is None else str(lane.retention)
     return {"retention": kept, "forgotten": retention.to_summary(forgotten) or None}

@@ -1,5 +1,12 @@
-"""The policies: each is a pure function from a table to an `ApplyPlan`. Besides the independent model in
-`replicator.testing.model`, only this module defines their meaning."""
+"""The policies: each is a pure function from a table to an `ApplyPlan`. `replicator.testing.model` has their meaning once
+more, independently.
+
+Other code that branches on a policy:
+
+- The sets of `policy_names`: checks and defaults of the settings, backfills and other operations, `schema_evolution`.
+- `ApplyPlan.history`: fold, stage 3 (`adapters/sql/scd2.py`) and truncates of the sinks.
+- `ApplyPlan.soft_deletes`: fold, reconcile, views, and deletes and truncates of the sinks.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +42,7 @@ from .plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
+from .policy_names import CURRENT_ROW_POLICIES
 from .retention import check_retention
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -290,17 +298,17 @@ def plan_for(
             f"policy {policy} of table {table.name} has no watermark",
             next_step="Remove 'watermark', or set `policy: append`.",
         )
-    if shape.has_column_versions and plan.policy != "scd1":
+    if shape.has_column_versions and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} has no sequences per column",
             next_step="Remove `partial_updates: by_column`, or set `policy: scd1`.",
         )
-    if shape.ignore_null is not None and plan.policy != "scd1":
+    if shape.ignore_null is not None and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
             next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",
         )
-    if shape.soft_deletes and plan.policy != "scd1":
+    if shape.soft_deletes and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} keeps what was deleted anyway, and has no soft deletes",
             next_step="Remove `deletes: soft`, or set `policy: scd1`.",
