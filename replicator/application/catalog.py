@@ -93,7 +93,7 @@ class Catalog(Generic[F]):
         None too if records do not list their columns and none are declared.
         """
         rules = self._rules_for(run.table)
-        if rules is None or not rules.private:
+        if rules is None or not rules.masks:
             return None
         try:
             self.find_schema(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ from .refresh import describe_refresh
 from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
-    from replicator.wiring.erase import ErasureScope
+    from replicator.application.operations.erase import ErasureScope
 
 
 @command("forget")
@@ -23,15 +24,17 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     """Forget the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column. It is
     taken out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever
     reads them again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when repeated."""
+    from replicator.application.operations import erase
     from replicator.application.operations.lanes import find_source_table
-    from replicator.wiring import erase
+    from replicator.wiring.projections import build_projections, open_refresher
 
     table = find_source_table(session.components, table)
-    found = erase.find_row(session.loaded, table, key, source)
+    found = erase.find_row(session.components, partial(build_projections, session.loaded), table, key, source)
     lines = list(_list_lines(found, vacuum))
     if not yes:
         session.confirm("Forget this row, for good?", f"nothing of {found.table} was forgotten", lines, _to_json(found))
-    done = erase.erase_row(session.loaded, found, end_versions=vacuum, tell=session.print_note)
+    refresher = partial(open_refresher, session.loaded)
+    done = erase.erase_row(session.components, refresher, found, end_versions=vacuum, report=session.print_note)
     repeat = "`replicator forget` with the same key and `--vacuum` ends them, and time travel with them"
     notes = [f"Still there: {where}." for where in done.versions]
     notes += [f"Older versions: {repeat}."] if done.versions else []

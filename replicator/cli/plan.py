@@ -31,8 +31,8 @@ def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     if table is not None and not found:
         known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
         raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
-    sources = session.components.sources.values() if table is None else ()
-    logs = [f"event log {one.id} of source {one.source}" for source in sources for one in source.event_logs]
+    sources = session.components.sources if table is None else {}
+    logs = [f"event log {x.id} of source {name}" for name in sorted(sources) for x in sources[name].event_logs]
     summary = format_count(len(found) + len(logs), "lane") + (
         f", with {format_count(len(logs), 'event log')}" if logs else ""
     )

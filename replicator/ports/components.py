@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal, Protocol
 
 from replicator.domain.checkpoints import CheckpointSchedule
+from replicator.domain.transform.columns import Mask
 
 from .dead_letters import DeadLetters
 from .decoder import Decoder
@@ -30,14 +31,14 @@ class TableRules:
     - `keys`: the configured key columns; empty if they are learnt.
     - `event_logs`: the event-log sinks of its topics.
     - `on_reject`: the reaction to records that cannot be used.
-    - `private`: some columns are masked in every stored record.
+    - `masks`: of the columns that are masked in every stored record.
     """
 
     lanes: tuple[Lane, ...]
     keys: tuple[str, ...] = ()
     event_logs: frozenset[str] = frozenset()
     on_reject: str = CONTINUE
-    private: bool = False
+    masks: Mapping[str, Mask] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class SourceRules:
     - `has_backfills`: its tables can also be read from their database.
     - `has_tables`: some entry of `tables` is of this source.
     - `lake`: the folder of the table that it reads, if it reads one.
+    - `backfill_folder`, `kept_folder`: with rows that a backfill read, and those that it compares its table with.
     """
 
     tables: frozenset[str]
@@ -78,6 +80,8 @@ class SourceRules:
     has_backfills: bool
     has_tables: bool
     lake: str
+    backfill_folder: Path
+    kept_folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,14 @@ class SinkRules:
     is_log_in_database: bool = False
     checkpoints: CheckpointSchedule | None = None
     retention: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPlace:
+    """The kind of the dead-letter store, and its topic if it is one."""
+
+    kind: str
+    topic: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +149,7 @@ class Components(Protocol):
     """Builds the parts of one configured pipeline by the names of its sources and sinks. Who opens a part closes it.
 
     - `engine`: the name of its engine. `folder`: its files on this machine.
-    - `register`: what the pipeline has read so far.
+    - `register`: what the pipeline has read so far. `erasures`: the folder of the erasure list.
     """
 
     pipeline: str
@@ -146,6 +158,8 @@ class Components(Protocol):
     register: Register
     sources: Mapping[str, SourceRules]
     sinks: Mapping[str, SinkRules]
+    dead_letters: DeadLetterPlace
+    erasures: Path
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
         """The lanes of a source table, by the entry that fits it best, whatever its source. Empty without one."""
@@ -182,8 +196,9 @@ class Components(Protocol):
     def build_engine(self) -> Engine[Any]:
         """The engine."""
 
-    def build_decoder(self, source: str) -> Decoder:
-        """The decoder of a source's records. ConfigProblem if erased rows are of a source that the config has no more."""
+    def build_decoder(self, source: str, *, with_erased: bool = False) -> Decoder:
+        """The decoder of a source's records, without those of erased rows unless `with_erased`. ConfigProblem if erased
+        rows are of a source that the config has no more."""
 
     def open_source(self, name: str) -> Source[Any]:
         """The source, for the engine."""

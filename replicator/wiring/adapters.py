@@ -138,11 +138,16 @@ def list_kept_options(loaded: Loaded, name: str) -> dict[str, Any]:
         pace["overlap"] = to_timedelta(overlap)
     return {
         "keys": keys,
-        "state": str(get_state_folder(loaded) / "kept" / name),
+        "state": str(get_kept_folder(loaded, name)),
         **columns,
         **pace,
         **({"private": masks} if masks else {}),
     }
+
+
+def get_kept_folder(loaded: Loaded, name: str) -> Path:
+    """The folder with what a source compares its table with."""
+    return get_state_folder(loaded) / "kept" / name
 
 
 def get_state_folder(loaded: Loaded) -> Path:
@@ -162,8 +167,13 @@ def use_local_engine(loaded: Loaded) -> Loaded:
 
 def open_erasure_list(loaded: Loaded) -> ErasureList:
     """The list of erased rows."""
+    return ErasureList(get_erasures_folder(loaded))
+
+
+def get_erasures_folder(loaded: Loaded) -> Path:
+    """The folder of the list of erased rows."""
     said = loaded.settings.erasures
-    return ErasureList(get_state_folder(loaded) if said is None else Path(said))
+    return get_state_folder(loaded) if said is None else Path(said)
 
 
 def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> Any:
@@ -391,11 +401,6 @@ def get_dead_letters_kind(loaded: Loaded) -> str:
         return settings.kind
     kinds = {"path": "delta", "dsn": "postgres", "topic": "kafka"}
     return next(kinds[key] for key in list_options(settings) if key in kinds)
-
-
-def build_lanes(loaded: Loaded, table: str, source_name: str) -> Sequence[Lane]:
-    """The configured lanes of one source table."""
-    return [build_lane(loaded, s) for s in loaded.settings.resolve_lanes(table, source_name)]
 
 
 def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:

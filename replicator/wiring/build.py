@@ -28,6 +28,7 @@ from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.settings import Loaded
 from replicator.settings.fields import to_timedelta
+from replicator.settings.renamed_columns import find_private_columns
 
 from . import adapters
 from .daemon_page import DaemonPage
@@ -133,8 +134,8 @@ def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
         keys = next((lane.keys for lane in found if lane.keys), ())
         lanes = tuple(adapters.build_lane(loaded, lane) for lane in found)
         logs = frozenset(loaded.settings.list_table_event_logs(table, source))
-        private = bool(adapters.list_private_options([entry], loaded.settings.defaults))
-        return TableRules(lanes, tuple(keys), logs, loaded.settings.get_on_reject(table, source), private)
+        masks = find_private_columns(entry, loaded.settings.defaults)
+        return TableRules(lanes, tuple(keys), logs, loaded.settings.get_on_reject(table, source), masks)
 
     return rules
 

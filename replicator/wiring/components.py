@@ -13,7 +13,7 @@ from dependency_injector import providers
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import CheckpointSchedule
 from replicator.domain.patterns import is_exact
-from replicator.ports.components import RebuildRequest, SinkRules, SinkUse, SourceRules, make_event_log_lane
+from replicator.ports.components import DeadLetterPlace, RebuildRequest, SinkRules, SinkUse, SourceRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -51,9 +51,12 @@ class ConfiguredComponents:
         self.folder = adapters.get_state_folder(loaded)
         self.register: Register = FileRegister(build.get_register_folder(loaded))
         self.sources: Mapping[str, SourceRules] = {
-            name: _build_source_rules(loaded, name) for name in sorted(loaded.settings.sources)
+            name: _build_source_rules(loaded, name) for name in loaded.settings.sources
         }
         self.sinks: Mapping[str, SinkRules] = {name: _build_sink_rules(loaded, name) for name in loaded.settings.sinks}
+        topic = getattr(loaded.settings.dead_letters, "topic", None)
+        self.dead_letters = DeadLetterPlace(adapters.get_dead_letters_kind(loaded), topic)
+        self.erasures = adapters.get_erasures_folder(loaded)
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
         return [adapters.build_lane(self.loaded, lane) for lane in self.loaded.settings.resolve_lanes(table)]
@@ -94,8 +97,9 @@ class ConfiguredComponents:
     def build_engine(self) -> Engine[Any]:
         return adapters.build_engine(self.loaded)
 
-    def build_decoder(self, source: str) -> Decoder:
-        return adapters.build_decoder(self.loaded, source)
+    def build_decoder(self, source: str, *, with_erased: bool = False) -> Decoder:
+        make = adapters.build_unfiltered_decoder if with_erased else adapters.build_decoder
+        return make(self.loaded, source)
 
     def open_source(self, name: str) -> Source[Any]:
         return adapters.build_source(self.loaded, name)
@@ -137,6 +141,8 @@ def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
         transactions=build.build_transaction_rules(loaded, name),
         has_backfills=adapters.has_backfills(loaded, name),
         has_tables=any(table.source == name for table in loaded.settings.tables),
+        backfill_folder=adapters.get_backfills_folder(loaded, name),
+        kept_folder=adapters.get_kept_folder(loaded, name),
         lake=str(getattr(settings, "path", "")) if settings.transport == "delta" else "",
     )
 

@@ -78,7 +78,7 @@ def configure_log(loaded: Loaded, request: RebuildRequest, topics: Collection[st
             "sources": {**loaded.settings.sources, lane.source: from_log},
             "tables": [_make_table(loaded, lane, request, entry)],
             "state": folder,
-            "erasures": str(adapters.open_erasure_list(loaded).path.parent),
+            "erasures": str(adapters.get_erasures_folder(loaded)),
             **({"dead_letters": DeadLetterSettings.model_construct(path=str(folder / "rejected"))} if request.apart else {}),
         }
     )
@@ -91,7 +91,7 @@ def configure_lake(loaded: Loaded, sink: str, folder: Path) -> Loaded:
     more = {
         "engine": adapters.LOCAL,
         "state": folder / "state",
-        "erasures": str(adapters.open_erasure_list(loaded).path.parent),
+        "erasures": str(adapters.get_erasures_folder(loaded)),
         "sinks": {**loaded.settings.sinks, sink: lake},
         "dead_letters": DeadLetterSettings.model_construct(path=str(folder / "dead_letters")),
         "max_rejects": None,

@@ -1,26 +1,48 @@
-"""Erases one key of a table: adds it to the erasure list first, then removes it everywhere."""
+"""`erase_row`: finds the row of a key, adds the key to the erasure list, and removes the row everywhere, while nothing
+writes there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import getpass
+import hmac
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
 
+from replicator.application.instance_lock import InstanceLock
+from replicator.application.lane_registry import make_refused_id
 from replicator.application.quarantine.erasure_filter import filter_erased
 from replicator.application.quarantine.erasure_list import ErasureList
-from replicator.domain.erasures import Erasure, ErasureHashes, find_keys
-from replicator.domain.projection import Projection
+from replicator.application.schema_history import read_schema_versions
+from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
+from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.projection import Projection, list_dependents
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.backfill import TOPICS
+from replicator.ports.components import Components, TableRules
 from replicator.ports.dead_letters import DeadLetters, KeepsVersions
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Erases, ErasesRecords
 
+from . import checkpoint_erasure
+from .change_history import parse_key
+from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds
 from .refresh import ProjectionRefresher, RefreshResult
 from .retry_dead_letters import to_raw_frame
 
+ListProjections = Callable[[], Sequence[Projection]]
+OpenRefresher = Callable[[], AbstractContextManager[ProjectionRefresher]]
+Report = Callable[[str], None]
+HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 DEAD_LETTERS = "dead letters"
 SLICE_ROWS = 500
 """Dead letters that are searched at once."""
@@ -49,6 +71,81 @@ class ErasureOutcome:
     versions: list[str] = field(default_factory=list)
     linked: set[tuple[str, ...]] = field(default_factory=set)
     refreshed: list[RefreshResult] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ErasureScope:
+    """One row, and all its locations.
+
+    - `texts`: the key in clear.
+    - `targets`, `logs` (event logs), `dead_letters` (kind of the store), `projections` that read one of these.
+    - `stays`: copies that this program cannot change, with the reason.
+    """
+
+    source: str
+    table: str
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+    targets: Sequence[Lane]
+    logs: Sequence[Lane]
+    dead_letters: str
+    projections: Sequence[Projection]
+    stays: Sequence[str]
+
+
+def find_row(
+    parts: Components, list_projections: ListProjections, table: str, key: Sequence[str], source: str | None = None
+) -> ErasureScope:
+    """The row of `key` in `table` (its source name). `key`: one text per key column. `list_projections`: all.
+
+    ConfigProblem for an unknown or ambiguous table, or one without a known key. Fenced while a process runs that
+    writes its targets.
+    """
+    name = _find_source(parts, table, source)
+    rules = cast(TableRules, parts.sources[name].rules_for(table))
+    with _hold_instance(parts), ExitStack() as opened:
+        _refuse_stored_events(parts, table, rules)
+        targets = [*_list_targets(parts, rules, name), *list_rebuilds(parts, table, name)]
+        spec = _find_schema(parts, table, name, [(lane, _open_sink(parts, lane, opened)) for lane in targets])
+        keyed = tuple(_list_key_texts(rules, spec, key))
+        logs = parts.sources[name].event_logs
+        tables = [*(lane.id for lane in targets), *(lane.sink for lane in logs)]
+        read, letters = list_dependents(list_projections(), tables), parts.dead_letters.kind
+        return ErasureScope(
+            name, table, spec.keys, keyed, targets, logs, letters, read, list(_describe_remaining(parts, table, name))
+        )
+
+
+def erase_row(
+    parts: Components, open_refresher: OpenRefresher, found: ErasureScope, *, end_versions: bool, report: Report
+) -> ErasureOutcome:
+    """Erase the row, permanently from the first step on. Fenced as `find_row`."""
+    with _hold_instance(parts), ExitStack() as opened:
+        targets: list[tuple[Lane, Any]] = [(lane, _open_sink(parts, lane, opened)) for lane in found.targets]
+        stores: list[Any] = [opened.enter_context(closing(parts.open_dead_letters()))]
+        for lane, sink, rejected in checkpoint_erasure.open_checkpoints(parts, found.table, found.source, opened):
+            targets.append((lane, sink))
+            stores.append(rejected)
+        for folder in list_rebuild_folders(parts):
+            # The checkpoint copy of a killed rebuild, which copies it again; its spill files, as it starts again.
+            shutil.rmtree(folder / BEGIN_FILE, ignore_errors=True)
+            if (spilled := folder / parts.pipeline / SPILL_FOLDER).exists():
+                shutil.rmtree(spilled)
+        logs = [(lane, _open_sink(parts, lane, opened)) for lane in found.logs]
+        topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {TOPICS + found.table}
+        asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
+        letters: Any = stores[0] if len(stores) == 1 else checkpoint_erasure.CombinedDeadLetters(stores)
+        erasing = ErasureOperation(
+            ErasureList(parts.erasures),
+            parts.build_decoder(found.source, with_erased=True),
+            ErasureTargets(targets, logs, letters),
+            report,
+        )
+        done = erasing.run(asked, found.texts, end_versions=end_versions)
+        if found.projections:
+            with open_refresher() as refreshing:
+                refresh_projections(refreshing, found.projections, done, end_versions=end_versions)
+        return done
 
 
 class ErasureOperation:
@@ -197,3 +294,118 @@ def _add_counts(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dic
     """The sums of both. A repeated erasure includes the earlier counts."""
     known = before or {}
     return {place: known.get(place, 0) + now.get(place, 0) for place in {**known, **now}}
+
+
+def _get_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _find_source(parts: Components, table: str, source: str | None) -> str:
+    known = [name for name, rules in parts.sources.items() if rules.rules_for(table) is not None]
+    if source is not None and source not in known:
+        raise ConfigProblem(
+            f"source {source!r} has no table {table!r}",
+            next_step=f"Sources with such a table: {', '.join(known) or 'none'}.",
+        )
+    if not known:
+        raise ConfigProblem(
+            f"no entry of `tables` matches {table!r}", next_step="Name the table as its source calls it: SCHEMA.TABLE."
+        )
+    if source is None and len(known) > 1:
+        raise ConfigProblem(
+            f"several sources have a table {table!r}", next_step=f"Name one with `--source`: {', '.join(known)}."
+        )
+    return source or known[0]
+
+
+def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> None:
+    for lane in rules.lanes:
+        if not can_rebuild(parts, lane):
+            raise ConfigProblem(
+                f"events of {table} go to the store of events, out of which none is taken; nothing was removed "
+                f"({lane.config_line})",
+                next_step="Take that entry out of the config to forget the event elsewhere. What is stored stays: keep what "
+                "must be forgotten out of events.",
+            )
+
+
+def _list_targets(parts: Components, rules: TableRules, source: str) -> Iterator[Lane]:
+    begun = parts.register.load(source).beginnings
+    for lane in rules.lanes:
+        if not lane.refused and make_refused_id(lane) not in begun:
+            yield lane
+
+
+def _open_sink(parts: Components, lane: Lane, opened: ExitStack) -> Any:
+    sink: Any = parts.open_sink(lane.sink, "rewrite")
+    opened.callback(sink.close)
+    needed = "empty" if not lane.table else "erase"
+    if not hasattr(sink, needed):
+        raise ConfigProblem(
+            f"sink {lane.sink!r} cannot take single rows away; nothing was removed",
+            next_step="Take the lane out of the config, and remove the row with what the sink's own system has for that.",
+        )
+    return sink
+
+
+def _find_schema(parts: Components, table: str, source: str, targets: Sequence[tuple[Lane, Any]]) -> TableSpec:
+    """The table with its key, from the newest schema of a lane. Without one, as far as the config declares it."""
+    for lane, sink in targets:
+        versions = [version for version in read_schema_versions(sink, lane) if version.source.keys]
+        if versions:
+            return versions[-1].source
+    rules = parts.sources[source].rules_for(table)
+    keys = (rules and rules.keys) or parts.register.load(source).keys.get(table, ())
+    if not keys:
+        raise ConfigProblem(
+            f"the key of table {table} is not known: none of its targets has rows of it yet",
+            next_step="Say `keys` in its entry under `tables`, or run the pipeline first.",
+        )
+    return TableSpec(table, tuple(Column(name, pa.string()) for name in keys), tuple(keys))
+
+
+def _list_key_texts(rules: TableRules, spec: TableSpec, key: Sequence[str]) -> Iterator[str]:
+    """The key in its comparable form. Values of masked columns may be given in clear."""
+    for name, value in zip(spec.keys, parse_key(spec, key), strict=True):
+        (text,) = to_key_texts(pa.chunked_array([pa.array([value.as_py()], value.type)])).to_pylist()
+        mask = rules.masks.get(name)
+        if mask is not None and mask.kind == "hmac" and not HASH_PATTERN.match(text):
+            text = hmac.new(mask.key, text.encode(), "sha256").hexdigest()
+        yield text
+
+
+def _describe_remaining(parts: Components, table: str, source: str) -> Iterator[str]:
+    """The copies of rows of the table that `erase_row` does not change."""
+    topic = parts.dead_letters.topic
+    if topic:
+        yield (
+            f"the Kafka topic {topic} of the dead letters cannot be edited: their bytes are gone once `replicator dlq "
+            "purge` or the topic's retention has deleted what is before them too"
+        )
+    backfill = parts.sources[source].backfill_folder / quote(table, safe="")
+    if backfill.is_dir():
+        yield f"{backfill} has what `replicator backfill` read of the table, until the next one replaces it"
+    kept = parts.sources[source].kept_folder
+    if kept.is_dir():
+        yield f"{kept} has what source {source} compares its table with: remove the row at the source"
+    yield f"what source {source} itself keeps (topics, files, tables) is not touched; its records of the row are withheld"
+
+
+@contextmanager
+def _hold_instance(parts: Components) -> Iterator[None]:
+    """No daemon or `replay` of this pipeline and state folder runs or starts meanwhile. Other writers are fenced by
+    the sinks."""
+    if parts.ask_daemon() is not None:
+        raise Fenced(
+            "the daemon runs, and would not know what is forgotten",
+            next_step="Stop it, forget, and start it again: it goes on where it stopped.",
+        )
+    with ExitStack() as held:
+        for folder in (parts.folder, *(one / parts.pipeline for one in list_rebuild_folders(parts))):
+            lock = InstanceLock(folder, parts.pipeline)
+            lock.acquire()
+            held.callback(lock.release)
+        yield

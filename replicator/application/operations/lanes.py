@@ -30,7 +30,8 @@ from .status import describe_tombstones, list_open_dead_letters
 def list_lanes(parts: Components) -> list[Lane]:
     """The event logs, and the lanes of every table that was read so far."""
     lanes: list[Lane] = []
-    for name, source in parts.sources.items():
+    for name in sorted(parts.sources):
+        source = parts.sources[name]
         lanes += source.event_logs
         seen = parts.register.load(name)
         for table in sorted(seen.topics):

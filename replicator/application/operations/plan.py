@@ -58,7 +58,8 @@ def list_plans(parts: Components) -> Iterator[dict[str, Any]]:
     readers = {name: parts.open_sink(name) for name in sinks}  # Reading stored state needs no engine.
     asked, counts = _StoredLanes(readers), count_open_dead_letters(parts)
     try:
-        for name, rules in ((name, rules) for name, rules in parts.sources.items() if rules.has_tables):
+        for name in sorted(name for name, rules in parts.sources.items() if rules.has_tables):
+            rules = parts.sources[name]
             source = local.open_source(name)
             try:
                 planning = LanePlanner(source, parts.build_decoder(name), engine, rules.rules_for, rules.event_logs)

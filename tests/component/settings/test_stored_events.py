@@ -13,6 +13,7 @@ from replicator.domain.policy.plan import Counts
 from replicator.domain.position import Position
 from replicator.settings.schema import to_plain_options
 from replicator.wiring import adapters, build, projections
+from replicator.wiring.components import ConfiguredComponents
 
 CONFIG = """\
 pipeline: shop
@@ -103,7 +104,7 @@ def test_projections_of_the_store_follow_its_lanes(change):
     """A commit of any of them is news of what they read."""
     loaded = change().load()
     lanes = LaneRuns(PrometheusTelemetry())
-    runs = [lanes.add(lane) for lane in adapters.build_lanes(loaded, "outbox.event.order", "outbox")]
+    runs = [lanes.add(lane) for lane in ConfiguredComponents(loaded).resolve_lanes("outbox.event.order")]
     before = projections._list_committed(lanes)
     assert set(before) == {"lake.order", "event_store.order", "event_store"}
     lanes.record_commit(runs[0], Position(), Counts(), None)

@@ -10,6 +10,7 @@ from replicator.cli.status import _list_changed_files as told_of_config
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import Loaded, load_settings
 from replicator.wiring import adapters, build
+from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
 from replicator.wiring.diagnosis import diagnose
 
@@ -47,7 +48,7 @@ def loaded_config(tmp_path: Path) -> Loaded:
 
 
 def test_each_lane_knows_the_line_of_its_own_entry(loaded_config):
-    lanes = adapters.build_lanes(loaded_config, "public.orders", "recorded")
+    lanes = ConfiguredComponents(loaded_config).resolve_lanes("public.orders")
     assert [(lane.id, lane.config_line.rpartition(":")[2]) for lane in lanes] == [
         ("lake.orders", "13"),
         ("lake.every", "14"),

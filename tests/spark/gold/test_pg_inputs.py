@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from support.small_spark import SMALL
 
 from adapters.gold import LocalProjector
 from adapters.sinks.postgres.event_store import PostgresEventStore
+from replicator.application.operations import erase
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import Fatal
 from replicator.domain.events import NewEvent
 from replicator.domain.projection import InputVersions
-from replicator.wiring import erase, projections
+from replicator.wiring import projections
+from replicator.wiring.components import ConfiguredComponents
 
 pytestmark = pytest.mark.postgres
 
@@ -120,8 +123,11 @@ def test_an_erased_row_is_noticed(shop: Shop) -> None:
     shop.run()
     shop.refresh()
     loaded = shop.load_config()
-    row = erase.find_row(loaded, "orders", ["3"])
-    done = erase.erase_row(loaded, row, end_versions=False, tell=lambda _: None)
+    parts, find = ConfiguredComponents(loaded), partial(projections.build_projections, loaded)
+    row = erase.find_row(parts, find, "orders", ["3"])
+    done = erase.erase_row(
+        parts, partial(projections.open_refresher, loaded), row, end_versions=False, report=lambda _: None
+    )
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
     assert "Rome" not in {city for city, *_ in read_sums(shop)}
 

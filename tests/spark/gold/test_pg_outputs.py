@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,10 +15,11 @@ from deltalake import DeltaTable
 from support.pg_gold import SUMS, Shop, rows_of
 from support.small_spark import SMALL
 
+from replicator.application.operations import erase
 from replicator.application.operations.target_reader import read_target
 from replicator.domain.errors import Fatal
 from replicator.ports.read_side import PageRequest
-from replicator.wiring import erase
+from replicator.wiring import projections
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
 from replicator.wiring.server import build_read_side
@@ -126,8 +128,9 @@ def test_an_erased_row_is_removed(shop: Shop) -> None:
     """And its space is overwritten where versions are to end, which leaves nothing of the lake to compare with."""
     shop.refresh()
     loaded = shop.load_config()
-    row = erase.find_row(loaded, "orders", ["3"])
-    done = erase.erase_row(loaded, row, end_versions=True, tell=lambda _: None)
+    parts, find = ConfiguredComponents(loaded), partial(projections.build_projections, loaded)
+    row = erase.find_row(parts, find, "orders", ["3"])
+    done = erase.erase_row(parts, partial(projections.open_refresher, loaded), row, end_versions=True, report=lambda _: None)
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
     assert read_sums(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
 
