@@ -9,6 +9,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 cd "$PROJECT"
+unset PYTHONDONTWRITEBYTECODE # Each worker would compile all modules again.
 
 run() {
     echo "== pytest $*"
@@ -18,6 +19,10 @@ run() {
 few() { # random histories and kills, but in a long run
     [ -n "${REPLICATOR_LONG:-}" ] ||
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
+}
+
+static_checks() {
+    "$VENV/bin/ruff" check . && "$VENV/bin/ruff" format --check . && "$VENV/bin/lint-imports"
 }
 
 everything() {
@@ -37,10 +42,14 @@ case "${1:-}" in
         shift
         few
         ensure_venv
-        "$VENV/bin/ruff" check .
-        "$VENV/bin/ruff" format --check .
-        "$VENV/bin/lint-imports"
-        run tests/pure tests/golden -n 2 -q -m "not slow" "$@"
+        said=$(mktemp)
+        trap 'rm -f "$said"' EXIT
+        static_checks >"$said" 2>&1 &
+        failed=0
+        run tests/pure tests/golden -n 2 -q -m "not slow" "$@" || failed=$?
+        wait $! || failed=$?
+        cat "$said"
+        exit "$failed"
         ;;
     --long)
         shift

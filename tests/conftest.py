@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from paths import TESTS
 from psycopg import sql
 from servers.kafka import Broker
@@ -30,6 +30,7 @@ from tiers import check_servers, limited_to, tier_of
 from xdist.scheduler import LoadScopeScheduling
 
 from adapters.stack.postgres_install import choose_installation, make_reachable, own_folder, server_user
+from replicator.testing.contract import EXAMPLES
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -43,7 +44,11 @@ SETTINGS = {
     "log_min_messages": "fatal",
 }
 
-SLOW_PROMISES = {"test_mutated_records_are_accounted_for"}
+SLOW_PROMISES = {
+    "test_mutated_records_are_accounted_for",
+    "test_histories_with_row_transforms_equal_the_model",
+    "test_histories_in_which_deleted_rows_age_out_equal_the_model",
+}
 """Tests of published suites that take seconds; the suites themselves know no such mark."""
 
 
@@ -107,11 +112,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogethe
 
 
 # No test is judged by its time: others run beside it.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tests", max_examples=min(100, 10 * EXAMPLES), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("unshrunk", settings.get_profile("tests"), phases=[Phase.generate])
 settings.load_profile("tests")
 
 # No power is cut here: what a killed process has written is there. `test_durability.py` looks at the calls.
 os.fsync = lambda _: None
+
+
+@pytest.fixture
+def unshrunk() -> Iterator[None]:
+    """For tests that plant a fault: nobody reads the smallest example of it."""
+    settings.load_profile("unshrunk")
+    yield
+    settings.load_profile("tests")
+
 
 LOGGERS = [logging.getLogger(name) for name in ("", "adapters", "replicator")]
 LEVELS, STRUCTLOG = [logger.level for logger in LOGGERS], structlog.get_config()

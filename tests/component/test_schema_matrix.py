@@ -73,13 +73,10 @@ def check(project: Project, lane: Mapping[str, Any], case: Case, expected: Expec
 ON_SPARK = [
     ("evolve", "column renamed as `renamed_columns` declares"),
     ("evolve", "key column widened"),
-    ("evolve", "column dropped and added again"),
-    ("ignore", "column widened"),
     ("quarantine", "column added"),
-    ("quarantine", "table dropped, as its stream tells"),
-    ("evolve", "table dropped, as its stream tells"),
 ]
-"""Few: each table is some jobs for each of its writes."""
+"""Few, since each table is some jobs for each of its writes: what renames and casts a target there. What a mode makes of a
+change is decided for both engines by the same code, of which the test above tries every case."""
 PARTS = 4
 """In which all of them are tried there."""
 
@@ -115,8 +112,8 @@ def test_spark_does_the_same_with_every_change(tmp_path: Path, postgres_server: 
     on_spark(tmp_path, postgres_server, [(mode, change) for change in list(CASES)[part::PARTS]])
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["accepted", "accepted before a resync"])
-def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any, restarted: bool):
+def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any):
+    """Also once more, when the lane is loaded again."""
     waiting = {table_of(case, "quarantine"): case for change, case in CASES.items() if SAID[change]["quarantine"] == "waits"}
     said = tables()
     project = Project(tmp_path, {table: said[table] for table in waiting}, postgres_server.database(), flat=is_flat)
@@ -132,16 +129,19 @@ def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any
         assert project.ask("lanes", "resume", lane, "--accept-schema", "3")["exit"] == 0
     lanes = project.run()
     followed = {t: c for t, c in waiting.items() if c.name != "retyped"}
-    if restarted:
-        for table in followed:
-            for sink in SINKS:
-                assert project.ask("lanes", "resync", f"{sink}.{table}", "--yes")["exit"] == 0
-        lanes = project.run()
-    for table, case in followed.items():
-        change = next(name for name, other in CASES.items() if other is case)
+    check_followed(project, lanes, followed)
+    for table in followed:
         for sink in SINKS:
-            expected = OUTCOMES[SAID[change]["evolve"]](case)
-            check(project, lanes[f"{sink}.{table}"], case, expected)
+            assert project.ask("lanes", "resync", f"{sink}.{table}", "--yes")["exit"] == 0
+    lanes = project.run()
+    check_followed(project, lanes, followed)
     for sink in SINKS:  # a type that no target can follow stops the lane whoever accepts it
         lane = lanes[f"{sink}.retyped_quarantine"]
         assert lane["status"] == "suspended" and "drop" in lane["next_step"]
+
+
+def check_followed(project: Project, lanes: Lanes, followed: Mapping[str, Case]) -> None:
+    for table, case in followed.items():
+        change = next(name for name, other in CASES.items() if other is case)
+        for sink in SINKS:
+            check(project, lanes[f"{sink}.{table}"], case, OUTCOMES[SAID[change]["evolve"]](case))

@@ -81,4 +81,4 @@ and vacuums."""
 READ_TESTS = frozenset(
     {"test_exactly_once_per_run", "test_bounded_read", "test_follows_the_stream", "test_losses_are_named", "test_end"}
 )
-"""Of sources on Spark, which list and place what they read as those in process do."""
+"""Of sources on Spark or in an object store, which list and place what they read as those in process, of local files, do."""

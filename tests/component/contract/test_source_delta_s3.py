@@ -7,6 +7,7 @@ import pytest
 from support.recorded_log import TIMES, LogStream
 from support.stored_rows import StoredRowsStream
 from support.table_of_rows import VERSION, ReadsRows
+from support.variants import READ_TESTS
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position
@@ -17,6 +18,7 @@ class TestStoredLog(SourceContract):
     """`DeltaSource` over a bucket."""
 
     odd_times = TIMES
+    always = READ_TESTS
 
     @pytest.fixture(autouse=True, params=[6, pytest.param(1000, marks=pytest.mark.long)])
     def server(self, s3, request):
@@ -53,6 +55,8 @@ def test_a_commit_that_does_not_say_how_large_a_file_is(s3):
 
 class TestStoredRows(ReadsRows, SourceContract):
     """`RowsSource` over a bucket."""
+
+    always = READ_TESTS
 
     @pytest.fixture(autouse=True, params=[(6, "feed"), pytest.param((1000, "appended"), marks=pytest.mark.long)])
     def server(self, s3, request):

@@ -10,10 +10,16 @@ import pytest
 from support.archive_files import write_archive
 from support.dms_folder import DmsFolder, ReadsDms
 from support.stored_files import StoredFiles
+from support.variants import READ_TESTS
 
-from adapters.sources.files import ArchiveSource
+from adapters.sources.files import ArchiveSource, poller
 from adapters.sources.files.dms import DmsFilesSource
 from replicator.testing.source_contract import SourceContract
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch):
+    monkeypatch.setattr(poller, "EVERY", 0.3)
 
 
 @dataclass
@@ -42,7 +48,9 @@ class StoredArchive:
 class TestStoredArchive(SourceContract):
     """`ArchiveSource` over a bucket."""
 
-    @pytest.fixture(autouse=True, params=[".jsonl", ".jsonl.gz", ".parquet"])
+    always = READ_TESTS
+
+    @pytest.fixture(autouse=True, params=[".jsonl", pytest.param(".jsonl.gz", marks=pytest.mark.long), ".parquet"])
     def folder(self, tmp_path, s3, request):
         self.path, self.s3, self.suffix = tmp_path / "archive", s3, request.param
 
@@ -66,6 +74,8 @@ class StoredDms(DmsFolder):
 
 class TestStoredDmsFiles(ReadsDms, SourceContract):
     """`DmsFilesSource` over a bucket."""
+
+    always = READ_TESTS
 
     @pytest.fixture(autouse=True, params=[(1, True, False), (1000, False, True)])
     def folder(self, tmp_path, s3, request):

@@ -140,7 +140,7 @@ def killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer],
 
 
 @pytest.mark.parametrize("lane", [LANE, LOG], ids=lambda lane: lane.policy)
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_a_drop_that_was_killed(tmp_path: Path, lane: Lane, seed: int) -> None:
     lakes = count()
 

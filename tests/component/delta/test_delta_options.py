@@ -239,13 +239,14 @@ def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) 
     return sum(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(str(tmp_path / "items")).history())
 
 
-def test_compaction_as_often_as_it_is_said(tmp_path: Path) -> None:
+def test_compaction_as_often_as_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry speaks before the sink; 0 is never; by default it is not yet time."""
+    monkeypatch.setattr(maintenance, "FEWEST_FILES", 4)
     cases: list[tuple[dict[str, Any], dict[str, Any], int]] = [
         ({}, {}, 0),
-        ({"compact_every": 18}, {}, 2),
-        ({"compact_every": 18}, {"compact_every": 0}, 0),
-        ({"compact_every": 0}, {"compact_every": 30}, 1),
+        ({"compact_every": 6}, {}, 2),
+        ({"compact_every": 6}, {"compact_every": 0}, 0),
+        ({"compact_every": 0}, {"compact_every": 10}, 1),
         ({"compact_every": 0}, {}, 0),
     ]
     for number, (options, entry, expected) in enumerate(cases):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support.application_world import QUICK, World
+from support.budget import LONG, check_seeds
 from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import Rec
 from support.tuple_ports import Crash, Machine
@@ -85,12 +86,15 @@ def _whole(log: list[Rec], end: int) -> int:
     return end
 
 
-SEEDS = (*range(100), 1192)
+SEEDS = (1192, *range(500 if LONG else 100))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens(seed):
+def test_whatever_happens():
+    check_seeds(SEEDS, check)
+
+
+def check(seed):
     rng = random.Random(seed)
     log = history(rng)
     cuts = tuple(rng.randint(1, 4) for _ in range(6))
@@ -107,9 +111,3 @@ def test_whatever_happens(seed):
     assert start(world, rng, None) is ExitCode.OK
     world.lanes = {r.table: lanes[r.table] for r in log if r.kind == "change"}
     assert_exact(world)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10_000, 10_400))
-def test_whatever_happens_at_length(seed):
-    test_whatever_happens(seed)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from support.application_world import QUICK
+from support.budget import LONG, check_seeds
 from support.tuple_ports import Gauges, Machine, MemoryRegister
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -178,13 +179,16 @@ def check(history: History, seed: int, sinks, policies, rows_of) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
-def test_histories_with_poison_end_as_if_it_had_never_been(seed: int) -> None:
-    store = FakeStore()
-    check(whole(seed), seed, lambda _: FakeSink(store), POLICIES, lambda policy: store.rows(f"{policy}.x"))
+def test_histories_with_poison_end_as_if_it_had_never_been() -> None:
+    def check_seed(seed: int) -> None:
+        store = FakeStore()
+        check(whole(seed), seed, lambda _: FakeSink(store), POLICIES, lambda policy: store.rows(f"{policy}.x"))
+
+    check_seeds(range(12 if LONG else 6), check_seed)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(4)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_so_they_do_in_a_lake(seed: int, tmp_path: Path) -> None:
     policies = (*POLICIES, "scd2")
 

@@ -95,6 +95,7 @@ def test_nothing_is_said_of_a_connector_that_loses_nothing(project: Path) -> Non
     assert "may lose" not in _make_view(status, 200).plain + render(status)
 
 
+@pytest.mark.slow
 def test_records_show_if_the_connector_sends_metadata_of_transactions(project: Path) -> None:
     """Those that a snapshot read show nothing of it, and take nothing back."""
     hedged = f"{COPY}, {OPEN} ({NEWER} with provide.transaction.metadata=true)."
@@ -111,6 +112,7 @@ def test_records_show_if_the_connector_sends_metadata_of_transactions(project: P
         assert logged == times, snapshot
 
 
+@pytest.mark.slow
 def test_connectors_of_one_source_do_not_take_each_others_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state does not change with each batch, and the register is not written for each."""
     saved: list[RegisterEntry] = []

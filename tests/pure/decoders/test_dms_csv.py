@@ -19,6 +19,7 @@ from adapters.decoders.dms_csv import DmsCsvDecoder, cells
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
+from replicator.testing.contract import EXAMPLES
 
 TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)"}
 KEYED: dict[str, Any] = {"keys": {"app.items": ["id"]}}
@@ -463,7 +464,7 @@ def write_field(field: str | None) -> str:
     return out.getvalue().removesuffix("\r\n")
 
 
-@settings(max_examples=150)
+@settings(max_examples=min(150, 10 * EXAMPLES))
 @given(st.lists(FIELDS, min_size=1, max_size=6))
 @example([["\ufeff", "\r", "\n"], ["", '"', ","]])
 @example([["a", "", None]])
@@ -476,7 +477,7 @@ def test_what_is_written_comes_back(table):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=min(300, 20 * EXAMPLES))
 @given(st.lists(st.text('a,"\n\r\\', max_size=12).map(str.encode), min_size=1, max_size=6), st.sampled_from([None, "\\"]))
 def test_a_row_means_the_same_whoever_its_neighbours_are(values, escape):
     options = {"schema": {"app.items": dict.fromkeys("abc", "string")}, "csv": {"escape": escape}}

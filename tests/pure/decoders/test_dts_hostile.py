@@ -117,8 +117,14 @@ def bombs() -> dict[str, bytes]:
     }
 
 
+LARGEST = ("times", "fields", "many blocks", "a long text")
+"""Items that take the least and the most memory for each byte, blocks of one item, and no items: one guard refuses all."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", bombs())
+@pytest.mark.parametrize(
+    "name", [name if name in LARGEST else pytest.param(name, marks=pytest.mark.long) for name in bombs()]
+)
 def test_memory_is_bounded(name):
     """Of records as large as they may be, that are nothing but items of an array."""
     bomb = bombs()[name]

@@ -11,7 +11,7 @@ from adapters.decoders.json.schema_frames import is_deep, is_shallow
 from adapters.decoders.maxwell_json.decoder import MaxwellFormat, MaxwellJsonDecoder
 from adapters.decoders.ogg_json.decoder import GoldenGateFormat, OggJsonDecoder
 from replicator.domain.change import ERROR, RAW
-from replicator.testing.contract import SEED
+from replicator.testing.contract import EXAMPLES, SEED
 from replicator.testing.decoder_fuzz import INPUTS
 from replicator.testing.mutations import alter_json
 
@@ -141,12 +141,15 @@ def table_of(reader, raw):
     return reader.learn(raw.slice(place, 1), found["table"], found["fingerprint"])
 
 
+SIZES = (600, 1500) if EXAMPLES > 3 else (60, 240)
+
+
 @pytest.mark.slow
 def test_comes_to_the_same_as_one_by_one(kind):
     decoder_kind, form, options, message = kind
     rng = Random(SEED)
     for _ in range(max(INPUTS // 1000, 3)):
-        texts = [write_message(message(rng, n), rng) for n in range(rng.choice([1, 3, 600, 1500]))]
+        texts = [write_message(message(rng, n), rng) for n in range(rng.choice([1, 3, *SIZES]))]
         texts = [alter_json(text, rng) if rng.random() < 0.1 else text for text in texts]
         raw = frame([None if rng.random() < 0.01 else text for text in texts])
         together, alone = decoder_kind(options), decoder(decoder_kind, one_by_one(form), options)

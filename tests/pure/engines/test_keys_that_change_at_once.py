@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.budget import LONG, some
 from support.history_in_memory import Memory
 
 from adapters.apply.reconcile_in_process import reconcile_rows
@@ -151,12 +152,12 @@ def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> 
     for images in (True, False) if name in OF_ANY_IMAGE else (True,):
         log = stream(name, images=images)
         several = list(list_interleavings(log))
-        for number, order in enumerate([log, *several[:: 1 + len(several) // 4]]):
+        for number, order in enumerate([log, *some(several[:: 1 + len(several) // 4], 2)]):
             cuts = list_cuts(order)
-            # Every cut of the log's own order, and another one of each interleaving.
-            for batches in cuts if not number else [cuts[number % len(cuts)]]:
+            # Every cut of the log's own order, another one of each interleaving; by default one in three under all policies.
+            for place, batches in enumerate(cuts if not number else [cuts[number % len(cuts)]]):
                 assert current(hard, batches) == right, (batches, images)
-                if number % 2 == 0:
+                if number % 2 == 0 if LONG else (number + place) % 3 == 0:
                     assert current(soft, batches) == right, (batches, images)
                     assert open_versions(batches) == right, (batches, images)
 
@@ -172,7 +173,7 @@ def test_an_ambiguous_delete_is_rejected_under_every_cut(name: str) -> None:
             log = [(e, replace(c, image={**c.image, "v": "default"}) if c.moved_to else c) for e, c in log]
         found = set()
         several = list(list_interleavings(log))
-        for number, order in enumerate([log, *several[:: 1 + len(several) // 3]]):
+        for number, order in enumerate([log, *some(several[:: 1 + len(several) // 3], 2)]):
             cuts = list_cuts(order)
             for batches in cuts[::2] if not number else [cuts[number % len(cuts)]]:
                 rejects, of_marked = list[Any](), list[Any]()
@@ -187,6 +188,7 @@ def test_an_ambiguous_delete_is_rejected_under_every_cut(name: str) -> None:
         assert found == {()} or filled_in or name not in OF_ANY_IMAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_transaction_that_is_cut_loses_no_row(name: str) -> None:
     """Where only the changes say their transaction: a row too many has its reject, and the model rejects it too. With

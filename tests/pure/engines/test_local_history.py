@@ -6,6 +6,7 @@ import itertools
 import os
 
 import pytest
+from support.budget import one_in
 from support.history_in_memory import TABLE, Memory, assert_any_order, assert_random_histories, frame_of
 
 from replicator.domain.policy.policies import scd2
@@ -22,7 +23,7 @@ def test_random_histories(untracked):
 
 @pytest.mark.parametrize("untracked", [(), ("b",), ("a", "b")])
 def test_any_order_of_whole_changes(untracked):
-    assert_any_order(range(EXAMPLES * 3), untracked)
+    assert_any_order(range(EXAMPLES), untracked)
 
 
 FEED = (
@@ -48,8 +49,9 @@ def to_tuples(rows: list[Row]) -> set[tuple]:
 
 
 def test_employees_in_every_order():
-    """The model in all 40,320 orders; the versions in every order of each key's changes, at once and one by one."""
-    for order in itertools.permutations(range(len(FEED))):
+    """The model in one of 17 of the 40,320 orders, in a long run in all; the versions in every order of each key's changes,
+    at once and one by one."""
+    for order in one_in(17, itertools.permutations(range(len(FEED)))):
         model = Scd2(TABLE.column_names, TABLE.keys)
         for change in employees(order):
             model.apply_change(change)

@@ -11,7 +11,7 @@ from adapters.sql import scd2
 from adapters.sql.scd2 import _Scd2Steps
 from adapters.sql.scd2_events import EventBranches
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unshrunk")]
 
 
 def caught(check=assert_any_order, untracked=("b",), by=(AssertionError, KeyError)):

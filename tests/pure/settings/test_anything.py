@@ -14,6 +14,7 @@ from support.settings_fixtures import WHOLE
 
 from replicator.settings import ConfigError, load_settings
 from replicator.settings.layers import _split_path
+from replicator.testing.contract import EXAMPLES
 
 SECRET = "hunter2hunter2"
 SCALARS = st.sampled_from(
@@ -50,7 +51,7 @@ def outcome(text: str, **said: Any) -> str:
             return str(error)
 
 
-@settings(max_examples=60)
+@settings(max_examples=min(60, 5 * EXAMPLES))
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=4))
 def test_any_value_anywhere(changes):
     shown = outcome(WHOLE, overrides=[f"{place}={json.dumps(value)}" for place, value in changes])
@@ -58,13 +59,13 @@ def test_any_value_anywhere(changes):
     assert not in_clear or len(changes) > 1 or SECRET not in shown
 
 
-@settings(max_examples=60)
+@settings(max_examples=min(60, 5 * EXAMPLES))
 @given(st.integers(0, len(WHOLE)), st.integers(0, 12), st.text("{}[]:-*&!|>'\"#%@\n\t ${a", max_size=6))
 def test_any_damage_to_the_text(at, length, inserted):
     outcome(WHOLE[:at] + inserted + WHOLE[at + length :])
 
 
-@settings(max_examples=40)
+@settings(max_examples=min(40, 5 * EXAMPLES))
 @given(st.text('ab."[]01=', max_size=12))
 def test_any_assignment(assignment):
     outcome(WHOLE, overrides=[assignment])

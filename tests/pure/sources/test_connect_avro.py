@@ -182,6 +182,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused_at_little_cost(topics, cod
     assert "limits.message_bytes" in (found.value.next_step or "")
 
 
+@pytest.mark.slow
 def test_as_much_as_a_message_may_have_is_read(topics):
     longest = [randbytes(1 << 20), randbytes(SMALL - 16)]  # They do not pack.
     for codec, packer in PACKERS.items():
@@ -190,6 +191,7 @@ def test_as_much_as_a_message_may_have_is_read(topics):
         assert [len(row["value"]) for row in read(topics, message_bytes=SMALL)] == [len(one) for one in longest], codec
 
 
+@pytest.mark.slow
 def test_a_record_with_more_values_than_records_may_have_is_refused(topics, monkeypatch):
     """An item is a byte in the file, and an object in memory."""
     monkeypatch.setattr(arrow_avro, "READS_PER_COLUMN", 0)

@@ -15,6 +15,7 @@ from support.recorded_log import RecordedLog
 
 from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.check import DeltaSourceCheck
+from adapters.sources.event_log import version_loop
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position, TopicPartition
@@ -41,6 +42,11 @@ def records(*offsets: int, topic: str = TOPIC, partition: int = 0, days: bool = 
         for offset in offsets
     ]
     return pa.Table.from_pylist(rows, RAW)
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_loop, "TICK", 0.1)
 
 
 @pytest.fixture

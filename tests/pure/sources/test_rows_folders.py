@@ -26,6 +26,7 @@ from adapters.sources.files.rows.file_names import find_table, parse_number
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
 from replicator.domain.position import Position
+from replicator.testing.contract import EXAMPLES
 
 ROW = (1 << 30) - 1
 
@@ -225,7 +226,7 @@ def test_what_is_in_the_folders_decides_who_reads_them(tmp_path):
 TEXTS = st.text(st.sampled_from(",;\"\\\n\r'x é"), max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=min(300, 20 * EXAMPLES))
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(",;"), st.sampled_from([None, "\\"]))
 @example(['\\"', '"'], ",", "\\")
 def test_what_is_written_is_read(cells, delimiter, escape):

@@ -22,7 +22,7 @@ from replicator.testing.histories import make_random_history
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.sink_row_transforms import LaneStream
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unshrunk")]
 
 
 class Suite(SinkContract):

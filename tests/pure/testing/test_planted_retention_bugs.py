@@ -9,7 +9,7 @@ from replicator.testing import fakes, plain_plan
 from replicator.testing.fakes import FakeTarget
 from replicator.testing.sink_contract import SinkContract
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unshrunk")]
 STORY, HISTORIES = "test_deleted_rows_age_out", "test_histories_in_which_deleted_rows_age_out_equal_the_model"
 
 

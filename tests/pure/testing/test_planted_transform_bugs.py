@@ -17,7 +17,7 @@ from replicator.testing.fakes import FakeTarget
 from replicator.testing.histories import make_random_history
 from replicator.testing.row_transform_cases import CASES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unshrunk")]
 
 
 def caught(name, policy="scd1", plan=None, keys=("int", "composite")):

@@ -1,0 +1,34 @@
+"""How much of what can be tried a run tries: a part by default, all of it with REPLICATOR_LONG=1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LONG = bool(os.environ.get("REPLICATOR_LONG"))
+
+
+def some(cases: Sequence[T], most: int) -> Sequence[T]:
+    """At most so many of the cases by default, evenly spread, the first and the last among them."""
+    if LONG or len(cases) <= most:
+        return cases
+    return [cases[number * (len(cases) - 1) // (most - 1)] for number in range(most)]
+
+
+def one_in(step: int, cases: Iterable[T]) -> Iterable[T]:
+    """One of so many cases by default, the first among them."""
+    return islice(cases, None, None, 1 if LONG else step)
+
+
+def check_seeds(seeds: Iterable[int], check: Callable[[int], None]) -> None:
+    """Check every seed; an error says which one it was."""
+    for seed in seeds:
+        try:
+            check(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
