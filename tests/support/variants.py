@@ -72,11 +72,11 @@ SPARK_COMMIT_TESTS = COMMIT_TESTS - {
     "test_drop_leaves_nothing",
     "test_drop_takes_the_lane",
     "test_compact_and_vacuum_leave_the_rows",
-} | {"test_a_target_is_swapped[scd1]", "test_a_key_is_erased[append]"}
-"""Of the sink whose rows are committed by jobs. It commits without rows, refuses gaps and takes lanes by the code of
-`DeltaRsSink`, which passes the others. On Spark `test_engines_agree` writes lanes side by side, `test_spark_equals_local`
-appends again, `test_spark_columns` resets, `test_spark_catalog` drops, and `test_spark_tables` has late changes, compacts
-and vacuums."""
+}
+"""Of the sink whose rows are committed by jobs. It commits without rows, refuses gaps, takes lanes, swaps and erases by the
+code of `DeltaRsSink`, which passes the others. On Spark `test_engines_agree` writes lanes side by side,
+`test_spark_equals_local` appends again, `test_spark_columns` resets, `test_spark_catalog` drops, and `test_spark_tables` has
+late changes, compacts, vacuums, and swaps and erases where that takes Spark: in clustered tables."""
 
 READ_TESTS = frozenset(
     {"test_exactly_once_per_run", "test_bounded_read", "test_follows_the_stream", "test_losses_are_named", "test_end"}

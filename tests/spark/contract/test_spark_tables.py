@@ -371,9 +371,8 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     assert lake.values() == [("NL", 1, "v1")] and clusters(lake) == ["country", "v"]
 
 
-@pytest.mark.long
-def test_a_clustered_table_is_swapped(lake):
-    """By Spark, in one commit that is the lane's; the lane goes on, and clusters it again."""
+def test_a_clustered_table_is_swapped_and_a_key_erased(lake):
+    """By Spark, in one commit each that is the lane's; the lane goes on, and clusters it again."""
     of = lane(cluster_by=("country",))
     anew = replace(of, id=f"{of.id}_anew", into="items_anew")
     lake.put(of, [sale("NL", 1), sale("NL", 2), sale("BE", 1)])
@@ -386,6 +385,10 @@ def test_a_clustered_table_is_swapped(lake):
 
     assert lake.put(of, [sale("NL", 3)]).applied == 1
     assert lake.values() == [("BE", 1, "anew"), ("NL", 1, "anew"), ("NL", 3, "v3")] and clusters(lake) == ["country"]
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    assert sink.erase(of, {"country": "NL", "id": "1"}).rows == 1
+    sink.close()
+    assert lake.values() == [("BE", 1, "anew"), ("NL", 3, "v3")]
 
 
 def test_delta_rs_reads_a_clustered_table_and_refuses_to_write_it(lake):
