@@ -10,14 +10,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 from paths import PROJECT
 
+from adapters.stack import EmbeddedStack
+from benchmarks import freshness, memory, new_tables, policies, throughput
 from benchmarks.__main__ import parser
-from benchmarks.servers import RESULTS
+from benchmarks.servers import RESULTS, servers
 
 PAGES = [PROJECT / "README.md", PROJECT / "benchmarks/README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"python -m benchmarks([^`#\n]*)")
@@ -35,6 +41,7 @@ TINY = {
     "spark": "--events 1000 --batches 500 --workers 1",
 }
 """Options that make a command small. They follow those of the documentation, and the last value of an option counts."""
+ON_SERVERS = (throughput, freshness, new_tables, memory, policies)
 COMPARES_NOTHING = {"memory"}
 """Benchmarks that need no control. All others print how much two equal runs differ."""
 ON_SPARK = "policies --rows 20000 --changes 100 --runs 1 --keys uniform --policy scd1 --sinks spark"
@@ -65,6 +72,23 @@ def test_every_benchmark_is_documented_and_made_tiny():
     assert {benchmark(text) for text in documented_commands()} == set(TINY)
 
 
+def test_terminated_benchmark_stops_its_servers():
+    """First: a checkout has room for one benchmark at a time."""
+    command = [sys.executable, "-m", "benchmarks", "memory", "--events", "1000000"]
+    running = subprocess.Popen(command, cwd=PROJECT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not list_servers() and running.poll() is None:
+        time.sleep(0.1)
+    assert running.poll() is None, running.stderr.read()
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 128 + signal.SIGTERM
+    assert not list_servers()
+
+
+def list_servers() -> list[psutil.Process]:
+    """Servers whose folder is below that of the benchmarks."""
+    return [p for p in psutil.process_iter(["cmdline"]) if any(str(RESULTS) in part for part in p.info["cmdline"] or ())]
+
+
 def run(arguments: str, out: Path) -> tuple[str, dict]:
     """What a benchmark prints, and its figures."""
     command = [sys.executable, "-m", "benchmarks", *shlex.split(arguments), "--json", str(out)]
@@ -73,10 +97,48 @@ def run(arguments: str, out: Path) -> tuple[str, dict]:
     return done.stdout, json.loads(out.read_text())
 
 
-@pytest.mark.parametrize("name", [name for name in TINY if name != "spark"])
-def test_tiny_benchmark_prints_its_control(name, tmp_path):
-    printed, figures = run(f"{name} {TINY[name]}", tmp_path / "figures.json")
+def test_tiny_benchmark_is_a_program_that_writes_its_figures(tmp_path):
+    printed, figures = run(f"columns {TINY['columns']}", tmp_path / "figures.json")
     assert figures
+    assert "A/A" in printed
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[EmbeddedStack]:
+    """All servers that benchmarks start, once for all of them."""
+    with servers(source=True) as started:
+        yield started
+
+
+@pytest.fixture
+def on_one_stack(request, monkeypatch):
+    """Benchmarks of this process find the servers started, and none of the topics."""
+
+    @contextmanager
+    def shared(**_: bool) -> Iterator[EmbeddedStack]:
+        stack = request.getfixturevalue("stack")
+        yield stack
+        admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+        if topics := [name for name in admin.list_topics(timeout=10).topics if ".public." in name]:
+            for deleted in admin.delete_topics(topics).values():
+                deleted.result(30)
+
+    for module in ON_SERVERS:
+        monkeypatch.setattr(module, "servers", shared)
+    monkeypatch.setattr(new_tables, "CONTROL_SECONDS", 0.3)
+    monkeypatch.setattr(memory, "EVERY", 0.2)
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    cores = pa.cpu_count()
+    yield
+    pa.set_cpu_count(cores)
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name not in ("spark", "columns")])
+def test_tiny_benchmark_prints_its_control(name, on_one_stack, capsys):
+    options = parser().parse_args([name, *shlex.split(TINY[name])])
+    figures = options.measure(options)
+    assert json.loads(json.dumps(figures))
+    printed = capsys.readouterr().out
     assert ("A/A" in printed) == (name not in COMPARES_NOTHING), printed
 
 
@@ -86,19 +148,3 @@ def test_tiny_benchmark_prints_its_control_on_spark(arguments, tmp_path):
     printed, figures = run(arguments, tmp_path / "figures.json")
     assert figures
     assert "A/A" in printed
-
-
-def test_terminated_benchmark_stops_its_servers():
-    command = [sys.executable, "-m", "benchmarks", "memory", "--events", "1000000"]
-    running = subprocess.Popen(command, cwd=PROJECT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not servers() and running.poll() is None:
-        time.sleep(0.1)
-    assert running.poll() is None, running.stderr.read()
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(60) == 128 + signal.SIGTERM
-    assert not servers()
-
-
-def servers() -> list[psutil.Process]:
-    """Servers whose folder is below that of the benchmarks."""
-    return [p for p in psutil.process_iter(["cmdline"]) if any(str(RESULTS) in part for part in p.info["cmdline"] or ())]
