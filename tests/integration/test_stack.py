@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,8 @@ from confluent_kafka import Consumer
 from paths import PROJECT
 
 from adapters.stack import EmbeddedStack, StackPorts
+from adapters.stack.embedded import default_services
+from adapters.stack.kafka import KafkaService
 from adapters.stack.layout import StackHome
 from adapters.stack.postgres import PostgresService, postgres_services
 from replicator.domain.errors import EnvironmentProblem
@@ -44,10 +44,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
         running.down(clean=True)
 
 
-@pytest.fixture
-def only_databases(tmp_path: Path) -> Iterator[EmbeddedStack]:
-    """A second stack beside the first, without Java."""
-    second = EmbeddedStack(PROJECT, tmp_path / "second", StackPorts.find_free(), services=postgres_services)
+@pytest.fixture(scope="module")
+def one_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """A second stack beside the first, of one server. A test leaves it as it was: it can be started and stopped."""
+    folder = tmp_path_factory.mktemp("second") / "home"
+    second = EmbeddedStack(PROJECT, folder, StackPorts.find_free(), services=lambda home: postgres_services(home)[-1:])
     try:
         yield second
     finally:
@@ -235,45 +236,48 @@ def test_stop_and_start_keep_data_and_leave_no_process(stack: EmbeddedStack) -> 
     arrives(stack, "cdc.public.customers", after)
 
 
-def test_two_stacks_do_not_see_each_other(stack: EmbeddedStack, only_databases: EmbeddedStack) -> None:
+def test_two_stacks_do_not_see_each_other(stack: EmbeddedStack, one_database: EmbeddedStack) -> None:
     first = {s.name: s.pid for s in stack.status()}
-    only_databases.up()
-    assert {s.pid for s in only_databases.status()}.isdisjoint(first.values())
-    only_databases.down(clean=True)
-    assert not only_databases.home.folder.exists()
+    one_database.up()
+    assert {s.pid for s in one_database.status()}.isdisjoint(first.values())
+    one_database.down(clean=True)
+    assert not one_database.home.folder.exists()
     assert {s.name: s.pid for s in stack.status()} == first
     assert {s.state for s in stack.status()} == {ServiceState.HEALTHY}
 
 
-def test_a_port_of_another_program_is_named(only_databases: EmbeddedStack) -> None:
-    with socket.create_server(("127.0.0.1", only_databases.home.ports.target)):
-        with pytest.raises(EnvironmentProblem, match=f"port {only_databases.home.ports.target} .* taken by another program"):
-            only_databases.up()
-        assert {s.state for s in only_databases.status()} == {ServiceState.STOPPED}, "nothing is started in vain"
-    only_databases.up()
+def test_a_port_of_another_program_is_named(one_database: EmbeddedStack) -> None:
+    one_database.down()
+    with socket.create_server(("127.0.0.1", one_database.home.ports.target)):
+        with pytest.raises(EnvironmentProblem, match=f"port {one_database.home.ports.target} .* taken by another program"):
+            one_database.up()
+        assert {s.state for s in one_database.status()} == {ServiceState.STOPPED}, "nothing is started in vain"
+    one_database.up()
 
 
-def test_a_pid_file_whose_pid_another_program_has_is_no_obstacle(only_databases: EmbeddedStack) -> None:
-    only_databases.up()
-    service = only_databases.service("postgres-source")
+def test_a_pid_file_whose_pid_another_program_has_is_no_obstacle(one_database: EmbeddedStack) -> None:
+    one_database.up()
+    service = one_database.service("postgres-target")
     assert isinstance(service, PostgresService)
     content = (service.data / "postmaster.pid").read_text().split("\n")
     service.kill()
     stale = "\n".join([str(os.getpid()), *content[1:]])
     (service.data / "postmaster.pid").write_text(stale)
-    only_databases.up()
+    one_database.up()
     assert service.status().state is ServiceState.HEALTHY
 
 
-def test_a_server_that_dies_at_once_shows_its_log(only_databases: EmbeddedStack) -> None:
-    only_databases.up()
-    only_databases.down()
-    service = only_databases.service("postgres-target")
+def test_a_server_that_dies_at_once_shows_its_log(one_database: EmbeddedStack) -> None:
+    one_database.up()
+    one_database.down()
+    service = one_database.service("postgres-target")
     assert isinstance(service, PostgresService)
-    with (service.data / "postgresql.conf").open("a") as conf:
-        conf.write("no_such_setting = 1\n")
+    conf = service.data / "postgresql.conf"
+    right = conf.read_text()
+    conf.write_text(f"{right}no_such_setting = 1\n")
     with pytest.raises(EnvironmentProblem, match="no_such_setting"):
-        only_databases.up()
+        one_database.up()
+    conf.write_text(right)
 
 
 HALF_WAY: dict[str, Callable[[EmbeddedStack], object]] = {
@@ -289,35 +293,43 @@ def data_folders(stack: EmbeddedStack) -> list[Path]:
     return [s.data for s in stack.services if isinstance(s, PostgresService)]
 
 
-OFTEN = ("first data folder whole", "broker launched")
+def broker(home: StackHome) -> list[Service]:
+    return [KafkaService(home)]
 
 
-@pytest.mark.parametrize("moment", [*OFTEN, *(pytest.param(m, marks=pytest.mark.long) for m in HALF_WAY if m not in OFTEN)])
-def test_killed_half_way_then_started_again(moment: str, tmp_path: Path) -> None:
-    second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.find_free())
-    ports = ",".join(f"{name}={port}" for name, port in second.home.ports.mapping().items())
-    command = [sys.executable, "-m", "adapters.stack", "--folder", str(second.home.folder), "--ports", ports, "up"]
+OFTEN = [("first data folder whole", postgres_services), ("broker launched", broker)]
+LONG = [pytest.param(moment, default_services, marks=pytest.mark.long) for moment in HALF_WAY]
+
+
+@pytest.mark.parametrize(("moment", "services"), [*OFTEN, *LONG])
+def test_killed_half_way_then_started_again(
+    moment: str, services: Callable[[StackHome], Sequence[Service]], tmp_path: Path
+) -> None:
+    second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.find_free(), services=services)
     try:
-        with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.DEVNULL) as starting:
-            await_true(lambda: HALF_WAY[moment](second), moment)
-            starting.send_signal(signal.SIGKILL)
+        starting = get_context("fork").Process(target=second.up)
+        starting.start()
+        await_true(lambda: HALF_WAY[moment](second), moment)
+        starting.kill()
+        starting.join()
         second.up()
         assert {s.state for s in second.status()} == {ServiceState.HEALTHY}
-        with psycopg.connect(second.dsn("source")) as source:
-            assert source.execute("SELECT count(*) FROM customers").fetchone() == (5,)
+        if data_folders(second):
+            with psycopg.connect(second.dsn("source")) as source:
+                assert source.execute("SELECT count(*) FROM customers").fetchone() == (5,)
         second.down()
         await_true(lambda: processes_of(second) == [], "no process left", 20)
     finally:
         second.down(clean=True)
 
 
-def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(only_databases: EmbeddedStack) -> None:
+def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(one_database: EmbeddedStack) -> None:
     """As the `pg_ctl` of a start that has been killed, which goes on."""
-    only_databases.up()
-    service = only_databases.service("postgres-target")
+    one_database.up()
+    service = one_database.service("postgres-target")
     for _ in range(5):
         service.stop()
-        together = [postgres_services(only_databases.home)[-1] for _ in range(4)]
+        together = [postgres_services(one_database.home)[-1] for _ in range(4)]
         assert {one.name for one in together} == {service.name}
         with ThreadPoolExecutor(len(together)) as threads:
             for started in [threads.submit(one.start) for one in together]:
@@ -326,14 +338,14 @@ def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(only
         assert {one.status().pid for one in together} == {service.status().pid} != {None}
 
 
-def test_a_removed_home_is_created_again(only_databases: EmbeddedStack) -> None:
-    only_databases.up()
-    with psycopg.connect(only_databases.dsn("target")) as target:
+def test_a_removed_home_is_created_again(one_database: EmbeddedStack) -> None:
+    one_database.up()
+    with psycopg.connect(one_database.dsn("target")) as target:
         target.execute("CREATE TABLE of_the_old_home ()")
-    only_databases.down()
-    shutil.rmtree(only_databases.home.folder)
-    only_databases.up()
-    with psycopg.connect(only_databases.dsn("target")) as target:
+    one_database.down()
+    shutil.rmtree(one_database.home.folder)
+    one_database.up()
+    with psycopg.connect(one_database.dsn("target")) as target:
         assert target.execute("SELECT to_regclass('of_the_old_home')").fetchone() == (None,)
 
 
