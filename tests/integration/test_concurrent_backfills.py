@@ -20,7 +20,7 @@ from replicator.ports.components import TransactionRules
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("database", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("database", ["postgresql", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_backfill_during_a_stream_in_avro(
     database: str, postgres_dsn: str, registry: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -41,7 +41,8 @@ def postgres_url(server: Any) -> str:
     return f"postgresql://tester@127.0.0.1:{server.port}/{name}"
 
 
-MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
+MARIADB = pytest.param("mariadb", marks=[pytest.mark.slow, pytest.mark.long])
+"""What MariaDB answers, `sources/test_query.py` asks by default."""
 
 
 @pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.postgres), MARIADB])
