@@ -48,6 +48,22 @@ GATHERING = replace(QUICK, gather=60.0, handover_bytes=1)
 """Each batch is a piece."""
 
 
+LONG, POLICIES = pytest.mark.long, ("scd1", "scd2")
+SEEDS = [pytest.param(seed, marks=() if 1 <= seed <= 3 else LONG) for seed in range(8)]
+DECODED_AHEAD = [
+    pytest.param(seed, policy, marks=() if (seed, policy) == (0, "scd2") else LONG)
+    for seed in range(3)
+    for policy in POLICIES
+]
+KILLED = [
+    pytest.param(
+        after, policy, marks=() if (after, policy) in {(1, "scd1"), (2, "scd1"), (4, "scd2"), (7, "scd1")} else LONG
+    )
+    for after in range(1, 8)
+    for policy in POLICIES
+]
+
+
 class Killed(BaseException):
     """The process is gone."""
 
@@ -137,7 +153,7 @@ def in_order(seed: int) -> History:
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path) -> None:
     history = in_order(seed)
     program = Program(tmp_path, pieces_of(history), policy)
@@ -148,7 +164,7 @@ def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large ones are, whatever is in them."""
     monkeypatch.setattr(bulk_load, "MIN_FOLD_BYTES", 0)
@@ -160,8 +176,7 @@ def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Pat
 
 
 @pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
-@pytest.mark.parametrize("policy", ["scd1", "scd2"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "policy"), DECODED_AHEAD)
 def test_histories_that_are_decoded_ahead_end_so_too(
     seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,8 +223,7 @@ def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
     as_the_model(more, policy, again)
 
 
-@pytest.mark.parametrize("policy", ["scd1", "scd2"])
-@pytest.mark.parametrize("after", range(1, 8))
+@pytest.mark.parametrize(("after", "policy"), KILLED)
 def test_a_killed_program_goes_on(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a piece is laid down, it is made again; those before it are not read again, but for the last of them."""
     history, pieces = steady()

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support.cli_program import PROGRAM, run_program
+from support.cli_program import run_program, start_program
 from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from adapters.sinks.delta.lane import DeltaLane
@@ -45,7 +44,9 @@ from replicator.wiring import event_logs
 from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
 
-SEEDS = [(entry, 1) for entry in ENTRIES]
+ALSO = ("plain", "partitioned")
+"""Of which other tests here go on from checkpoints too."""
+SEEDS = [pytest.param(entry, 1, marks=pytest.mark.long if entry in ALSO else ()) for entry in ENTRIES]
 MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in ENTRIES for seed in range(2, 12)]
 
 
@@ -420,7 +421,7 @@ def test_the_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> 
         free.bind(("127.0.0.1", 0))
         shop.config("plain", ", retention: 1 milliseconds", port=free.getsockname()[1])
     shop.record(20)
-    program = subprocess.Popen([PROGRAM, "run", "-q"], cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    program = start_program(folder, "run", "-q")
     try:
         first = wait_for_status(folder, lambda said: said["snapshots"] and said["snapshots"][0]["number"] == 1)
         assert first["snapshots"][0]["rows"] == 6 and first["snapshots"][0]["error"] is None

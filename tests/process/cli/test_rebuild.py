@@ -43,15 +43,23 @@ LATE = "2026-11-20T17:47:26.858000+00:00"
 """Between the changes that the recorded topics hold."""
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
-    (tmp_path / "archive").mkdir()
-    record(tmp_path, 1_000)
-    ran = run_program(tmp_path, "run", "--until-caught-up", "-q")
+@pytest.fixture(scope="module")
+def read_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Caught up. Tests do not write into it."""
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "config").mkdir()
+    (folder / "config" / "replicator.yaml").write_text(CONFIG)
+    (folder / "archive").mkdir()
+    record(folder, 1_000)
+    ran = run_program(folder, "run", "--until-caught-up", "-q")
     assert ran.returncode == 0, ran.stderr
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def shop(read_shop: Path, tmp_path: Path) -> Path:
+    """A copy of one's own."""
+    return Path(shutil.copytree(read_shop, tmp_path / "shop"))
 
 
 def record(shop: Path, below: int) -> None:
@@ -117,8 +125,9 @@ def test_records_of_a_period_only(shop: Path) -> None:
     assert set(events(shop, "late")) == late and len(late) > 1
 
 
-def test_rows_as_they_were_at_the_source(shop: Path) -> None:
+def test_rows_as_they_were_at_the_source(read_shop: Path) -> None:
     """Before the target was made, and with versions at hand: row by row as the history of each has it."""
+    shop = read_shop
     for table, keys in (("customers", ("id",)), ("order_items", ("order_id", "line_no"))):
         told = {
             words: ask(shop, "history", f"public.{table}", *words)

@@ -63,8 +63,16 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("policy", ["scd1", "scd2", "append"])
-@pytest.mark.parametrize(("alter", "rule"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+POLICIES = ("scd1", "scd2", "append")
+OF_EACH_POLICY = [
+    pytest.param(alter, rule, policy, marks=() if number == turn else pytest.mark.long)
+    for number, (alter, rule) in enumerate(CASES)
+    for turn, policy in enumerate(POLICIES)
+]
+"""Each change under one policy; under all in a long run."""
+
+
+@pytest.mark.parametrize(("alter", "rule", "policy"), OF_EACH_POLICY, ids=lambda case: getattr(case, "__name__", None))
 def test_values_from_before_are_there(
     tmp_path: Path, alter: Callable[[Fields, Image], None], rule: str, policy: str
 ) -> None:

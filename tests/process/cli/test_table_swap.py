@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.cli_program import PROGRAM, run_program
+from support.cli_program import run_program, start_program
 
 from replicator.application.operations import table_swap
 from replicator.ports.components import Components
@@ -112,10 +111,16 @@ class Killed(BaseException):
     """What nothing catches."""
 
 
-STEPS = [(step, "before") for step in ("catch_up_with_lane", "_copy_dead_letters", "_swap_tables", "remove_rebuild")]
+STEPS = [
+    pytest.param("catch_up_with_lane", "before", marks=pytest.mark.long),
+    ("_copy_dead_letters", "before"),
+    ("_swap_tables", "before"),
+    ("remove_rebuild", "before"),
+    pytest.param("remove_rebuild", "after", marks=pytest.mark.long),
+]
 
 
-@pytest.mark.parametrize(("step", "when"), [*STEPS, ("remove_rebuild", "after")])
+@pytest.mark.parametrize(("step", "when"), STEPS)
 def test_killed_anywhere_it_is_finished_when_it_is_repeated(
     project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
@@ -226,7 +231,7 @@ def test_the_program_goes_on_with_it(project: Path, answer: Answer) -> None:
     answer("replay", "public.orders")
     config.write_text(plain)
     assert rows(project) != before  # Made under other rules than those of now: the program would not go on.
-    program = subprocess.Popen([PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    program = start_program(project, "run")
     try:
         lanes(answer, "lake.products", "running")
         under_other_rules(project)
