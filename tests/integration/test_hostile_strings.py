@@ -16,7 +16,7 @@ from support.small_spark import SMALL
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TEXTS = hostile_strings()
-SOME = TEXTS if os.environ.get("REPLICATOR_LONG") else TEXTS[::5]
+SOME = TEXTS if os.environ.get("REPLICATOR_LONG") else TEXTS[::10]
 """Each makes lanes of its own."""
 
 

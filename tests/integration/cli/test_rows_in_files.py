@@ -67,7 +67,9 @@ def check(current: list[dict[str, Any]], history: list[dict[str, Any]]) -> None:
     assert sorted(ends) == VERSIONS
 
 
-@pytest.mark.parametrize(("kind", "step"), [("csv", 8), ("csv", 3), ("jsonl", 4), ("parquet", 4)])
+@pytest.mark.parametrize(
+    ("kind", "step"), [pytest.param("csv", 8, marks=pytest.mark.long), ("csv", 3), ("jsonl", 8), ("parquet", 8)]
+)
 def test_employees(tmp_path: Path, postgres_dsn: str, kind: str, step: int) -> None:
     """In both sinks, at once or bit by bit, in the order of the feed and backwards."""
     staff(tmp_path, kind, postgres_dsn)

@@ -46,7 +46,7 @@ def rows(folder: Path, name: str, at: str) -> list[str]:
     return sorted(repr({n: v for n, v in row.items() if n != "_cdc_applied_at"}) for row in found)
 
 
-@pytest.mark.parametrize("log", ["path: ./lake/cdc_events", 'dsn: "{dsn}"'])
+@pytest.mark.parametrize("log", [pytest.param("path: ./lake/cdc_events", marks=pytest.mark.long), 'dsn: "{dsn}"'])
 def test_rows_as_they_were(postgres_dsn: str, tmp_path: Path, log: str) -> None:
     """And a target made anew in the database; out of a log in a lake, and out of one in the database."""
     (tmp_path / "config").mkdir()

@@ -201,7 +201,7 @@ def test_a_record_that_the_topic_refuses_is_reported(broker: Broker, dead_letter
 
 def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same store goes on; nothing is said to be written that is not."""
-    monkeypatch.setattr(options, "DURABLE", {**options.DURABLE, "message.timeout.ms": "6000"})
+    monkeypatch.setattr(options, "DURABLE", {**options.DURABLE, "message.timeout.ms": "2000"})
     store = KafkaDeadLetters({"bootstrap_servers": own_broker.address, "topic": "letters", "pipeline": "shop"})
     store.write([make_dead_letter(1)])
     own_broker.service.kill()

@@ -17,7 +17,18 @@ from replicator.cli import main
 BOTH = ("--event", "items-0-1", "--event", "items-0-2")
 
 
-@pytest.fixture(scope="module", params=["delta", "postgres", pytest.param("kafka", marks=pytest.mark.stack)])
+STORES = [
+    "delta",
+    pytest.param("postgres", marks=pytest.mark.long),
+    pytest.param("kafka", marks=[pytest.mark.stack, pytest.mark.long]),
+]
+"""What each store answers to a filter, and keeps of a letter, its contract says: `integration/contract`."""
+on_every_store = pytest.mark.parametrize(
+    "shop", ["delta", "postgres", pytest.param("kafka", marks=pytest.mark.stack)], indirect=True, scope="module"
+)
+
+
+@pytest.fixture(scope="module", params=STORES)
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with two rejected records, one of them not UTF-8, and one line that is no record."""
     folder = tmp_path_factory.mktemp("shop")
@@ -38,6 +49,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
+@on_every_store
 def test_list_says_everything(shop: Path) -> None:
     found = {each["event_id"]: each for each in ask(shop, "dlq", "list")["result"]}
     assert set(found) == {"items-0-1", "items-0-2", "archive:items.jsonl-0-5"}
@@ -130,6 +142,7 @@ def test_the_ending_of_an_export_says_how_it_is_written(shop: Path, tmp_path: Pa
     assert not (tmp_path / "x.txt").exists()
 
 
+@on_every_store
 def test_purge_confirms_and_deletes(shop: Path) -> None:
     refused = ask(shop, "dlq", "purge", "--event", "items-0-2", code=2)
     assert refused["error"]["sentence"] == "1 rejected record was not forgotten: nobody is here to be asked"
