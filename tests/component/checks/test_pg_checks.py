@@ -38,8 +38,9 @@ def bad(found: list[Diagnosis]) -> dict[str, str]:
 
 
 def only(found: list[Diagnosis], severity: str = "error") -> Diagnosis:
-    (one,) = [d for d in found if d.severity == severity]
-    return one
+    chosen = [d for d in found if d.severity == severity]
+    assert len(chosen) == 1, found
+    return chosen[0]
 
 
 @pytest.fixture

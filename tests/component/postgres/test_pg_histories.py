@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -33,6 +33,15 @@ def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
         put(sink, stream.write({"id": 3, "v": "d", "w": 5}))
     assert fetch(postgres_dsn, "SELECT id, v, w FROM mirror.items_current ORDER BY 1") == [(1, "c", None), (3, "d", 5)]
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "c", 3, None), (2, "b", 2, 4), (3, "d", 5, None)]
+
+
+def test_a_truncate_ends_versions_at_its_time(postgres_dsn):
+    stream = feed()
+    with open_sink(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        put(sink, stream.write({"_ts": 1_700_000_060_000_000}, op="t"))
+    ended = fetch(postgres_dsn, 'SELECT "__END_AT", _cdc_end_seq_1 FROM mirror.items')
+    assert ended == [(datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC), 2)]
 
 
 def changes_of_many_keys(rng: Random) -> list[dict[str, Any]]:

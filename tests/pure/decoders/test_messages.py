@@ -108,6 +108,7 @@ def test_canal_messages_without_changes():
         for r in route_messages("canal", canal("ALTER", **statement), canal("QUERY", **statement | {"table": ""}))
     ]
     truncate = canal("TRUNCATE", **statement)
+    assert not route_messages("canal", truncate)[0]["ignored"]
     assert decode("canal", truncate)[0]["_op"] == "t"
     assert "write `schema:" in route_messages("canal", truncate, options={})[0]["error"]
     assert "write `keys:" in route_messages("canal", truncate, options={"schema": {"*": COLUMNS}})[0]["error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.recorded_log import RecordedLog
 from adapters.sources.delta import DeltaSource
 from adapters.sources.delta_reader import data_files
 from adapters.sources.event_log.delta import open_files
+from adapters.sources.event_log.delta.window_reader import Period
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
@@ -117,3 +119,13 @@ def test_a_lane_that_is_behind_reads_while_the_stream_goes_on(log: RecordedLog) 
 
     source.run(Position(), also, threading.Event(), once=True)
     assert seen == [*range(500)]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "kept"),
+    [(None, None, [1, 2, 3, None]), (2, None, [2, 3, None]), (None, 2, [1, 2, None]), (2, 2, [2, None])],
+)
+def test_a_period_has_its_bounds_and_records_without_a_time(since: int | None, until: int | None, kept: list[Any]) -> None:
+    times = pa.table({"ts": pa.array([1_000_000, 2_000_000, 3_000_000, None], pa.timestamp("us", "UTC"))})
+    bounds = (bound and datetime.fromtimestamp(bound, UTC) for bound in (since, until))
+    assert [at and at.timestamp() for at in Period(*bounds).filter_rows(times)["ts"].to_pylist()] == kept

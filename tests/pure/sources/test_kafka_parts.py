@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -135,13 +137,32 @@ def test_ranges() -> None:
     assert "created again" in describe_recreated("t", "b", {"t": "a"})
 
 
-def test_reader_on_the_clients_own_mock_cluster() -> None:
+@pytest.fixture
+def reader() -> Iterator[PartitionReader]:
+    """Of the client's own mock cluster, whose topic `t` has 50 records in each of two partitions."""
     producer = Producer({"test.mock.num.brokers": 1, "log_level": 0})
     servers = ",".join(f"{b.host}:{b.port}" for b in producer.list_topics(timeout=10).brokers.values())
     for n in range(100):
         producer.produce("t", value=b"%d" % n, partition=n % 2, headers=[("h", b"x")] if n % 3 else None)
     assert producer.flush(10) == 0
-    reader = PartitionReader(KafkaOptions.read({**BASE, "bootstrap_servers": servers}), lambda _: None, wait_ms=50)
+    options = KafkaOptions.read({**BASE, "bootstrap_servers": servers})
+    with closing(PartitionReader(options, lambda _: None, wait_ms=50)) as reader:
+        yield reader
+
+
+def test_a_refused_offset_is_asked_for_again(reader: PartitionReader) -> None:
+    place = TopicPartition("t", 0)
+    reader.assign({place: 10}, {place: 20})
+    reader._refused[place] = "out of range"
+    assert reader.take_refused() == {place: "out of range"} and not reader.take_refused()
+    reader.resume(place)
+    seen: list[int] = []
+    while not reader.is_finished():
+        seen += [o for chunk in reader.gather(0.2).chunks for o in chunk["offset"].to_pylist()]
+    assert seen == [*range(10, 20)]
+
+
+def test_records_come_once_and_with_their_headers(reader: PartitionReader) -> None:
     even, odd = TopicPartition("t", 0), TopicPartition("t", 1)
     reader.assign({even: 10, odd: 0}, {even: 30, odd: 50})
     span, rows = None, []
@@ -149,7 +170,6 @@ def test_reader_on_the_clients_own_mock_cluster() -> None:
         batch = reader.to_batch(reader.gather(0.2), {})
         span = batch.span if span is None else span.then(batch.span)
         rows += batch.frame.to_pylist()
-    reader.close()
     assert span is not None
     assert (span.start, span.end) == (Position({even: 10, odd: 0}), Position({even: 30, odd: 50}))
     assert [r["offset"] for r in rows if r["partition"] == 0] == list(range(10, 30))

@@ -1,0 +1,18 @@
+"""The page of a row's timeline shows texts as texts, whatever they hold."""
+
+from adapters.http.read_side.pages import render_timeline
+from replicator.domain.timeline import HistoryEntry
+from replicator.ports.read_side import ReadTarget, RowHistory
+
+SCRIPT = "<script>document.title='taken'</script>"
+
+
+def test_no_text_is_markup():
+    row, place = {"id": 1, SCRIPT: SCRIPT}, (SCRIPT, 0, 7, SCRIPT)
+    created = HistoryEntry("c", None, (1,), *place, None, row, ())
+    updated = HistoryEntry("u", None, (2,), *place, row, {**row, SCRIPT: None}, (SCRIPT,))
+    target = ReadTarget(SCRIPT, (SCRIPT,), "scd1", SCRIPT, True)
+    found = RowHistory(target, [created, updated], 1, (SCRIPT,))
+    page = render_timeline(found, [SCRIPT], found.entries[::-1], f"/{SCRIPT}", f"/{SCRIPT}")
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;document.title=&#x27;taken&#x27;&lt;/script&gt;") > 10
