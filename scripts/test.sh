@@ -2,7 +2,8 @@
 # Installs what is needed and runs the tests, against real servers it starts itself. Needs Python 3.11 and bash.
 #   scripts/test.sh              everything but what is long
 #   scripts/test.sh --fast       ruff, the import rules and the tests of memory and temporary folders: a minute, without Spark
-#   scripts/test.sh --long       everything, with as many random histories and kills as each test takes by itself
+#   scripts/test.sh --long       everything, with as many random histories and kills as each test takes by itself, and the
+#                                planted faults
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
 # REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_LONG=1: with any
 # of these, what is long too.
@@ -55,6 +56,7 @@ case "${1:-}" in
         shift
         export REPLICATOR_LONG=1
         everything
+        "$VENV/bin/python" -m tests.planted_faults
         ;;
     *)
         ensure_venv spark
