@@ -56,7 +56,8 @@ def counted_reader(
     *,
     beyond: Callable[[int], str],
 ) -> ValueReader:
-    """Reader of integers within `bounds`, times `factor`, as `arrow`. `beyond`: see `ValueReader.out_of_range_text`."""
+    """Reader of integers within `bounds`, times `factor`, as `arrow`, which is as wide as `wire`. With a `factor` it has
+    64 bits, as products have. `beyond`: see `ValueReader.out_of_range_text`."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:

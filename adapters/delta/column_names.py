@@ -30,7 +30,7 @@ from replicator.domain.policy.expr import (
     Not,
     SentValue,
 )
-from replicator.domain.policy.plan import ApplyPlan, Clause, HistoryPlan
+from replicator.domain.policy.plan import ApplyPlan, Clause
 from replicator.domain.table import Column
 
 _KEPT_APART = re.compile(r"[ ,;{}()\n\t=]|_(?=x[0-9A-F]{4}_)")
@@ -74,7 +74,7 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
     def columns(of: tuple[Column, ...]) -> tuple[Column, ...]:
         return tuple(replace(c, name=new(c.name)) for c in of)
 
-    table, repair = plan.table, plan.reconcile
+    table, repair, history = plan.table, plan.reconcile, plan.history
     return replace(
         plan,
         table=replace(table, columns=columns(table.columns), keys=tuple(map(new, table.keys))),
@@ -82,7 +82,8 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
         reconcile=replace(repair, identity=tuple(map(new, repair.identity))),
         merge_keys=tuple(map(new, plan.merge_keys)),
         clauses=tuple(_rename_clause(c, names) for c in plan.clauses),
-        history=plan.history and HistoryPlan(tuple(map(new, plan.history.tracked)), tuple(map(new, plan.history.untracked))),
+        history=history
+        and replace(history, tracked=tuple(map(new, history.tracked)), untracked=tuple(map(new, history.untracked))),
     )
 
 

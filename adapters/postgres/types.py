@@ -12,7 +12,7 @@ New columns, by Arrow type (a more specific source type has precedence, see `BY_
 | binary | bytea |
 | date / time, timestamp up to microseconds | date / time, timestamp, timestamptz when it has a zone |
 | time, timestamp in nanoseconds | text in ISO form, because PostgreSQL would round |
-| duration, interval | interval |
+| duration, interval (Debezium's `Interval` is a string) | interval |
 | list of a scalar | array of its type |
 | struct, map, list of anything else | jsonb |
 """

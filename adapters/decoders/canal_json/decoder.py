@@ -136,7 +136,7 @@ class CanalFormat(JsonMessageFormat):
         return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(said))
 
     def reader(self, column: ColumnType) -> Read:
-        own = mysql_types.find_reader(column.type_name, column.sent, declared=column.declared)
+        own = mysql_types.find_mysql_reader(column.type_name, column.sent, declared=column.declared)
         return own or (mysql_types.to_latin_bytes if pa.types.is_binary(column.sent) else text_column_reader(column))
 
     def make_reader(self, like: bytes, rows: TypedRows) -> CanalBatchReader:

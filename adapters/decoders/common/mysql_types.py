@@ -1,4 +1,5 @@
-"""MySQL types as text (`decimal(10,2) unsigned`, as in column definitions) to Arrow types.
+"""MySQL types as text (`decimal(10,2) unsigned`, as in column definitions) to Arrow types. DTS sends numbers of types
+instead: see `dts_avro/types.py`.
 
 | MySQL | Arrow |
 | --- | --- |
@@ -13,7 +14,7 @@
 | char, varchar, texts, enum, set, json, vector | string |
 | binary, varbinary, blobs, geometries | binary |
 
-`find_reader` returns readers for values that are sent in another form: enums and sets as numbers, bytes as text.
+`find_mysql_reader` returns readers for values that are sent in another form: enums and sets as numbers, bytes as text.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def to_source_type(said: str) -> str:
     return VARIABLE_DECIMAL if name in DECIMALS and not inner.strip() else said.removesuffix(NUMBERED).removesuffix(LABELLED)
 
 
-def find_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
+def find_mysql_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
     """The function that converts texts of a column to `arrow`; None if `text_values.find_text_reader` needs no addition.
     `declared`: `arrow` was declared and is not the result of `to_arrow_type`."""
     name, inner, rest = parse_type(said)

@@ -18,7 +18,7 @@ from ...arrow.out_of_range_values import OutOfRangeOptions
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits, find_table_entry
 from ...arrow.value_readers import ValueReader
-from ..json.type_names import find_reader
+from ..json.type_names import find_type_reader
 
 OPS = {"create": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "read": Op.READ}
 
@@ -118,6 +118,6 @@ def refuse_types(
 
 def _is_readable(said: str, can_be: Callable[[ValueReader], bool]) -> bool:
     try:
-        return can_be(find_reader(said))
+        return can_be(find_type_reader(said))
     except ValueMisfit:
         return False

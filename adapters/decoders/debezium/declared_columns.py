@@ -62,14 +62,14 @@ class VariableScale(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _variable = msgspec.json.Decoder(VariableScale).decode
 
 
-def find_reader(table: str, column: str, name: str, *, decimals_are: Decimals) -> ValueReader:
+def find_declared_reader(table: str, column: str, name: str, *, decimals_are: Decimals) -> ValueReader:
     """The reader for values of a declared column.
 
     Raises ConfigProblem for a name that is not an Arrow type, or a type that this format does not send.
     """
     wanted = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
     if inner := LIST.match(wanted):
-        return nested_values.array_reader(find_reader(table, column, inner[1], decimals_are=decimals_are))
+        return nested_values.array_reader(find_declared_reader(table, column, inner[1], decimals_are=decimals_are))
     if wanted in SCALARS:
         return _text_reader(SCALARS[wanted])
     if wanted in OTHERS:
@@ -87,7 +87,7 @@ def find_reader(table: str, column: str, name: str, *, decimals_are: Decimals) -
 
 def find_readers(table: str, columns: Mapping[str, str], *, decimals_are: Decimals) -> dict[str, ValueReader]:
     """The reader of each declared column."""
-    return {name: find_reader(table, name, said, decimals_are=decimals_are) for name, said in columns.items()}
+    return {name: find_declared_reader(table, name, said, decimals_are=decimals_are) for name, said in columns.items()}
 
 
 def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
@@ -96,7 +96,7 @@ def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
     for table, columns in declared.items():
         for name, said in columns.items():
             try:
-                find_reader(table, name, said, decimals_are=None)
+                find_declared_reader(table, name, said, decimals_are=None)
             except ConfigProblem as problem:
                 found.append(problem)
     if found:

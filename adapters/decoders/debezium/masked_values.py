@@ -24,7 +24,7 @@ from ...arrow.record_errors import FAILURES, UNREADABLE, ValueMisfit
 from ...arrow.value_readers import ValueReader
 from .columns import build_column
 from .schema import ConnectSchema
-from .types import find_reader, holds_decimals
+from .types import find_schema_reader, holds_decimals
 from .unchanged_values import Placeholders
 
 Object = dict[str, Any]
@@ -102,9 +102,9 @@ def make_schema_reader(said: Mapping[str, Any], mask: Mask, how: HowOutOfRange =
     """The reader of values with this Connect schema. `how`: the treatment of values out of range."""
     try:
         schema = msgspec.convert(said, ConnectSchema)
-        nodes = [find_reader(schema)]
+        nodes = [find_schema_reader(schema)]
         if holds_decimals(schema):
-            nodes.append(find_reader(schema, numeric=True))
+            nodes.append(find_schema_reader(schema, numeric=True))
     except (ValueMisfit, msgspec.ValidationError):
         return UNTYPED
     return make_reader([make_lenient(node, how) for node in nodes], mask)

@@ -12,14 +12,14 @@ from .declared_columns import find_readers
 from .options import DebeziumOptions
 from .records import ChangeReader
 from .schema import ConnectSchema, read_key_schema, read_message_schema
-from .types import find_reader, holds_decimals
+from .types import find_schema_reader, holds_decimals
 
 MAX_READERS = 512
 
 
 def schema_readers(row: ConnectSchema, *, numeric: bool = False) -> dict[str, ValueReader]:
     """The reader of each column of a row. Raises ValueMisfit for an unknown type."""
-    return {f.field or "": find_reader(f, numeric=numeric) for f in row.fields or ()}
+    return {f.field or "": find_schema_reader(f, numeric=numeric) for f in row.fields or ()}
 
 
 class PayloadReaders:

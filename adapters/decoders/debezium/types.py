@@ -54,7 +54,7 @@ LOGICAL: dict[tuple[str, str], Callable[[], ValueReader]] = {
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
-def find_reader(schema: ConnectSchema, *, numeric: bool = False) -> ValueReader:
+def find_schema_reader(schema: ConnectSchema, *, numeric: bool = False) -> ValueReader:
     """The reader of values with `schema`. `numeric`: decimals may be numbers. Raises ValueMisfit for an unknown type."""
     known = LOGICAL.get((schema.name or "", schema.type))
     if known:
@@ -79,11 +79,11 @@ def _decimal_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
 
 def _nested_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
     if schema.type == "array" and schema.items:
-        return nested_values.array_reader(find_reader(schema.items, numeric=numeric))
+        return nested_values.array_reader(find_schema_reader(schema.items, numeric=numeric))
     if schema.type == "map" and schema.keys and schema.values:
-        return nested_values.map_reader(find_reader(schema.keys), find_reader(schema.values, numeric=numeric))
+        return nested_values.map_reader(find_schema_reader(schema.keys), find_schema_reader(schema.values, numeric=numeric))
     if schema.type == STRUCT and schema.fields:
-        return nested_values.struct_reader({f.field or "": find_reader(f, numeric=numeric) for f in schema.fields})
+        return nested_values.struct_reader({f.field or "": find_schema_reader(f, numeric=numeric) for f in schema.fields})
     raise ValueMisfit(RejectCode.MALFORMED, f"its schema has a field of the unknown type {schema.type[:40]!r}")
 
 

@@ -1,5 +1,7 @@
 """Rows of CSV files that AWS DMS writes to S3: each record is one row, without its line end.
 
+CSV files of other tools have the format `rows`.
+
 The rules are from the page "Using Amazon S3 as a target for AWS Database Migration Service" of the DMS user guide.
 
 **Records.** The topic is the table (`schema.table`). Header `dms.columns` contains the file's header row, if DMS wrote

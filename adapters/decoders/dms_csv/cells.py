@@ -14,7 +14,7 @@ from replicator.domain.errors import Reject
 
 from ...arrow.frame_slices import read_bytes
 from ...arrow.record_errors import malformed_reject
-from ..common.dms_rows import CsvDialect, escape_sign
+from ..common.csv_dialect import CsvDialect, escape_sign
 
 LARGEST = 256 * 1024 * 1024
 """Bytes that are parsed at once: offsets in a text column have 31 bits."""

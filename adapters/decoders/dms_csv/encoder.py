@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..common.dms_rows import CsvDialect
+from ..common.csv_dialect import CsvDialect
 
 LINE_ENDS = frozenset("\r\n")
 

@@ -12,7 +12,7 @@ from replicator.domain.table import RESERVED_PREFIXES, Column
 
 from ...arrow.record_errors import malformed_reject
 from ...arrow.value_readers import text_reader
-from ..json.type_names import find_reader
+from ..json.type_names import find_type_reader
 from .cells import read_names
 from .options import DmsCsvOptions
 
@@ -61,7 +61,8 @@ class CsvLayouts:
         return self._known[which]
 
     def _read_layout(self, header: bytes | None, table: str) -> CsvLayout:
-        declared = tuple(Column(n, find_reader(said).type) for n, said in (self._options.columns_of(table) or {}).items())
+        types = self._options.columns_of(table) or {}
+        declared = tuple(Column(name, find_type_reader(said).type) for name, said in types.items())
         if header is None:
             return self._declared_layout(declared)
         names = self._read_names(header)

@@ -13,7 +13,8 @@ from replicator.domain.errors import Reject, RejectCode
 
 from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ...arrow.text_values import find_text_reader
-from ..common.dms_rows import COLUMNS, CsvDialect
+from ..common.csv_dialect import CsvDialect
+from ..common.dms_rows import COLUMNS
 from ..masking.masked_values import Image, OpenRecord, Role, ValueWriter
 from ..masking.records import RecordOpener, RoutedRecord
 from ..masking.tables import MaskedTables

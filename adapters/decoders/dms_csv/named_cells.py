@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import Reject
 
-from ..common.dms_rows import CsvDialect
+from ..common.csv_dialect import CsvDialect
 from .cells import split_rows
 from .headers import select_part
 from .layouts import CsvLayout

@@ -2,7 +2,7 @@
 
 The numbers are MySQL's binlog types. Each number has exactly one column type, independent of the values of a record and
 of NULL, so that all records of a table agree. If the number leaves the width or sign open, the type fits usual values,
-and values beyond it are rejected. Columns with an unknown number are text.
+and values beyond it are rejected. `messages.layouts` makes a column with an unknown number text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def type_name(source: str, number: int) -> str:
 
 
 def to_arrow_type(said: str) -> pa.DataType | None:
-    """The Arrow type of a type name; None for an unknown type."""
+    """The Arrow type of a type name; None for an unknown type, whose column becomes text."""
     return TYPES.get(said)
 
 

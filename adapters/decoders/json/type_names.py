@@ -78,18 +78,18 @@ def type_name(arrow: pa.DataType) -> Spelt:
     return next(of(arrow) for applies, of in _FAMILIES if applies(arrow))
 
 
-def find_reader(said: object) -> ValueReader:
+def find_type_reader(said: object) -> ValueReader:
     """The reader for values of the named type. Raises ValueMisfit for an unknown name."""
     if isinstance(said, str):
         return _find_named(said)
     if isinstance(said, dict) and len(said) == 1:
         [(kind, inner)] = said.items()
         if kind == "list":
-            return nested_values.array_reader(find_reader(inner))
+            return nested_values.array_reader(find_type_reader(inner))
         if kind == "struct" and isinstance(inner, dict) and inner:
-            return nested_values.struct_reader({str(name): find_reader(one) for name, one in inner.items()})
+            return nested_values.struct_reader({str(name): find_type_reader(one) for name, one in inner.items()})
         if kind == "map" and isinstance(inner, list) and len(inner) == 2:
-            return nested_values.map_reader(find_reader(inner[0]), find_reader(inner[1]))
+            return nested_values.map_reader(find_type_reader(inner[0]), find_type_reader(inner[1]))
     raise _unknown_type_error(said)
 
 

@@ -73,9 +73,9 @@ class JsonMessageFormat(MessageFormat):
         rows = make_typed_rows(columns, keys, self.reader, texts_only=self.texts_only)
         return None if rows is None else self.make_reader(like, rows)
 
-    def make_reader(self, like: bytes, rows: TypedRows) -> BatchReader:
-        """The reader of messages that have the same layout as `like` and such rows."""
-        raise NotImplementedError
+    def make_reader(self, like: bytes, rows: TypedRows) -> BatchReader | None:  # noqa: ARG002 - for subclasses
+        """The reader of messages that have the same layout as `like` and such rows; None to read them one by one."""
+        return None
 
     def reader(self, column: ColumnType) -> Read:
         """The function that converts texts of a column to the type `sent`."""

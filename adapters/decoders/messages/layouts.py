@@ -16,7 +16,7 @@ from replicator.domain.out_of_range import ReadMode
 from replicator.domain.table import Column, TableSpec
 
 from ...arrow.record_errors import malformed_reject
-from ..json.type_names import find_reader
+from ..json.type_names import find_type_reader
 from ..masking.tables import MaskedTables
 from .message import ColumnTypeNames, Message, MessageFormat
 from .options import MessageOptions
@@ -135,7 +135,7 @@ class MessageLayouts:
         """The declared columns, and those in messages. Declared types take precedence. If the key is declared, only
         declared columns are used; otherwise the other columns in messages are added."""
         declared = self._options.columns_of(table) or {}
-        found = [Column(name, find_reader(said).type) for name, said in declared.items()]
+        found = [Column(name, find_type_reader(said).type) for name, said in declared.items()]
         others = {name: said for name, said in sent.items() if name not in declared}
         if declared and set(keys) <= declared.keys():
             self._log_left_out(table, list(others))

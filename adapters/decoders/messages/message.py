@@ -136,11 +136,14 @@ class MessageFormat(Protocol):
     """A format of messages. Pure."""
 
     name: str
+    """The name of the format in the config."""
     connector: str
+    """The value of the metadata field `connector`: the kind of database that the changes are from."""
     ordered: int
-    """The number of elements in `Message.order`."""
+    """The number of sequence elements that a message has in `Message.order`; 0 if only the offset orders messages."""
     by_tx: bool = False
-    """See `TableSpec.by_tx`. If true, the old image contains every column that was sent, not only changed ones."""
+    """True if only the transaction id shows which changes belong together, and the database may check keys late (see
+    `TableSpec.by_tx`). An old image then has every column that was sent. If false, it has only the columns that changed."""
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
         """The parsed message. Raises one of `arrow.record_errors.UNREADABLE`, such as `ValueMisfit`."""

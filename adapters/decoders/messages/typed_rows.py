@@ -21,7 +21,7 @@ from ...arrow.record_errors import FAILURES, build_or_reject
 from ...arrow.text_values import Read, find_text_reader
 from ...arrow.value_readers import ValueReader, cast_values, make_nullable
 from ..json.canonical_text import to_texts
-from ..json.type_names import find_reader, type_name
+from ..json.type_names import find_type_reader, type_name
 
 
 class ColumnType(NamedTuple):
@@ -52,7 +52,7 @@ _values = msgspec.structs.astuple
 
 
 def _list_reader(arrow: pa.DataType) -> Read:
-    node: Any = find_reader(type_name(arrow))
+    node: Any = find_type_reader(type_name(arrow))
     decode = msgspec.json.Decoder(node.wire).decode
     return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])
 

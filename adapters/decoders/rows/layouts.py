@@ -13,7 +13,7 @@ from replicator.domain.table import RESERVED_PREFIXES, Column
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject
 from ...arrow.value_readers import ValueReader
-from ..json.type_names import find_reader
+from ..json.type_names import find_type_reader
 from ..masking.tables import MaskedTables
 from .options import RowsDecoderOptions
 
@@ -61,7 +61,8 @@ class RowLayouts:
         if which not in self._masked:
             if len(self._masked) >= MAX_LAYOUTS:
                 self._masked.clear()
-            texts = {name: self._options.find_reader("string") for name, mask in masks.items() if mask.kind != "nothing"}
+            kept = (name for name, mask in masks.items() if mask.kind != "nothing")
+            texts = {name: self._options.find_column_reader("string") for name in kept}
             self._masked[which] = replace(
                 found, masked={name: node for name, node in texts.items() if name in found.readers}
             )
@@ -90,7 +91,7 @@ class RowLayouts:
                 self._declared.clear()
             columns = self._options.columns_of(table) or {}
             self._declared[table] = RowLayout(
-                BARE, {name: self._options.find_reader(said) for name, said in columns.items()}
+                BARE, {name: self._options.find_column_reader(said) for name, said in columns.items()}
             )
         return self._declared[table]
 
@@ -98,7 +99,7 @@ class RowLayouts:
         fingerprint = sha256(schema).hexdigest()[:16]
         try:
             said = _schema(schema)
-            nodes = {name: find_reader(one) for name, one in said.items() if not self._is_bookkeeping(name)}
+            nodes = {name: find_type_reader(one) for name, one in said.items() if not self._is_bookkeeping(name)}
         except (*UNREADABLE, ValueMisfit):
             return RowLayout(fingerprint, {}, UNDECLARED)
         if len(nodes) > self._options.limits.columns:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from ...arrow import text_values as texts
 from ...arrow.value_readers import ValueReader
 from ..common import row_options as common
-from ..json.type_names import NAMES, find_reader
+from ..json.type_names import NAMES, find_type_reader
 
 OPERATION = "_op"
 SEQUENCE = ("_version", "_order", "_row")
@@ -61,9 +61,9 @@ class RowsDecoderOptions(common.RowOptions):
         """The number of elements in the sequence."""
         return len(self.sequence_columns) or OF_OFFSET
 
-    def find_reader(self, said: str) -> ValueReader:
+    def find_column_reader(self, said: str) -> ValueReader:
         """The reader for values of a column with this declared type."""
-        return texts.text_value_reader(find_reader(said).type) if self.text_values else find_reader(said)
+        return texts.text_value_reader(find_type_reader(said).type) if self.text_values else find_type_reader(said)
 
     @property
     def before_field(self) -> str | None:

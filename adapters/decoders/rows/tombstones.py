@@ -10,7 +10,7 @@ import pyarrow as pa
 from ...arrow.record_errors import UNREADABLE
 from ...arrow.record_limits import find_table_entry
 from ..json.schema_frames import split_record
-from ..json.type_names import find_reader
+from ..json.type_names import find_type_reader
 from .options import RowsDecoderOptions
 
 Scalar = str | int | float | bool
@@ -56,7 +56,7 @@ class TombstoneRows:
             payload = key
         if payload.lstrip().startswith(b"{") or len(keys) > 1:
             return msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
-        is_text = keys[0] in columns and find_reader(columns[keys[0]]).type == pa.string()
+        is_text = keys[0] in columns and find_type_reader(columns[keys[0]]).type == pa.string()
         if is_text and not payload.startswith(b'"'):
             return {keys[0]: payload.decode()}
         return {keys[0]: msgspec.json.decode(payload, type=Scalar)}

@@ -17,7 +17,7 @@ from replicator.domain.errors import ConfigProblem, Fatal
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.text_values import NAMES
-from ...decoders.json.type_names import find_reader
+from ...decoders.json.type_names import find_type_reader
 
 AnyType = sa.types.TypeEngine[Any]
 Choose = Callable[[Any], sa.ColumnElement[Any]]
@@ -44,7 +44,7 @@ def select_column(column: sa.ColumnClause[Any], nullable: bool, where: str) -> S
 def declared_type(name: str, said: str, where: str) -> tuple[pa.DataType, AnyType]:
     """The type that the configuration declares for a column, and SQLAlchemy's type for its values."""
     try:
-        kind = find_reader(said).type
+        kind = find_type_reader(said).type
     except ValueMisfit as unknown:
         raise ConfigProblem(
             f"Column {name!r} in 'schema' of {where}: {unknown}.", next_step=f"Write a type such as {NAMES}."

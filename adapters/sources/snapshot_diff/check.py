@@ -10,7 +10,7 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from ...decoders.common.dms_rows import CsvDialect
+from ...decoders.common.csv_dialect import CsvDialect
 from .file_formats import ParquetFormat, SnapshotFormat
 from .file_snapshots import list_snapshots
 from .options import SnapshotsOptions

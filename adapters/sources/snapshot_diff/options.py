@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from ...decoders.common.dms_rows import CsvDialect
+from ...decoders.common.csv_dialect import CsvDialect
 from ...postgres.options import normalize_dsn
 from ..journal.options import JournalOptions
 

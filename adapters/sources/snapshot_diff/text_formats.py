@@ -23,8 +23,8 @@ from ...arrow.json_objects import UNSET, choose_objects
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.text_values import NAMES, find_text_reader, read_texts
 from ...arrow.value_readers import ValueReader
-from ...decoders.common.dms_rows import CsvDialect
-from ...decoders.json.type_names import find_reader
+from ...decoders.common.csv_dialect import CsvDialect
+from ...decoders.json.type_names import find_type_reader
 from .file_formats import ParquetFormat, SnapshotFormat, SnapshotTooLarge
 from .options import SnapshotsOptions
 
@@ -51,7 +51,7 @@ def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader
     found = {}
     for name, said in schema.items():
         try:
-            found[name] = find_reader(said)
+            found[name] = find_type_reader(said)
         except ValueMisfit as unknown:
             sentence = f"Column {name!r} in 'schema' of table {table}: {unknown}."
             raise ConfigProblem(sentence, next_step=f"Write a type such as {NAMES}.") from None

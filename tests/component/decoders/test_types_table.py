@@ -33,7 +33,7 @@ from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.decoders.dts_avro import types as dts
 from adapters.decoders.dts_avro.decoder import DtsAvroDecoder, DtsFormat
-from adapters.decoders.json.type_names import find_reader
+from adapters.decoders.json.type_names import find_type_reader
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.messages.message import MessageFormat
 from adapters.decoders.ogg_json import OggJsonDecoder
@@ -142,7 +142,7 @@ def make_column(form: MessageFormat, said: str) -> Column | None:
 
 MAKE: Mapping[str, Callable[[str], Column | pa.DataType | None]] = {
     "debezium": lambda said: make_sent_change(said)[0],
-    "declared": lambda said: find_reader(said).type,
+    "declared": lambda said: find_type_reader(said).type,
     "mysql": partial(make_column, CanalFormat()),
     "dts": partial(make_column, DtsFormat()),
     "parquet": parquet,

@@ -7,7 +7,7 @@ import pytest
 from support.dms_folder import settle
 from test_dms_folders import follow, put, read
 
-from adapters.decoders.common.dms_rows import CsvDialect
+from adapters.decoders.common.csv_dialect import CsvDialect
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.dms.file_names import find_table, parse_name

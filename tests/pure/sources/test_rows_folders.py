@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.rows_folder import WRITTEN, put
 
-from adapters.decoders.common.dms_rows import CsvDialect
+from adapters.decoders.common.csv_dialect import CsvDialect
 from adapters.sources.files.dispatch import files_check, files_source
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import RowsFilesSource

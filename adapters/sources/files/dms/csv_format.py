@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from replicator.domain.errors import Fatal
 
-from ....decoders.common.dms_rows import COLUMNS, KIND, CsvDialect
+from ....decoders.common.csv_dialect import CsvDialect
+from ....decoders.common.dms_rows import COLUMNS, KIND
 from ..archive_records import ArchiveRecord
 from ..file_format import LONGEST, Number
 from ..file_list import ArchiveFile, Place

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ....decoders.common.dms_rows import CsvDialect, escape_sign
+from ....decoders.common.csv_dialect import CsvDialect, escape_sign
 
 
 class TransactionRow(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from replicator.domain.errors import EnvironmentProblem
 
-from ....decoders.common.dms_rows import CsvDialect, escape_sign
+from ....decoders.common.csv_dialect import CsvDialect, escape_sign
 from ..file_list import ArchiveFile
 from ..line_reader import LongLine
 

@@ -12,7 +12,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
-from ....decoders.common.dms_rows import CsvDialect
+from ....decoders.common.csv_dialect import CsvDialect
 from ....object_store.files import StoredPath
 from ..delivery_progress import DeliveryProgress
 from ..file_list import ArchiveFile

@@ -6,7 +6,7 @@ import re
 
 from replicator.domain.errors import Reject, RejectCode
 
-from ....decoders.common.dms_rows import CsvDialect, escape_sign
+from ....decoders.common.csv_dialect import CsvDialect, escape_sign
 
 Cells = list[str | None]
 NOT_UTF8 = Reject(RejectCode.MALFORMED, "the row holds bytes that are not UTF-8")
@@ -14,7 +14,7 @@ NOT_A_ROW = Reject(RejectCode.MALFORMED, "the row has quotes that do not stand a
 
 
 class CsvCellParser:
-    """Parses rows of a dialect (`adapters.decoders.common.dms_rows.CsvDialect`). The dialect's text for null is null only
+    """Parses rows of a dialect (`adapters.decoders.common.csv_dialect.CsvDialect`). The dialect's text for null is null only
     without quotes."""
 
     def __init__(self, dialect: CsvDialect) -> None:

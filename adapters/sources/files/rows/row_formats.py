@@ -11,7 +11,7 @@ from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Fatal, Reject, RejectCode
 from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
-from ....decoders.common.dms_rows import CsvDialect
+from ....decoders.common.csv_dialect import CsvDialect
 from ....decoders.common.line_offsets import ROW_BITS
 from ..archive_records import ArchiveRecord
 from ..batch_builder import RecordColumns

@@ -1,0 +1,89 @@
+"""The dialect of CSV files, of AWS DMS and of other tools, shared by sources and decoders."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated
+
+from pyarrow import csv
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+
+NONE = "none"
+
+
+def _check_sign(text: str) -> str:
+    if len(text) != 1 or not text.isascii() or text in "\r\n\0":
+        raise ValueError("must be one ASCII character, and no line end")
+    return text
+
+
+Sign = Annotated[str, AfterValidator(_check_sign)]
+Quote = Annotated[Sign | None, BeforeValidator(lambda said: None if said == NONE else said)]
+
+
+class CsvDialect(BaseModel):
+    """The dialect of CSV files. The defaults are those of AWS DMS; names of its endpoint settings are in brackets.
+
+    - `quote`: None or `none` if nothing is quoted (`Rfc4180=false`).
+    - `null_value`: the unquoted text that means NULL (`CsvNullValue`).
+    - `unsent_value`: the text for a value that was not sent (`CsvNoSupValue`), if any.
+    - `header`: files begin with a header row (`AddColumnName`).
+    - `inserts_only`: files of changes may lack operations; all rows are inserts then (`CdcInsertsOnly`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    delimiter: Sign = ","
+    quote: Quote = '"'
+    escape: Sign | None = None
+    null_value: str = ""
+    unsent_value: str | None = None
+    header: bool = False
+    inserts_only: bool = False
+
+    @model_validator(mode="after")
+    def _check_signs(self) -> CsvDialect:
+        said = [sign for sign in (self.delimiter, self.quote, self.escape) if sign is not None]
+        if len(set(said)) < len(said):
+            raise ValueError("delimiter, quote and escape must differ")
+        if self.null_value == self.unsent_value:
+            raise ValueError("null_value and unsent_value must differ")
+        return self
+
+    @property
+    def signs(self) -> tuple[str, ...]:
+        """The characters that can make a text more than one row. A text without them is one row."""
+        return ("\n", "\r", *(sign for sign in (self.quote, self.escape) if sign))
+
+    @cached_property
+    def row_pattern(self) -> str:
+        """The regular expression (RE2) of one complete row: an RFC 4180 record, in which unquoted fields may contain
+        quotes, as readers allow. Rows that match can be concatenated, because none continues in the next."""
+        delimiter, quote = escape_sign(self.delimiter), escape_sign(self.quote) if self.quote else ""
+        escape = escape_sign(self.escape) if self.escape else ""
+        escaped = rf"|{escape}[^\r\n]" if escape else ""
+        plain = rf"(?:(?:[^{quote}{delimiter}{escape}\r\n]{escaped})(?:[^{delimiter}{escape}\r\n]{escaped})*)?"
+        within = rf"|{escape}(?s:.)" if escape else ""
+        quoted = rf"{quote}(?:[^{quote}{escape}]|{quote}{quote}{within})*{quote}"
+        field = f"(?:{quoted}|{plain})" if quote else plain
+        return rf"\A{field}(?:{delimiter}{field})*\z"
+
+    @property
+    def parse_options(self) -> dict[str, object]:
+        """The same as options of `pyarrow.csv.ParseOptions`."""
+        return {"delimiter": self.delimiter, "quote_char": self.quote or False, "escape_char": self.escape or False}
+
+    def convert_options(self, names: list[str], types: object) -> csv.ConvertOptions:
+        """Options that read every column as text. Only an unquoted null value is NULL."""
+        return csv.ConvertOptions(
+            column_types=dict.fromkeys(names, types),
+            null_values=[self.null_value],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            check_utf8=False,
+        )
+
+
+def escape_sign(sign: str) -> str:
+    """A regular expression that matches the character literally."""
+    return rf"\x{ord(sign):02x}"
