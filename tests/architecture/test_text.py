@@ -26,12 +26,19 @@ COMMAND = re.compile(
     r"|\w+\.sh)\b"
 )
 OWN = "tests/architecture/test_text.py"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+NAMED = re.compile(r"`([\w./-]+)`")
+WORD = re.compile(r"\w+")
+
+
+def list_tracked_files():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [f"/{name}" for name in filter(None, listed.stdout.split("\0"))]
 
 
 def read_tracked_files():
     """Every committed text file, with its content."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in filter(None, listed.stdout.split("\0")):
+    for name in (file[1:] for file in list_tracked_files()):
         path = ROOT / name
         if path.is_file() and name != OWN and not name.startswith("tests/golden"):
             try:
@@ -63,6 +70,22 @@ def test_no_file_knows_a_machine():
 def test_files_speak_of_the_project_only():
     bad = {name: found.group() for name, text in read_tracked_files() if (found := TALK.search(text))}
     assert not bad
+
+
+def test_paths_of_the_architecture_exist():
+    known = list_tracked_files()
+    named = {name for name in NAMED.findall(ARCHITECTURE.read_text()) if "/" in name or name.endswith(".py")}
+    assert {n for n in named if not any(f.endswith(f"/{n}") or f"/{n}/" in f for f in known)} == set()
+
+
+def test_names_of_where_to_change_what_exist():
+    """Each name is in a file, or in a folder, of its row."""
+    known, rows = list_tracked_files(), ARCHITECTURE.read_text().split("## Where to change what")[1].split("\n## ")[0]
+    for row in (line for line in rows.splitlines() if line.startswith("| ")):
+        named = NAMED.findall(row)
+        paths = [f for n in named if "/" in n for f in known if f"/{n}" == f or f.startswith(f"/{n}/")]
+        words = {w for path in paths if path.endswith(".py") for w in WORD.findall((ROOT / path[1:]).read_text())}
+        assert {n for n in named if WORD.fullmatch(n)} <= words
 
 
 def commands_with_passwords(text):
