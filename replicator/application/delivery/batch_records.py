@@ -35,10 +35,10 @@ class RecordFrame(Generic[F]):
         self.size = size
 
     @classmethod
-    def from_buffer(cls, found: pa.Buffer) -> RecordFrame[F]:
+    def from_buffer(cls, buffer: pa.Buffer) -> RecordFrame[F]:
         """Records as `write` wrote them."""
-        made: RecordFrame[F] = cls(cast("F", None), found.size)
-        made._packed = found
+        made: RecordFrame[F] = cls(cast("F", None), buffer.size)
+        made._packed = buffer
         return made
 
     def pack(self) -> None:
@@ -91,23 +91,23 @@ class BatchRecords(Generic[F]):
     """
 
     def __init__(self, *, packed: bool) -> None:
-        self._beside = ThreadPoolExecutor(1, "packing") if packed else None
+        self._packer = ThreadPoolExecutor(1, "packing") if packed else None
         self._begun: deque[tuple[Span, RecordFrame[F], Future[None]]] = deque(maxlen=MAX_BEGUN)
 
     def begin(self, batch: Batch[F]) -> None:
         """Start to pack the records of a batch in another thread, before they are needed."""
-        if self._beside is None or self._find_packed(batch) is not None:
+        if self._packer is None or self._find_packed(batch) is not None:
             return
         kept = RecordFrame(batch.frame, batch.size)
-        self._begun.append((batch.span, kept, self._beside.submit(kept.pack)))
+        self._begun.append((batch.span, kept, self._packer.submit(kept.pack)))
 
     def get_records(self, batch: Batch[F]) -> RecordFrame[F]:
         """The records of a batch."""
         self.begin(batch)
-        found = self._find_packed(batch)
-        if found is None:
+        packed_records = self._find_packed(batch)
+        if packed_records is None:
             return RecordFrame(batch.frame, batch.size)
-        kept, packed = found
+        kept, packed = packed_records
         packed.result()
         return kept
 

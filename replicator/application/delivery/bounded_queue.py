@@ -77,8 +77,8 @@ class BoundedQueue(Generic[F]):
         self._ripe = 0.0
         self._changed = threading.Condition()
         self._items: list[WriteRequest[F]] = []
-        self._asked: deque[Callable[[], None]] = deque()
-        self._told: dict[str, PublishRequest] = {}
+        self._questions: deque[Callable[[], None]] = deque()
+        self._publish_requests: dict[str, PublishRequest] = {}
         self._size = 0
         self._closed = False
 
@@ -112,7 +112,7 @@ class BoundedQueue(Generic[F]):
             if self._closed:
                 raise Stopped
             for source in {item.run.lane.source for item in items}:
-                self._told.pop(source, None)
+                self._publish_requests.pop(source, None)
             if not self._items:
                 self._ripe = time.monotonic() + self._gather
             self._items.extend(items)
@@ -124,13 +124,13 @@ class BoundedQueue(Generic[F]):
         with self._changed:
             if self._closed:
                 raise Stopped
-            self._asked.append(question)
+            self._questions.append(question)
             self._changed.notify_all()
 
     def put_back(self, questions: Sequence[Callable[[], None]]) -> None:
         """Return questions to the front of the queue."""
         with self._changed:
-            self._asked.extendleft(reversed(questions))
+            self._questions.extendleft(reversed(questions))
 
     def put_publish_request(self, source: str, request: PublishRequest) -> None:
         """Set the watermark to publish after the queued writes; it needs no room.
@@ -138,7 +138,7 @@ class BoundedQueue(Generic[F]):
         Later writes of the source discard it.
         """
         with self._changed:
-            self._told[source] = request
+            self._publish_requests[source] = request
             self._changed.notify_all()
 
     def take(self, seconds: float | None = None) -> Dequeued[F] | None:
@@ -149,21 +149,21 @@ class BoundedQueue(Generic[F]):
                 self._changed.wait(max(0.0, self._ripe - time.monotonic()))
             if self._closed and not self._has_content():
                 return None
-            taken = Dequeued(tuple(self._asked), tuple(self._items), dict(self._told))
-            self._asked.clear()
-            self._told.clear()
+            dequeued = Dequeued(tuple(self._questions), tuple(self._items), dict(self._publish_requests))
+            self._questions.clear()
+            self._publish_requests.clear()
             self._items, self._size = [], 0
             self._changed.notify_all()
-            return taken
+            return dequeued
 
     def _is_unripe(self) -> bool:
         """True while the queue holds nothing but writes, and waits for more of them."""
-        if not self._items or self._is_full() or self._closed or self._asked or self._told:
+        if not self._items or self._is_full() or self._closed or self._questions or self._publish_requests:
             return False
         return time.monotonic() < self._ripe
 
     def _has_content(self) -> bool:
-        return bool(self._items or self._asked or self._told)
+        return bool(self._items or self._questions or self._publish_requests)
 
     def close(self) -> None:
         """Accept no more items. Queued items can still be removed."""

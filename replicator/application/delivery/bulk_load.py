@@ -56,7 +56,7 @@ class BulkLoader(Generic[F]):
         self._folder = folder
         self._sink = sink
         self._engine = engine
-        self._laid: dict[str, SpillFiles] = {}
+        self._spill_files: dict[str, SpillFiles] = {}
         self.ended = False
         """True once a write could not be spilled: from then on writes are merged."""
         self._last: dict[str, WriteRequest[F]] = {}
@@ -64,12 +64,12 @@ class BulkLoader(Generic[F]):
     def get_state(self, lane: Lane) -> LaneState | None:
         """The state of the lane, its spilled rows included. The first call reads the files of an earlier run."""
         state: LaneState | None = self._sink.state(lane)
-        laid = self._open_spill(lane)
+        spill_files = self._open_spill(lane)
         if state is not None:
-            _wrap_os_errors(laid.remove)  # An earlier run loaded it and ended before it removed the files.
-        if state is not None or not laid.slices:
+            _wrap_os_errors(spill_files.remove)  # An earlier run loaded it and ended before it removed the files.
+        if state is not None or not spill_files.slices:
             return state
-        return LaneState(laid.span.end, identity=tuple(sorted(laid.identity.items())), rule=laid.rule)
+        return LaneState(spill_files.span.end, identity=tuple(sorted(spill_files.identity.items())), rule=spill_files.rule)
 
     def has_spilled(self, lane: Lane) -> bool:
         """True if the lane has spilled rows."""
@@ -97,45 +97,46 @@ class BulkLoader(Generic[F]):
         None if the write cannot be spilled: it affects others, or the target has rows already. Fatal if the
         files of an earlier run were written under another plan.
         """
-        write, laid = item.write, self._open_spill(item.run.lane)
-        at = laid.span.end
-        if laid.slices and not write.out_of_band and not write.span.after(at):
+        write, spill_files = item.write, self._open_spill(item.run.lane)
+        at = spill_files.span.end
+        if spill_files.slices and not write.out_of_band and not write.span.after(at):
             return at
-        if laid.slices and not self.has_spilled(item.run.lane):
-            self._resume_spill(item, laid)
-        if not self._can_spill(item, laid):
+        if spill_files.slices and not self.has_spilled(item.run.lane):
+            self._resume_spill(item, spill_files)
+        if not self._can_spill(item, spill_files):
             self.ended = True
             return None
         keys, facts = write.plan.table.keys, write.folded.facts
-        number = laid.slices[-1].number + 1 if laid.slices else 0
+        number = spill_files.slices[-1].number + 1 if spill_files.slices else 0
         flags = (facts.has_unchanged, facts.has_deletes)
         piece = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
-        laid.rule = write.plan.rule
-        laid.identity.update(write.identity)
+        spill_files.rule = write.plan.rule
+        spill_files.identity.update(write.identity)
         parts = self._engine.partition_rows(write.folded.frame, keys, SPILL_PARTITIONS)
-        _wrap_os_errors(lambda: laid.add_slice(piece, parts, item.raw))
-        self._last[item.run.lane.id] = self._make_placeholder_write(item, laid)
-        return laid.span.end
+        _wrap_os_errors(lambda: spill_files.add_slice(piece, parts, item.raw))
+        self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
+        return spill_files.span.end
 
     def load_target(self, lane: Lane, reject: RejectRows[F]) -> LaneOutcome:
         """Write the spilled rows into the lane's target, in one commit. The outcome counts all changes behind them.
 
         Errors as of `Sink.apply`. The spill files are kept then.
         """
-        item, laid = self._last[lane.id], self._open_spill(lane)
+        item, spill_files = self._last[lane.id], self._open_spill(lane)
         state: LaneState | None = self._sink.state(lane)
         if state is not None:  # A failed attempt had committed.
-            applied = LaneOutcome(state.position, laid.counts + Counts(applied=laid.rows), state.purged_up_to)
+            applied = LaneOutcome(state.position, spill_files.counts + Counts(applied=spill_files.rows), state.purged_up_to)
             return self._finish_load(lane, applied)
-        parts, folder = _FoldedPartitions(laid, item, self._engine), laid.folder / "load"
+        parts, folder = _FoldedPartitions(spill_files, item, self._engine), spill_files.folder / "load"
         shutil.rmtree(folder, ignore_errors=True)
         _wrap_os_errors(lambda: folder.mkdir(parents=True))
         applied = self._sink.load(item.write, parts, reject, folder)
         total = parts.counts.total + applied.counts.total
         ensure_accounting(
-            total == laid.rows, f"Of {laid.rows} rows of lane {lane.id} that were laid down {total} are accounted for."
+            total == spill_files.rows,
+            f"Of {spill_files.rows} rows of lane {lane.id} that were laid down {total} are accounted for.",
         )
-        return self._finish_load(lane, replace(applied, counts=laid.counts + parts.counts + applied.counts))
+        return self._finish_load(lane, replace(applied, counts=spill_files.counts + parts.counts + applied.counts))
 
     def _finish_load(self, lane: Lane, applied: LaneOutcome) -> LaneOutcome:
         del self._last[lane.id]
@@ -147,45 +148,49 @@ class BulkLoader(Generic[F]):
         return RecordFrames(tuple(cast("Iterator[RecordFrame[F]]", self._open_spill(lane).read_records())))
 
     def _open_spill(self, lane: Lane) -> SpillFiles:
-        if lane.id not in self._laid:
+        if lane.id not in self._spill_files:
             folder = self._folder / quote(lane.id, safe="")
-            self._laid[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._engine.partitioner))
-        return self._laid[lane.id]
+            self._spill_files[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._engine.partitioner))
+        return self._spill_files[lane.id]
 
-    def _can_spill(self, item: WriteRequest[F], laid: SpillFiles) -> bool:
+    def _can_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> bool:
         write, facts = item.write, item.write.folded.facts
         alone = write.out_of_band or write.complete is not None or item.bundle
         if alone or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
             return False
-        if laid.slices:
+        if spill_files.slices:
             return can_join_pair(self._last[item.run.lane.id], item)
         return bool(self._sink.loads(item.run.lane, write.plan))
 
-    def _resume_spill(self, item: WriteRequest[F], laid: SpillFiles) -> None:
+    def _resume_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> None:
         """Continue the files of an earlier run, no matter if the first write after them can be spilled."""
-        if (laid.rule, laid.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
+        if (spill_files.rule, spill_files.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
             raise _make_orphan_error(item.run.lane.id, "was made under another configuration")
-        self._last[item.run.lane.id] = self._make_placeholder_write(item, laid)
+        self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
 
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
         unknown."""
-        left = [lane for lane, laid in self._laid.items() if laid.slices and lane not in self._last]
+        left = [lane for lane, spill_files in self._spill_files.items() if spill_files.slices and lane not in self._last]
         return {lane: _make_orphan_error(lane, "is gone on with by no record that can be applied") for lane in left}
 
-    def _make_placeholder_write(self, item: WriteRequest[F], laid: SpillFiles) -> WriteRequest[F]:
+    def _make_placeholder_write(self, item: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
         """One write without rows that represents all spilled rows."""
-        facts = Facts(has_unchanged=any(p.unsent for p in laid.slices), has_deletes=any(p.deletes for p in laid.slices))
+        facts = Facts(
+            has_unchanged=any(p.unsent for p in spill_files.slices), has_deletes=any(p.deletes for p in spill_files.slices)
+        )
         nothing = FoldedChanges(_get_frame(item).slice(0, 0), facts, Counts(), 0, 0)
-        write = replace(item.write, folded=cast("FoldedChanges[F]", nothing), span=laid.span, identity=dict(laid.identity))
+        write = replace(
+            item.write, folded=cast("FoldedChanges[F]", nothing), span=spill_files.span, identity=dict(spill_files.identity)
+        )
         return replace(item, write=write, raw=(), size=0)
 
 
 class _FoldedPartitions(Generic[F]):
     """The folded partitions of spilled rows. `counts`: the counts of the folds, complete after each iteration."""
 
-    def __init__(self, laid: SpillFiles, item: WriteRequest[F], engine: Any) -> None:
-        self._laid = laid
+    def __init__(self, spill_files: SpillFiles, item: WriteRequest[F], engine: Any) -> None:
+        self._spill_files = spill_files
         self._engine = engine
         self._plan = item.write.plan
         self.counts = Counts()
@@ -215,7 +220,7 @@ class _FoldedPartitions(Generic[F]):
         """Whole partitions, in groups of limited size."""
         found: list[pa.Table] = []
         for number in range(SPILL_PARTITIONS):
-            batches = self._laid.read_partition(number)
+            batches = self._spill_files.read_partition(number)
             found += [pa.Table.from_batches(batches)] if batches else []
             if sum(part.nbytes for part in found) >= LOAD_BYTES:
                 yield found

@@ -69,10 +69,12 @@ class Delivery(Generic[F]):
     A bundle is committed whole, except for a single lane that fails, and never waits for rows.
     """
 
-    def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], laying: BulkLoader[F] | None = None) -> None:
+    def __init__(
+        self, name: str, sink: Sink[F], shared: RuntimeContext[F], bulk_loader: BulkLoader[F] | None = None
+    ) -> None:
         self._name = name
         self._sink = sink
-        self._laying = laying
+        self._bulk_loader = bulk_loader
         self._stop = shared.stop
         self._engine = shared.engine
         self._lanes = shared.lanes
@@ -80,17 +82,17 @@ class Delivery(Generic[F]):
         self._telemetry = shared.telemetry
         self._abandon = shared.abandon
         self._clock = shared.clock
-        self._silence = shared.idle_timeout
+        self._idle_timeout = shared.idle_timeout
         self._options = shared.options
         self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
-        self._aside: dict[str, _WaitingLane[F]] = {}
+        self._waiting_lanes: dict[str, _WaitingLane[F]] = {}
         self._new: list[WriteRequest[F]] = []
-        self._since: dict[str, float] = {}
+        self._waiting_since: dict[str, float] = {}
         self._retry_at = 0.0
         self._committed = self._last = False
-        self._kept: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
+        self._reject_kinds: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
         """Rejects by lane and record. If a sink rejects a record in several attempts, the last one counts."""
-        self._publishing = WatermarkPublisher(name, sink, shared)
+        self._publisher = WatermarkPublisher(name, sink, shared)
 
     def deliver(
         self, items: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
@@ -100,8 +102,8 @@ class Delivery(Generic[F]):
         `publish_requests`: by source, the watermark that is true then, if it is newer than the items' own.
         """
         items = tuple(items)
-        self._publishing.begin_commit(items)
-        if any(item.bundle and item.run.lane.id in self._aside for item in items):
+        self._publisher.begin_commit(items)
+        if any(item.bundle and item.run.lane.id in self._waiting_lanes for item in items):
             self._write_new_lanes(None)
             self._retry_waiting(last=True)  # Bundles never wait, and must not overtake writes that do.
         for pack in group_into_packs(item for item in items if item.bundle):
@@ -110,9 +112,9 @@ class Delivery(Generic[F]):
         self._write_new_lanes(
             NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
         )
-        while self._aside and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
+        while self._waiting_lanes and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
             self._retry_waiting()
-        self._publishing.end_commit(items, publish_requests)
+        self._publisher.end_commit(items, publish_requests)
 
     def _defer_new_lanes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
         """The writes of lanes that the sink has prepared. If there are few other lanes, all writes.
@@ -121,7 +123,7 @@ class Delivery(Generic[F]):
         """
         waiting = {item.run.lane.id for item in self._new}
         new = waiting | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
-        if self._laying is not None or (not waiting and len(new) <= FEW_LANES):
+        if self._bulk_loader is not None or (not waiting and len(new) <= FEW_LANES):
             return items
         self._new += [item for item in items if item.run.lane.id in new]
         return [item for item in items if item.run.lane.id not in new]
@@ -152,47 +154,48 @@ class Delivery(Generic[F]):
         `last`: rows that the target still refuses are rejected.
         """
         self._last = last
-        aside, self._aside, self._committed = self._aside, {}, False
-        self._since = {lane: one.since for lane, one in aside.items()}
+        waiting, self._waiting_lanes, self._committed = self._waiting_lanes, {}, False
+        self._waiting_since = {lane: one.since for lane, one in waiting.items()}
         self._retry_at = self._clock() + self._options.row_retry
-        for one in aside.values():
+        for one in waiting.values():
             self._lanes.wait_for_rows(one.run, None)
-        self._deliver_rounds(item for one in aside.values() for item in one.items)
+        self._deliver_rounds(item for one in waiting.values() for item in one.items)
         self._last = False
 
     def _defer_waiting(self, pending: Sequence[WriteRequest[F]], error: RowsWait) -> list[WriteRequest[F]]:
         """Set the writes of the lanes in `error` aside. Returns the others."""
         now = self._clock()
-        if not self._aside:
+        if not self._waiting_lanes:
             self._retry_at = now + self._options.row_retry
         for item in (item for item in pending if item.run.lane.id in error.lanes):
             lane = item.run.lane.id
-            if lane not in self._since:
+            if lane not in self._waiting_since:
                 log.warning("rows wait for rows of other lanes", lane=lane, sentence=error.sentence)
-            since = self._since.setdefault(lane, now)
-            self._append_waiting(item, self._aside.setdefault(lane, _WaitingLane(item.run, since)), to_problem(error))
+            since = self._waiting_since.setdefault(lane, now)
+            waiting = self._waiting_lanes.setdefault(lane, _WaitingLane(item.run, since))
+            self._append_waiting(item, waiting, to_problem(error))
         return [item for item in pending if item.run.lane.id not in error.lanes]
 
-    def _append_waiting(self, item: WriteRequest[F], aside: _WaitingLane[F], problem: Problem) -> None:
-        aside.items.append(_without_bundle(item))
-        size = sum(one.size for one in aside.items)
+    def _append_waiting(self, item: WriteRequest[F], waiting: _WaitingLane[F], problem: Problem) -> None:
+        waiting.items.append(_without_bundle(item))
+        size = sum(one.size for one in waiting.items)
         self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
 
     def _select_unblocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """The writes that have no waiting write of their lane before them. The others wait too."""
         free = []
         for item in pending:
-            aside = self._aside.get(item.run.lane.id)
-            if aside is None or item.bundle:
+            waiting = self._waiting_lanes.get(item.run.lane.id)
+            if waiting is None or item.bundle:
                 free.append(item)
             else:
-                self._append_waiting(item, aside, item.run.waiting or WAITS_FOR_ROWS)
+                self._append_waiting(item, waiting, item.run.waiting or WAITS_FOR_ROWS)
         return free
 
     def _can_wait(self, item: WriteRequest[F]) -> bool:
         if item.bundle or self._last:
             return False
-        since = self._since.get(item.run.lane.id)
+        since = self._waiting_since.get(item.run.lane.id)
         if self._new:  # The missing row may be in one of these.
             return True
         return since is None or self._clock() - since < self._options.row_patience
@@ -200,8 +203,8 @@ class Delivery(Generic[F]):
     @property
     def due_in(self) -> float | None:
         """Seconds until `deliver` has work even without new items; None if there is none."""
-        due = [0.0] if self._new else [] if self._publishing.due_in is None else [self._publishing.due_in]
-        return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._aside else [])], default=None)
+        due = [0.0] if self._new else [] if self._publisher.due_in is None else [self._publisher.due_in]
+        return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._waiting_lanes else [])], default=None)
 
     def finish(self) -> None:
         """Finish the work; no more items follow.
@@ -211,16 +214,16 @@ class Delivery(Generic[F]):
         and then for the last time.
         """
         self._write_new_lanes(None)
-        while self._aside and not self._stop.is_set() and not self._abandon.is_set():
+        while self._waiting_lanes and not self._stop.is_set() and not self._abandon.is_set():
             self._retry_waiting(last=not self._lanes.is_busy(without=self._name))
-            if self._aside and not self._committed:
+            if self._waiting_lanes and not self._committed:
                 self._abandon.wait(min(self._options.row_retry, WAKE_SECONDS))
-        if self._laying is not None and not self._stop.is_set():
-            for item in self._laying.list_placeholder_writes():
+        if self._bulk_loader is not None and not self._stop.is_set():
+            for item in self._bulk_loader.list_placeholder_writes():
                 self._apply_with_retry([item], recheck=False)
-            for lane, error in self._laying.find_orphans().items():
+            for lane, error in self._bulk_loader.find_orphans().items():
                 self._suspend_lane(lane, error)
-        self._publishing.finish()
+        self._publisher.finish()
 
     def _suspend_lane(self, lane: str, error: Fatal) -> None:
         run = self._lanes.find(lane)
@@ -233,7 +236,7 @@ class Delivery(Generic[F]):
         All publish the same watermark.
         """
         live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
-        complete = self._publishing.list_valid(collect_publish_requests(live))
+        complete = self._publisher.list_valid(collect_publish_requests(live))
         groups = [self._join_writes(group) for turn in group_into_rounds(live) for group in turn]
         return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
 
@@ -245,7 +248,7 @@ class Delivery(Generic[F]):
                 return join_writes(self._engine, group)
             except Retryable as error:
                 log.warning("engine away", sink=self._name, sentence=error.sentence, attempt=backoff.attempts)
-                self._silence.record_failure("Sink", self._name, error.sentence)
+                self._idle_timeout.record_failure("Sink", self._name, error.sentence)
                 if backoff.wait(self._abandon):
                     raise Stopped from error
 
@@ -264,7 +267,7 @@ class Delivery(Generic[F]):
                 sink = pending[0].run.lane.sink
                 self._lanes.set_sink_outage(sink, to_problem(error))
                 log.warning("sink away", sink=sink, sentence=error.sentence, attempt=backoff.attempts)
-                self._silence.record_failure("Sink", sink, error.sentence)
+                self._idle_timeout.record_failure("Sink", sink, error.sentence)
                 if backoff.wait(self._abandon):
                     return
                 recheck = True
@@ -306,26 +309,28 @@ class Delivery(Generic[F]):
 
     def _select_uncommitted(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """The writes that the sink has not committed yet: a failed apply may have committed."""
-        left = []
+        uncommitted = []
         for item in pending:
-            whole = self._laying is not None and self._laying.is_placeholder(item)  # The loader tracks the rows behind it.
+            # The loader tracks the rows behind a placeholder.
+            whole = self._bulk_loader is not None and self._bulk_loader.is_placeholder(item)
             state = None if whole else self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
                 done = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
                 self._record_outcome([item], done, 0.0)
             else:
-                left.append(item)
-        return left
+                uncommitted.append(item)
+        return uncommitted
 
     def _commit(self, pending: Sequence[WriteRequest[F]]) -> None:
-        self._kept.clear()  # A failed attempt has rejected nothing.
-        if self._laying is not None:
+        self._reject_kinds.clear()  # A failed attempt has rejected nothing.
+        if self._bulk_loader is not None:
             for item in pending:
-                if self._laying.is_other_plan(item):  # Load spilled rows before the target is prepared for another plan.
-                    self._load_target(self._laying, item.run)
+                # Load spilled rows before the target is prepared for another plan.
+                if self._bulk_loader.is_other_plan(item):
+                    self._load_target(self._bulk_loader, item.run)
         ready = [item for item in pending if self._prepare_lane(item)]
-        if self._laying is not None:
-            ready = [item for item in ready if not self._spill_write(self._laying, item)]
+        if self._bulk_loader is not None:
+            ready = [item for item in ready if not self._spill_write(self._bulk_loader, item)]
         if not ready:
             return
         began = self._clock()
@@ -337,32 +342,32 @@ class Delivery(Generic[F]):
         for lane in dict.fromkeys(item.run.lane.id for item in ready):
             self._check_outcome([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
 
-    def _spill_write(self, laying: BulkLoader[F], item: WriteRequest[F]) -> bool:
+    def _spill_write(self, bulk_loader: BulkLoader[F], item: WriteRequest[F]) -> bool:
         """True if no other write is needed: the write was spilled, or it is the placeholder of spilled rows and
         loads them.
 
         Before any other write of the lane its spilled rows are loaded too.
         """
-        whole = laying.is_placeholder(item)
-        at = None if whole else laying.spill_write(item)
+        whole = bulk_loader.is_placeholder(item)
+        at = None if whole else bulk_loader.spill_write(item)
         if at is not None:
             self._lanes.record_commit(item.run, at, Counts(), None)
-        elif laying.has_spilled(item.run.lane):
-            self._load_target(laying, item.run)
+        elif bulk_loader.has_spilled(item.run.lane):
+            self._load_target(bulk_loader, item.run)
         return whole or at is not None
 
-    def _load_target(self, laying: BulkLoader[F], run: LaneRun) -> None:
-        began, raw = self._clock(), laying.read_records(run.lane)
+    def _load_target(self, bulk_loader: BulkLoader[F], run: LaneRun) -> None:
+        began, raw = self._clock(), bulk_loader.read_records(run.lane)
         log.info("writing what was laid down", lane=run.lane.id)
         with self._lanes.note_sink_call(self._name, f"loading {run.lane.id}"):
-            outcome = laying.load_target(run.lane, lambda lane, rows: self._keep_rejects(lane, rows, raw))
+            outcome = bulk_loader.load_target(run.lane, lambda lane, rows: self._keep_rejects(lane, rows, raw))
         self._count_outcome(run, outcome, outcome.counts, None, self._clock() - began)
 
     def _prepare_lane(self, item: WriteRequest[F]) -> bool:
         """Prepare the sink for a new plan. False if that suspended the lane."""
         lane, plan = item.run.lane, item.write.plan
-        known = self._prepared.get(lane.id)
-        if known and known[0] == item.generation and (known[1] is plan or known[1] == plan):
+        prepared = self._prepared.get(lane.id)
+        if prepared and prepared[0] == item.generation and (prepared[1] is plan or prepared[1] == plan):
             return True
         try:
             self._refuse_watermark(lane, plan)
@@ -401,12 +406,12 @@ class Delivery(Generic[F]):
 
     def _count_outcome(self, run: LaneRun, outcome: LaneOutcome, counts: Counts, newest: int | None, seconds: float) -> None:
         self._lanes.record_commit(run, outcome.position, counts, newest, outcome.purged_up_to)
-        self._since.pop(run.lane.id, None)
+        self._waiting_since.pop(run.lane.id, None)
         self._committed = True
-        self._silence.record_progress()
+        self._idle_timeout.record_progress()
         self._telemetry.changes(run.lane.id, counts)
         self._telemetry.applied(run.lane.id, seconds, newest)
-        self._rejects.publish_counts(kind for kinds in self._kept.pop(run.lane.id, {}).values() for kind in kinds)
+        self._rejects.publish_counts(kind for kinds in self._reject_kinds.pop(run.lane.id, {}).values() for kind in kinds)
         self._rejects.count_records(counts.rejected)
 
     def _reject_rows(self, pending: Sequence[WriteRequest[F]], lane: Lane, rows: F) -> None:
@@ -420,15 +425,17 @@ class Delivery(Generic[F]):
         by_record: dict[tuple[TopicPartition, int], list[RejectKind]] = {}
         for one in kept:
             by_record.setdefault((one.partition, one.offset), []).append(one.kind)
-        self._kept.setdefault(lane.id, {}).update(by_record)
+        self._reject_kinds.setdefault(lane.id, {}).update(by_record)
         if lane.stops:
             raise make_stop_error(self._engine.rejected(rows, raw)[0])
 
 
 def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:
     """The same write outside of its bundle: its watermark names no transaction."""
-    told = item.write.complete
-    return item if told is None else replace(item, write=replace(item.write, complete=CompletenessWatermark(told.source)))
+    complete = item.write.complete
+    if complete is None:
+        return item
+    return replace(item, write=replace(item.write, complete=CompletenessWatermark(complete.source)))
 
 
 def _check_counts(items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:

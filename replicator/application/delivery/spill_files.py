@@ -78,14 +78,14 @@ class SpillFiles:
         again.
         """
         try:
-            told = json.loads((folder / MANIFEST_FILE).read_bytes())
+            manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
         except FileNotFoundError:
             return cls(folder, made_by)
-        if (told.get("format"), told.get("made_by")) != (FORMAT, made_by):
+        if (manifest.get("format"), manifest.get("made_by")) != (FORMAT, made_by):
             return cls(folder, made_by)
-        pieces = [SpillSlice.from_json(one) for one in told["pieces"]]
+        pieces = [SpillSlice.from_json(one) for one in manifest["pieces"]]
         last = max((number for number, piece in enumerate(pieces) if piece.rows), default=0)
-        return cls(folder, made_by, told["rule"], told["identity"], pieces[:last])
+        return cls(folder, made_by, manifest["rule"], manifest["identity"], pieces[:last])
 
     @property
     def span(self) -> Span:
@@ -104,18 +104,18 @@ class SpillFiles:
 
     def add_slice(self, piece: SpillSlice, parts: Sequence[pa.Table], records: Sequence[RecordFrame[Any]]) -> None:
         """Add a slice, durably. Fills in its `batches` and `records`. OSError if it cannot be written."""
-        place = self._slice_folder(piece.number)
-        shutil.rmtree(place, ignore_errors=True)
-        make_folder(place)
+        folder = self._slice_folder(piece.number)
+        shutil.rmtree(folder, ignore_errors=True)
+        make_folder(folder)
         lengths = []
-        with (place / RECORDS_FILE).open("wb") as file:
+        with (folder / RECORDS_FILE).open("wb") as file:
             for one in records:
                 lengths.append(one.write(file))
             _sync_file(file)
-        with (place / ROWS_FILE).open("wb") as file:
+        with (folder / ROWS_FILE).open("wb") as file:
             batches = _write_partitions(file, parts)
             _sync_file(file)
-        sync_path(place)
+        sync_path(folder)
         self.slices.append(replace(piece, batches=batches, records=tuple(lengths)))
         self._write_manifest()
 
@@ -155,10 +155,10 @@ class SpillFiles:
         return pa.ipc.open_file(pa.memory_map(str(self._slice_folder(piece.number) / ROWS_FILE)))
 
     def _write_manifest(self) -> None:
-        told = {"format": FORMAT, "made_by": self.made_by, "rule": self.rule, "identity": self.identity}
+        manifest = {"format": FORMAT, "made_by": self.made_by, "rule": self.rule, "identity": self.identity}
         new = self.folder / f"{MANIFEST_FILE}.new"
         with new.open("wb") as file:
-            file.write(json.dumps({**told, "pieces": [piece.to_json() for piece in self.slices]}).encode())
+            file.write(json.dumps({**manifest, "pieces": [piece.to_json() for piece in self.slices]}).encode())
             _sync_file(file)
         new.replace(self.folder / MANIFEST_FILE)
         sync_path(self.folder)

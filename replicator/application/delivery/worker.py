@@ -42,14 +42,14 @@ class Worker(Generic[F]):
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], spill_folder: Path | None = None) -> None:
         self.name = name
         self._sink = sink
-        self._laying = make_bulk_loader(spill_folder, sink, shared.engine)
-        self._delivery = Delivery(name, sink, shared, self._laying)
+        self._bulk_loader = make_bulk_loader(spill_folder, sink, shared.engine)
+        self._delivery = Delivery(name, sink, shared, self._bulk_loader)
         self._lanes = shared.lanes
-        self._silence = shared.idle_timeout
+        self._idle_timeout = shared.idle_timeout
         self._options = shared.options
         self._abandon = shared.abandon
         self._failed = shared.fail
-        self._slot: BoundedQueue[F] = BoundedQueue(self._get_limit, shared.options.gather)
+        self._queue: BoundedQueue[F] = BoundedQueue(self._get_limit, shared.options.gather)
         self._ended = False
         self._thread = threading.Thread(target=self._run_loop, name=f"sink-{name}", daemon=True)
 
@@ -61,7 +61,7 @@ class Worker(Generic[F]):
     def _get_limit(self) -> int:
         """The bytes at which the queue is full."""
         most = self._options.handover_bytes
-        return most if self._laying is None or self._laying.ended else min(most, SPILL_BYTES)
+        return most if self._bulk_loader is None or self._bulk_loader.ended else min(most, SPILL_BYTES)
 
     def start(self) -> None:
         """Start the thread."""
@@ -69,22 +69,22 @@ class Worker(Generic[F]):
 
     def has_room(self) -> bool:
         """True if `hand_over` would not wait."""
-        return self._slot.has_room()
+        return self._queue.has_room()
 
     def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
         """Wait until `hand_over` would not wait. False if `given_up` returns True first, or `stop` is set."""
-        return self._slot.wait_for_room(given_up, stop)
+        return self._queue.wait_for_room(given_up, stop)
 
     def hand_over(self, items: Sequence[WriteRequest[F]], stop: Stop) -> None:
         """Queue writes, in order.
 
         Waits while the queue is full (back-pressure); raises Stopped if it will stay full.
         """
-        self._slot.put(items, stop)
+        self._queue.put(items, stop)
 
     def put_publish_request(self, source: str, request: PublishRequest) -> None:
         """Publish the watermark once the writes queued last are committed. Does not wait."""
-        self._slot.put_publish_request(source, request)
+        self._queue.put_publish_request(source, request)
 
     def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
         """Run `question` with the sink on the worker's thread, before the queued writes unless there are many questions.
@@ -93,16 +93,16 @@ class Worker(Generic[F]):
         show the outage meanwhile. Any other error ends the future.
         """
         answer: Future[T] = Future()
-        self._slot.ask(lambda: self._answer_question(question, answer))
+        self._queue.ask(lambda: self._answer_question(question, answer))
         return answer
 
     def get_state(self, lane: Lane) -> LaneState | None:
         """The state of a lane, rows in spill files included. For use in questions."""
-        return self._sink.state(lane) if self._laying is None else self._laying.get_state(lane)
+        return self._sink.state(lane) if self._bulk_loader is None else self._bulk_loader.get_state(lane)
 
     def finish(self) -> None:
         """Accept no more writes. The thread ends once all queued writes are applied."""
-        self._slot.close()
+        self._queue.close()
 
     def hurry(self) -> None:
         """Interrupt a sink call whose answer will not arrive, since the program is ending."""
@@ -122,18 +122,18 @@ class Worker(Generic[F]):
 
     def _run_loop(self) -> None:
         try:
-            while (taken := self._slot.take(self._delivery.due_in)) is not None:
+            while (dequeued := self._queue.take(self._delivery.due_in)) is not None:
                 self._ended = self._abandon.is_set()
-                self._answer_questions(taken.questions)
+                self._answer_questions(dequeued.questions)
                 if not self._ended:
-                    self._delivery.deliver(taken.items, taken.publish_requests)
+                    self._delivery.deliver(dequeued.items, dequeued.publish_requests)
             self._delivery.finish()
         except Stopped:
             log.info("worker stopped", sink=self.name)
         except BaseException as error:
             self._failed(error)
         finally:
-            self._slot.close()
+            self._queue.close()
             self._cancel_questions()
 
     def _answer_questions(self, questions: Sequence[Callable[[], None]]) -> None:
@@ -144,15 +144,15 @@ class Worker(Generic[F]):
         deadline = time.monotonic() + ANSWER_SECONDS
         for at, question in enumerate(questions):
             if at and time.monotonic() > deadline and not self._ended:
-                self._slot.put_back(questions[at:])
+                self._queue.put_back(questions[at:])
                 return
             question()
 
     def _cancel_questions(self) -> None:
         """End open questions with Stopped, so that their callers do not wait for ever."""
         self._ended = True
-        while (taken := self._slot.take()) is not None:
-            for question in taken.questions:
+        while (dequeued := self._queue.take()) is not None:
+            for question in dequeued.questions:
                 question()
 
     def _answer_question(self, question: Callable[[Sink[F]], T], answer: Future[T]) -> None:
@@ -171,14 +171,14 @@ class Worker(Generic[F]):
         while not self._ended:
             try:
                 with self._lanes.note_sink_call(self.name, "answering a question"):
-                    found = question(self._sink)
+                    result = question(self._sink)
                 if backoff.attempts:
                     self._lanes.set_sink_outage(self.name, None)
-                return found
+                return result
             except Retryable as error:
                 self._lanes.set_sink_outage(self.name, to_problem(error))
                 log.warning("sink away", sink=self.name, sentence=error.sentence, attempt=backoff.attempts)
-                self._silence.record_failure("Sink", self.name, error.sentence)
+                self._idle_timeout.record_failure("Sink", self.name, error.sentence)
                 if backoff.wait(self._abandon):
                     break
         raise Stopped

@@ -58,13 +58,13 @@ class BlockedKeys(Generic[F]):
     def _load_keys(self) -> dict[BlockedKey, int]:
         if self._since is None:
             self._since, self._hashes = {}, self._rejects.get_hashes(self._source)
-            for letter in self._rejects.list_open(self._source):
-                _add_key(self._since, letter, letter.key_hash if letter.is_placed else "")
+            for dead_letter in self._rejects.list_open(self._source):
+                _add_key(self._since, dead_letter, dead_letter.key_hash if dead_letter.is_placed else "")
         return self._since
 
     def _refuse_others(self, since: Iterable[BlockedKey]) -> None:
         """Raise DataLoss if stored key hashes cannot be compared, so that the blocked keys are unknown."""
-        if not all(self._hashes.is_comparable(told) for _, _, told in since):
+        if not all(self._hashes.is_comparable(key_hash) for _, _, key_hash in since):
             raise DataLoss(
                 f"Of source {self._source} records are held back whose keys were not hashed under the secret in "
                 "`keys.secret` (beside the list of forgotten rows), so that what comes after them is not known.",
@@ -82,17 +82,18 @@ def _add_key(since: dict[BlockedKey, int], one: RejectedRecord | DeadLetter, key
     return since[at] != known
 
 
-def find_blocked(letters: Iterable[DeadLetter], tried_ids: set[str]) -> dict[str, bool]:
+def find_blocked(dead_letters: Iterable[DeadLetter], tried_ids: set[str]) -> dict[str, bool]:
     """The blocked dead letters (code HELD), by event id. True: an earlier record of the key is not retried with them.
 
-    `letters`: in the order of their records. `tried_ids`: the event ids to retry.
+    `dead_letters`: in the order of their records. `tried_ids`: the event ids to retry.
     """
     waiting: set[BlockedKey] = set()
     found: dict[str, bool] = {}
-    for letter in letters:
-        at = (letter.topic, letter.partition, letter.key_hash) if letter.key_hash and letter.is_placed else None
-        if letter.code == RejectCode.HELD and at is not None:
-            found[letter.event_id] = at in waiting
-        if at is not None and (letter.event_id not in tried_ids or found.get(letter.event_id)):
+    for dead_letter in dead_letters:
+        has_key = dead_letter.key_hash and dead_letter.is_placed
+        at = (dead_letter.topic, dead_letter.partition, dead_letter.key_hash) if has_key else None
+        if dead_letter.code == RejectCode.HELD and at is not None:
+            found[dead_letter.event_id] = at in waiting
+        if at is not None and (dead_letter.event_id not in tried_ids or found.get(dead_letter.event_id)):
             waiting.add(at)
     return found

@@ -21,8 +21,8 @@ class CountedSpans:
         """Add a span. Returns its offsets that were not in it before."""
         return {p: self._add_range((table, p), span.start[p], end) for p, end in span.end.items() if span.start[p] < end}
 
-    def _add_range(self, place: tuple[str, TopicPartition], start: int, end: int) -> list[range]:
-        spans = self._spans.get(place, [])
+    def _add_range(self, key: tuple[str, TopicPartition], start: int, end: int) -> list[range]:
+        spans = self._spans.get(key, [])
         touching = [known for known in spans if known.stop >= start and known.start <= end]
         new, at = [], start
         for known in touching:
@@ -32,6 +32,6 @@ class CountedSpans:
         if at < end:
             new.append(range(at, end))
         whole = range(min([start, *(r.start for r in touching)]), max([end, *(r.stop for r in touching)]))
-        apart = [known for known in spans if known not in touching]
-        self._spans[place] = sorted([*apart, whole], key=lambda known: known.start)
+        others = [known for known in spans if known not in touching]
+        self._spans[key] = sorted([*others, whole], key=lambda known: known.start)
         return new

@@ -64,12 +64,12 @@ class ErasureFilter:
         self._specs: dict[tuple[str, str], TableSpec | None] = {}
 
     def route(self, raw: pa.Table) -> pa.Table:
-        said = self._decoder.route(raw)
-        gone = self._find_erased_records(raw, said)
-        if gone is None:
-            return said
+        routes = self._decoder.route(raw)
+        erased = self._find_erased_records(raw, routes)
+        if erased is None:
+            return routes
         nothing, kind = pa.scalar(None, pa.string()), pa.scalar(ERASED_KIND)
-        columns = [pc.if_else(gone, kind if name == "ignored" else nothing, said[name]) for name in ROUTE.names]
+        columns = [pc.if_else(erased, kind if name == "ignored" else nothing, routes[name]) for name in ROUTE.names]
         return pa.table(columns, schema=ROUTE)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
@@ -104,7 +104,7 @@ class ErasureFilter:
         return found
 
     def _find_erased_records(self, raw: pa.Table, routes: pa.Table) -> pa.Array | None:
-        places: set[int] = set()
+        erased: set[int] = set()
         unclear = self._group_unrouted(raw, routes)
         for table in {one.table for one in self._forgotten}:
             mine = pc.indices_nonzero(_is_routed_to(routes, table))
@@ -112,14 +112,14 @@ class ErasureFilter:
                 found, unread = self._find_in_table(
                     raw, routes, mine, [one for one in self._forgotten if one.table == table]
                 )
-                places |= found
+                erased |= found
                 unclear[table] |= unread
         for table, numbers in unclear.items():
             asked = [one for one in self._forgotten if table in ("", one.table)]
-            places |= self._find_by_message(raw, sorted(numbers - places), asked, routed=bool(table))
-        if not places:
+            erased |= self._find_by_message(raw, sorted(numbers - erased), asked, routed=bool(table))
+        if not erased:
             return None
-        return pa.array([number in places for number in range(raw.num_rows)], pa.bool_())
+        return pa.array([number in erased for number in range(raw.num_rows)], pa.bool_())
 
     def _group_unrouted(self, raw: pa.Table, routes: pa.Table) -> dict[str, set[int]]:
         """The unrouted records in topics of tables with erased keys, under the empty table name."""
@@ -198,8 +198,8 @@ class ErasureFilter:
             return set()
         records = raw.take(pa.array(numbers, pa.int64()))
         records = self._decoder.mask_records(records) if isinstance(self._decoder, MasksRecords) else records
-        said = self._decoder.envelope(records)
-        rows = zip(numbers, *(records[n].to_pylist() for n in ("topic", "key")), *_read_images(said), strict=True)
+        envelopes = self._decoder.envelope(records)
+        rows = zip(numbers, *(records[n].to_pylist() for n in ("topic", "key")), *_read_images(envelopes), strict=True)
         return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in forgotten)}
 
 
@@ -294,8 +294,8 @@ def _find_row_numbers(records: pa.Table, at: pa.Array, wanted: set[RecordPositio
     return {place: number for place, number in places if place in wanted}
 
 
-def _read_images(said: pa.Table) -> list[list[Any]]:
-    return [said[name].to_pylist() for name in ("table", "before", "after")]
+def _read_images(envelopes: pa.Table) -> list[list[Any]]:
+    return [envelopes[name].to_pylist() for name in ("table", "before", "after")]
 
 
 def _is_match(one: ErasedKeys, topic: str, key: bytes | None, table: str | None, *images: str | None, routed: bool) -> bool:

@@ -50,17 +50,17 @@ class ErasureList:
         EnvironmentProblem if it cannot be read or its key is missing: erased rows would return.
         """
         try:
-            said = json.loads(self._list.read_bytes())
+            content = json.loads(self._list.read_bytes())
         except (FileNotFoundError, NotADirectoryError):  # A bad state folder is reported elsewhere.
             return None
         except (OSError, ValueError) as error:
             raise self._make_read_error(self._list, error) from error
         try:
             hashes = ErasureHashes(bytes.fromhex(self._key.read_text("ascii")))
-            found = ErasureEntries(hashes, tuple(_from_stored(one) for one in said["erasures"]))
+            found = ErasureEntries(hashes, tuple(_from_stored(one) for one in content["erasures"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._make_read_error(self._key if isinstance(error, OSError) else self._list, error) from error
-        if hashes.check != said.get("check"):
+        if hashes.check != content.get("check"):
             raise self._make_read_error(self._key, ValueError("it is not the key of the list"))
         return found
 
@@ -81,9 +81,9 @@ class ErasureList:
         """Add an erasure, or replace the entry of its key. Durable on return."""
         known = self.load()
         others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
-        said = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
+        content = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
         try:
-            durable.replace_file(self._list, (json.dumps(said, indent=1) + "\n").encode(), 0o644)
+            durable.replace_file(self._list, (json.dumps(content, indent=1) + "\n").encode(), 0o644)
         except OSError as error:
             raise self._make_write_error(error) from error
 

@@ -30,10 +30,10 @@ class PoisonRecordFilter:
     Records at the given positions are rejects, and the other one never gets them.
     """
 
-    def __init__(self, decoder: Any, places: Iterable[RecordPosition]) -> None:
+    def __init__(self, decoder: Any, positions: Iterable[RecordPosition]) -> None:
         self._decoder = decoder
         self._offsets: dict[TopicPartition, list[int]] = {}
-        for topic, partition, offset in sorted(places):
+        for topic, partition, offset in sorted(positions):
             self._offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
 
     def route(self, raw: pa.Table) -> pa.Table:
@@ -66,9 +66,10 @@ class PoisonRecordFilter:
         spared = self.find_poison_records(raw)
         if spared is None:
             return ask(raw)
-        said = ask(raw.filter(pc.invert(spared)))
-        error = pa.Table.from_pylist([{"error": POISON_REASON}], said.schema)
-        return pa.concat_tables([said, error]).take(_merge_order(spared, said.num_rows, [said.num_rows] * raw.num_rows))
+        decoded = ask(raw.filter(pc.invert(spared)))
+        error = pa.Table.from_pylist([{"error": POISON_REASON}], decoded.schema)
+        order = _merge_order(spared, decoded.num_rows, [decoded.num_rows] * raw.num_rows)
+        return pa.concat_tables([decoded, error]).take(order)
 
     def find_poison_records(self, raw: pa.Table) -> pa.Array | None:
         """True for each poison record; None without any."""
@@ -98,13 +99,13 @@ class _MaskingPoisonFilter(PoisonRecordFilter):
         spared = self.find_poison_records(raw)
         if spared is None:
             return self._decoder.mask_records(raw)
-        said, hidden = self._decoder.mask_records(raw.filter(pc.invert(spared))), raw.filter(spared)
+        decoded, hidden = self._decoder.mask_records(raw.filter(pc.invert(spared))), raw.filter(spared)
         shown = self._decoder.mask_records(_make_unreadable(hidden))["value"].to_pylist()
         rows = [row if value else {**row, **_NOTHING} for row, value in zip(hidden.to_pylist(), shown, strict=True)]
-        kept = pa.Table.from_pylist(rows, said.schema)
-        places = iter(range(said.num_rows, raw.num_rows))
-        at = [next(places) if is_spared else 0 for is_spared in spared.to_pylist()]
-        return pa.concat_tables([said, kept]).take(_merge_order(spared, said.num_rows, at))
+        kept = pa.Table.from_pylist(rows, decoded.schema)
+        positions = iter(range(decoded.num_rows, raw.num_rows))
+        at = [next(positions) if is_spared else 0 for is_spared in spared.to_pylist()]
+        return pa.concat_tables([decoded, kept]).take(_merge_order(spared, decoded.num_rows, at))
 
 
 class _FullPoisonFilter(_TransactionPoisonFilter, _MaskingPoisonFilter):
@@ -120,11 +121,11 @@ _FILTERS = {
 }
 
 
-def filter_poison_records(decoder: Decoder, places: Iterable[RecordPosition]) -> Decoder:
+def filter_poison_records(decoder: Decoder, positions: Iterable[RecordPosition]) -> Decoder:
     """The decoder with a filter, or itself without `places`. The filter has the same optional ports as the decoder."""
-    places = tuple(places)
+    positions = tuple(positions)
     kind = _FILTERS[isinstance(decoder, ReadsTransactionMarks), isinstance(decoder, MasksRecords)]
-    return kind(decoder, places) if places else decoder
+    return kind(decoder, positions) if positions else decoder
 
 
 def _merge_order(spared: pa.Array, free: int, at: Sequence[int]) -> pa.Array:

@@ -121,21 +121,21 @@ class PoisonRecordFinder(Generic[F]):
             return decoder
         letters = self._rejects.list_crashed(self._source)
         known = {(letter.topic, letter.partition, letter.offset): letter.is_open for letter in letters}
-        condemned = tuple(place for place in notes.poison_records if place not in known)
-        spared = {*condemned, *(place for place, is_open in known.items() if is_open)}
+        condemned = tuple(position for position in notes.poison_records if position not in known)
+        spared = {*condemned, *(position for position, is_open in known.items() if is_open)}
         self._notes = replace(notes, poison_records=condemned, rejected=bool(spared))
         return filter_poison_records(decoder, sorted(spared))
 
     def begin_run(self) -> None:
         """Note the start of a run. EnvironmentProblem if the note cannot be written."""
         suspect = self._notes.suspect
-        for place in self._notes.poison_records:
+        for position in self._notes.poison_records:
             log.error(
-                "a record ends the program, and is decoded no more", source=self._source, record="-".join(map(str, place))
+                "a record ends the program, and is decoded no more", source=self._source, record="-".join(map(str, position))
             )
         if self._watches:
-            told = {"span": suspect.span.to_json(), "deaths": suspect.deaths} if suspect else {}
-            log.warning("the last run did not end by itself", source=self._source, **told)
+            suspected = {"span": suspect.span.to_json(), "deaths": suspect.deaths} if suspect else {}
+            log.warning("the last run did not end by itself", source=self._source, **suspected)
         self._save_notes(replace(self._notes, running=True, decoding=None))
 
     def end_run(self) -> None:

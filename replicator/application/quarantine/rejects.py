@@ -148,16 +148,16 @@ class Rejects(Generic[F]):
         try:
             hashes = self.get_hashes(source) if found else UNKEYED_HASHES
             stored = zip(self._mask_records(source, found), (hashes.hash_key(one.key) for one in found), tables, strict=True)
-            letters = [
-                _make_dead_letter(rejected, told, stage=stage, source=source, table=of, lane=lane, now=now)
-                for rejected, told, of in stored
+            dead_letters = [
+                _make_dead_letter(rejected, error_text, stage=stage, source=source, table=of, lane=lane, now=now)
+                for rejected, error_text, of in stored
             ]
-            if letters:
-                self._write_dead_letters(letters)
+            if dead_letters:
+                self._write_dead_letters(dead_letters)
         except BaseException as error:
             self.broken = error
             raise
-        return [StoredReject(TopicPartition(x.topic, x.partition), x.offset, self._find_kind(x)) for x in letters]
+        return [StoredReject(TopicPartition(x.topic, x.partition), x.offset, self._find_kind(x)) for x in dead_letters]
 
     def _read_tables(self, source: str, rejected: Sequence[RejectedRecord]) -> list[str]:
         """The table that each record names; empty if it cannot be read."""
@@ -166,14 +166,14 @@ class Rejects(Generic[F]):
         frame = pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW)
         return [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
 
-    def _find_kind(self, letter: DeadLetter) -> RejectKind:
+    def _find_kind(self, dead_letter: DeadLetter) -> RejectKind:
         """The kind of a dead letter. The first one of each kind is logged."""
-        kind = RejectKind(letter.source, letter.table, letter.stage, letter.code)
+        kind = RejectKind(dead_letter.source, dead_letter.table, dead_letter.stage, dead_letter.code)
         if kind not in self._met and len(self._met) >= MAX_KINDS:
-            kind = RejectKind(letter.source, OTHER, letter.stage, OTHER)
+            kind = RejectKind(dead_letter.source, OTHER, dead_letter.stage, OTHER)
         if kind not in self._met:
             self._met.add(kind)
-            _log_first_reject(letter)
+            _log_first_reject(dead_letter)
         return kind
 
     def _mask_records(self, source: str, rejected: Sequence[RejectedRecord]) -> Sequence[RejectedRecord]:
@@ -229,7 +229,7 @@ class Rejects(Generic[F]):
         """The open dead letters of a source from before fan-out. DeadLetterStoreDown if the store cannot be read."""
         found: list[DeadLetter] = []
         self._call_with_patience(READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", state=OPEN))))
-        return [letter for letter in found if letter.source == source]
+        return [dead_letter for dead_letter in found if dead_letter.source == source]
 
     def list_crashed(self, source: str) -> Sequence[DeadLetter]:
         """The dead letters of a source's poison records, retried ones included.
@@ -240,10 +240,10 @@ class Rejects(Generic[F]):
         self._call_with_patience(
             READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", code=RejectCode.CRASHED)))
         )
-        return [letter for letter in found if letter.source == source]
+        return [dead_letter for dead_letter in found if dead_letter.source == source]
 
-    def _write_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
-        self._call_with_patience(WRITING, lambda: self._store.write(letters))
+    def _write_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
+        self._call_with_patience(WRITING, lambda: self._store.write(dead_letters))
         self.open.invalidate()
 
     def _call_with_patience(self, doing: str, ask: Callable[[], None]) -> None:
@@ -273,18 +273,18 @@ class Rejects(Generic[F]):
                 raise _make_store_error(error, doing) from error
 
 
-def _log_first_reject(letter: DeadLetter) -> None:
-    remedy = find_remedy(Reject(letter.code, letter.sentence), letter.table)
-    explain = f"`replicator dlq explain '{letter.event_id}'` shows it."
+def _log_first_reject(dead_letter: DeadLetter) -> None:
+    remedy = find_remedy(Reject(dead_letter.code, dead_letter.sentence), dead_letter.table)
+    explain = f"`replicator dlq explain '{dead_letter.event_id}'` shows it."
     log.warning(
         "record rejected; more of its kind are only counted",
-        source=letter.source,
-        table=letter.table or "?",
-        record=letter.event_id,
-        **({"lane": letter.lane} if letter.lane else {}),
-        stage=letter.stage,
-        code=letter.code,
-        sentence=letter.sentence,
+        source=dead_letter.source,
+        table=dead_letter.table or "?",
+        record=dead_letter.event_id,
+        **({"lane": dead_letter.lane} if dead_letter.lane else {}),
+        stage=dead_letter.stage,
+        code=dead_letter.code,
+        sentence=dead_letter.sentence,
         next_step=f"{remedy} {explain}".strip(),
     )
 

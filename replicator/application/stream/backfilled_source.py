@@ -33,13 +33,13 @@ class BackfilledSource(Generic[F]):
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """See `Source`. The journal is read after batches of the stream, which arrive at least every second."""
         mine, others = self._split_position(start)
-        beside = _JournalReader(self._journal, mine, apply_batch, stop, self._clock)
+        journal_reader = _JournalReader(self._journal, mine, apply_batch, stop, self._clock)
         until = self._journal.end() if once else None
-        beside.read()
+        journal_reader.read()
 
         def both(batch: Batch[F]) -> None:
             apply_batch(batch)
-            beside.read_when_due(until)
+            journal_reader.read_when_due(until)
 
         self._main.run(others, both, stop, once=once)
 
@@ -99,8 +99,8 @@ class BackfilledSource(Generic[F]):
 
     def pace(self) -> Pace | None:
         """See `ports.telemetry.HasPace`: of the stream; None if it has none."""
-        told: Callable[[], Pace | None] | None = getattr(self._main, "pace", None)
-        return None if told is None else told()
+        pace: Callable[[], Pace | None] | None = getattr(self._main, "pace", None)
+        return None if pace is None else pace()
 
     def close(self) -> None:
         self._main.close()

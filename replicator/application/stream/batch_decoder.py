@@ -35,25 +35,25 @@ class BatchDecoder(Generic[F]):
 
     def __init__(
         self,
-        place: SourceContext[F],
+        context: SourceContext[F],
         decoder: Decoder,
         catalog: Catalog[F],
         shared: RuntimeContext[F],
-        crashes: PoisonRecordFinder[F],
+        poison_records: PoisonRecordFinder[F],
         *,
         flow: SourceProgress,
     ) -> None:
-        self._source = place.name
+        self._source = context.name
         self._flow = flow
         self._decoder = decoder
-        self._rules_for = place.rules_for
+        self._rules_for = context.rules_for
         self._catalog = catalog
         self._engine = shared.engine
         self._rejects = shared.rejects
         self._telemetry = shared.telemetry
-        self._unrouted = place.on_reject
-        self._holding = BlockedKeys(place.name, shared.engine, shared.rejects)
-        self._noting = crashes.note_decoding
+        self._on_reject = context.on_reject
+        self._blocked_keys = BlockedKeys(context.name, shared.engine, shared.rejects)
+        self._note_decoding = poison_records.note_decoding
         self._counted = CountedSpans()
 
     def add_counted(self, table: str, span: Span) -> None:
@@ -67,7 +67,7 @@ class BatchDecoder(Generic[F]):
 
         Rejects are counted once for all lanes.
         """
-        with self._noting(batch.span):
+        with self._note_decoding(batch.span):
             routed = self._engine.route(batch.frame, self._decoder)
         decoded = sum(self._engine.count(run.frame) for run in routed.runs)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
@@ -80,10 +80,10 @@ class BatchDecoder(Generic[F]):
                     routed.rejects, [batch.frame], stage="route", source=self._source, table=""
                 )
                 count = len(kept)
-                told = f"Of {routed.reject_count} rejected records {count} became dead letters."
-                ensure_accounting(count == routed.reject_count, told)
+                sentence = f"Of {routed.reject_count} rejected records {count} became dead letters."
+                ensure_accounting(count == routed.reject_count, sentence)
                 rejected.extend(kept)
-                self._handle_rejects(self._unrouted, routed.rejects, batch.frame, "")
+                self._handle_rejects(self._on_reject, routed.rejects, batch.frame, "")
         return routed
 
     def decode_changes(
@@ -105,7 +105,7 @@ class BatchDecoder(Generic[F]):
         `application.catalog.UnusableTable` if the table cannot be replicated.
         """
         runs, found, at = tuple(runs), [], batch.span.start
-        with self._noting(batch.span):
+        with self._note_decoding(batch.span):
             for run in runs:
                 self._catalog.find_schema(run)  # A later run may have the key that an earlier one lacks.
         with self._count_rejects(table, cover_topics(batch.span, topics)) as rejected:
@@ -124,7 +124,7 @@ class BatchDecoder(Generic[F]):
 
     def again(self, table: str, batch: Batch[F]) -> Iterator[F]:
         """Decode records of a table that lanes have applied, rejects included. Nothing is stored or counted."""
-        with self._noting(batch.span):
+        with self._note_decoding(batch.span):
             for run in self._engine.route(batch.frame, self._decoder).runs:
                 if run.table == table:
                     yield from self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
@@ -145,7 +145,7 @@ class BatchDecoder(Generic[F]):
         if on_reject == HOLD_KEY:
             run, held = self._drop_blocked(run, raw)
             rejected.extend(held)
-        with self._noting(batch.span):
+        with self._note_decoding(batch.span):
             frame, rejects = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
         records = self._engine.count(run.frame)
@@ -159,13 +159,13 @@ class BatchDecoder(Generic[F]):
             run, held = self._drop_blocked(run, raw)
             places = {(one.partition, one.offset) for one in held}
             rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
-            with self._noting(batch.span):
+            with self._note_decoding(batch.span):
                 frame, rejects = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
         return frame, rejects
 
     def _drop_blocked(self, run: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
         """The records of a run that are not blocked, and the blocked ones, which are dead letters."""
-        free, held = self._holding.split_blocked(run.frame)
+        free, held = self._blocked_keys.split_blocked(run.frame)
         if held is None:
             return run, ()
         return replace(run, frame=free), self._keep_rejects(held, raw, run.table)
@@ -202,7 +202,7 @@ class BatchDecoder(Generic[F]):
             stop = make_stop_error(self._engine.rejected(rejects, [raw])[0])
             raise UnusableTable(stop) if table else stop
         # For a record without a known table, the table of later records of its key decides.
-        return (on_reject == HOLD_KEY or not table) and self._holding.add_rejects(rejects, raw)
+        return (on_reject == HOLD_KEY or not table) and self._blocked_keys.add_rejects(rejects, raw)
 
     def count_records(self, batch: Batch[F], routed: RoutedBatch[F]) -> None:
         """Count the records of a batch of the main stream. Batches of lanes that catch up are not counted."""

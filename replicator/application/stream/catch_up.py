@@ -40,7 +40,7 @@ class CatchUpLane(Generic[F]):
     """A lane that is catching up.
 
     - `read`: the position up to which it has read.
-    - `feed`: its own buffer, which holds changes back like the one of the main stream.
+    - `buffer`: its own buffer, which holds changes back like the one of the main stream.
     - `reach`: the offsets per partition of its next read; more than usual if most offsets have no record.
     - `record_count`: the records of the current slice.
     - `has_read`: any slice had records.
@@ -50,7 +50,7 @@ class CatchUpLane(Generic[F]):
     run: LaneRun
     generation: int
     read: Position
-    feed: TableBuffer[F]
+    buffer: TableBuffer[F]
     reach: int
     record_count: int = 0
     has_partial_batch: bool = False
@@ -92,7 +92,7 @@ class CatchUp(Generic[F]):
     """Lets lanes catch up. Only the thread of its source uses it. The main stream never goes back for a lane.
 
     - `target(run)`: the position that the lane has to reach.
-    - `joined(run, feed, has_read)`: called for each lane that has reached it, even without reading.
+    - `joined(run, buffer, has_read)`: called for each lane that has reached it, even without reading.
     - `beat`: called while a sink is waited for.
     """
 
@@ -138,17 +138,17 @@ class CatchUp(Generic[F]):
         """The lanes that are behind now. Lanes that have caught up have joined."""
         for run in self._tools.registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
-                feed = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
+                buffer = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
                 known = {p: o for p, o in run.handed_over.items() if p in run.begin}
                 self._tools.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))
-                self._behind[run.lane.id] = CatchUpLane(run, run.placed, run.handed_over, feed, reach)
+                self._behind[run.lane.id] = CatchUpLane(run, run.placed, run.handed_over, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]
             elif not self._find_missing(behind):
                 del self._behind[lane_id]
-                self._joined(behind.run, behind.feed, behind.has_read)
+                self._joined(behind.run, behind.buffer, behind.has_read)
         return self._behind
 
     def _is_current(self, run: LaneRun) -> bool:
@@ -206,9 +206,11 @@ class CatchUp(Generic[F]):
             return False
         if left:
             behind.has_partial_batch = True
-            chunks = behind.feed.add_changes((), self._tools.catalog.get_union(behind.run.lane.table), left)
+            slices = behind.buffer.add_changes((), self._tools.catalog.get_union(behind.run.lane.table), left)
             self._pass_writes(
-                behind, [h for c in chunks for h in self._tools.writes.build_slice_writes(c, [behind.run], {})], until
+                behind,
+                [write for slice_ in slices for write in self._tools.writes.build_slice_writes(slice_, [behind.run], {})],
+                until,
             )
         return True
 
@@ -237,13 +239,13 @@ class CatchUp(Generic[F]):
 
     def _hand_over_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
         try:
-            handed = (
+            writes = (
                 self._make_log_writes(behind, batch) if behind.run.is_event_log else self._make_change_writes(behind, batch)
             )
         except UnusableTable as error:
             self._shared.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
         else:
-            self._pass_writes(behind, handed, batch.span.end)
+            self._pass_writes(behind, writes, batch.span.end)
 
     def _make_log_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
         sink = behind.run.lane.sink
@@ -262,12 +264,12 @@ class CatchUp(Generic[F]):
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
         records = tools.writes.batch_records.get_records(batch)
-        chunks = behind.feed.add_batch(parts, tools.catalog.get_union(table), span, records, records.size, drops=drops)
+        slices = behind.buffer.add_batch(parts, tools.catalog.get_union(table), span, records, records.size, drops=drops)
         known = select_identities(batch.identity, batch.span.end)
-        return [h for c in chunks for h in tools.writes.build_slice_writes(c, [behind.run], known)]
+        return [write for slice_ in slices for write in tools.writes.build_slice_writes(slice_, [behind.run], known)]
 
-    def _pass_writes(self, behind: CatchUpLane[F], handed: Sequence[WriteRequest[F]], end: Position) -> None:
+    def _pass_writes(self, behind: CatchUpLane[F], writes: Sequence[WriteRequest[F]], end: Position) -> None:
         """Queue all writes in one call: before a second call the queue may be full."""
         behind.read = behind.read.advanced_to(end)
-        self._hand_over(handed)
+        self._hand_over(writes)
         behind.has_partial_batch = False

@@ -57,38 +57,38 @@ class SourcePipeline(Generic[F]):
     ends the program.
     """
 
-    def __init__(self, place: SourceContext[F], decoder: Decoder, shared: RuntimeContext[F]) -> None:
-        self.context = place
+    def __init__(self, context: SourceContext[F], decoder: Decoder, shared: RuntimeContext[F]) -> None:
+        self.context = context
         self.progress = SourceProgress(
             began=shared.clock(),
-            is_sparse=getattr(place.source, "has_sparse_offsets", False),
-            transactions=place.transactions.topic if place.transactions else None,
+            is_sparse=getattr(context.source, "has_sparse_offsets", False),
+            transactions=context.transactions.topic if context.transactions else None,
         )
-        self.registry = LaneRegistry(place, shared)
+        self.registry = LaneRegistry(context, shared)
         self._shared = shared
-        self._crashes = place.poison_records or PoisonRecordFinder(
-            None, shared.engine, shared.rejects, place.name, shared.decoding
+        self._poison_records = context.poison_records or PoisonRecordFinder(
+            None, shared.engine, shared.rejects, context.name, shared.decoding
         )
         self.decoder = decoder
         """The decoder of all records. A retry of a dead letter decodes poison records too."""
-        decoder = self._crashes.filter_poison_records(decoder)
+        decoder = self._poison_records.filter_poison_records(decoder)
         self._decoder = decoder
-        self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.registry.keys)
-        self._decoding = BatchDecoder(place, decoder, self._catalog, shared, self._crashes, flow=self.progress)
+        self._catalog = Catalog(shared.engine, decoder, context.rules_for, self.registry.keys)
+        self._decoding = BatchDecoder(context, decoder, self._catalog, shared, self._poison_records, flow=self.progress)
         self._writes = WriteBuilder(
-            shared, self._catalog, decoder, partial(store_schema_version, place.workers), self._crashes
+            shared, self._catalog, decoder, partial(store_schema_version, context.workers), self._poison_records
         )
-        self._begin = Prefetcher(shared.engine, decoder, self._writes.batch_records)
-        rules = place.transactions
+        self._prefetcher = Prefetcher(shared.engine, decoder, self._writes.batch_records)
+        rules = context.transactions
         kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
-        self._aligner = kind(rules, place, decoder, self.registry, shared) if rules else None
-        seen = self._aligner.observe_catch_up if self._aligner else lambda _: None
+        self._barrier = kind(rules, context, decoder, self.registry, shared) if rules else None
+        seen = self._barrier.observe_catch_up if self._barrier else lambda _: None
         tools = CatchUpContext(
-            place, shared, self.registry, self._catalog, self._decoding, self._writes, self._crashes, seen
+            context, shared, self.registry, self._catalog, self._decoding, self._writes, self._poison_records, seen
         )
         self._catch_up = CatchUp(tools, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat)
-        shared.rejects.mask_source(place.name, self.decoder, private=place.private)
-        self._feeds: dict[str, TableBuffer[F]] = {}
+        shared.rejects.mask_source(context.name, self.decoder, private=context.private)
+        self._buffers: dict[str, TableBuffer[F]] = {}
         self._unplaced: dict[str, float] = {}
         """Per new table whose changes are buffered until its lanes have a position: the deadline, on the clock."""
         self._identity: dict[str, str] = {}
@@ -96,20 +96,20 @@ class SourcePipeline(Generic[F]):
         self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
         self._enlisted = self._has_partial_batch = False
-        self._told = self._turned = shared.clock()
+        self._reported_at = self._beat_at = shared.clock()
 
     @property
     def last_beat(self) -> float:
         """The time, on the clock, when the stream last turned or waited for a sink or its source."""
-        return self._turned
+        return self._beat_at
 
     def _record_beat(self) -> None:
-        self._turned = self._shared.clock()
+        self._beat_at = self._shared.clock()
 
     @property
     def held_back_problem(self) -> Problem | None:
         """The reason why records wait for the rest of a transaction; None if none wait."""
-        return self._aligner.held_back_problem if self._aligner else None
+        return self._barrier.held_back_problem if self._barrier else None
 
     def post(self, command: Callable[[], None]) -> None:
         """Run a command in the pipeline's thread, between two batches. May be called from any thread."""
@@ -120,11 +120,11 @@ class SourcePipeline(Generic[F]):
 
         EnvironmentProblem if `RuntimeContext.idle_timeout` reaches its limit.
         """
-        self._crashes.begin_run()
+        self._poison_records.begin_run()
         try:
             self._run_with_retry(once=once)
         finally:
-            self._crashes.end_run()
+            self._poison_records.end_run()
 
     def _run_with_retry(self, *, once: bool) -> None:
         stop, options = self._shared.stop, self._shared.options
@@ -160,7 +160,7 @@ class SourcePipeline(Generic[F]):
                 if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
                     self.registry.restart_lane(run)
         self.registry.knows_tables = bool(self.registry.topics)
-        self._feeds.clear()
+        self._buffers.clear()
         self._unplaced.clear()
         self._position, self._has_partial_batch = None, False
 
@@ -169,11 +169,13 @@ class SourcePipeline(Generic[F]):
         self._position = self.progress.position = start
         self._catch_up.join_caught_up()
         # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
-        self._told = self._shared.clock()
+        self._reported_at = self._shared.clock()
         with (
-            prefetch_batches(self._shared, self._begin, self.apply_batch, once=once) as take,
+            prefetch_batches(self._shared, self._prefetcher, self.apply_batch, once=once) as take,
             self._note_source_call(READING_STREAM),
         ):
+            # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/stream_loop.py`). It calls
+            # `apply_batch` for each batch, and for an empty one while no records arrive.
             self.context.source.run(start, self._pause_source_call(take), self._shared.stop, once=once)
         if once and not self._shared.stop.is_set():
             self._catch_up_all()
@@ -220,9 +222,9 @@ class SourcePipeline(Generic[F]):
         known = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
             begin = self._skip_snapshots(Position({**start, **find_highest(known)}))
-            return self._aligner.find_start(begin, start, self.context.source.end()) if self._aligner else begin
-        if self._aligner:
-            self._aligner.find_start(start, start, self.context.source.end())
+            return self._barrier.find_start(begin, start, self.context.source.end()) if self._barrier else begin
+        if self._barrier:
+            self._barrier.find_start(start, start, self.context.source.end())
         return Position({**start, **Position.lowest([*known, start]).only(start)})
 
     def _skip_snapshots(self, position: Position) -> Position:
@@ -243,7 +245,8 @@ class SourcePipeline(Generic[F]):
         self._make_room()
         self._release_placed()
         if batch.span:
-            for piece in self._crashes.split_batch(self._drop_redelivered(batch), MAIN_READER, self._shared.wait_for_sinks):
+            batch = self._drop_redelivered(batch)
+            for piece in self._poison_records.split_batch(batch, MAIN_READER, self._shared.wait_for_sinks):
                 self._make_room()
                 self._apply_records(piece)
         else:
@@ -268,12 +271,12 @@ class SourcePipeline(Generic[F]):
 
     def _apply_records(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
-        if self._aligner:
-            self._aligner.begin_batch(batch)
+        if self._barrier:
+            self._barrier.begin_batch(batch)
         self._writes.batch_records.begin(batch)
         routed = self._decoding.route_batch(batch)
         if isinstance(self._shared.engine, TracksTransactions) and batch.records:
-            with self._crashes.note_decoding(batch.span):
+            with self._poison_records.note_decoding(batch.span):
                 connector = self._shared.engine.connector(batch.frame, self._decoder)
             self.registry.store_connector(connector)
             self.progress.row_loss = self.registry.row_loss
@@ -282,12 +285,12 @@ class SourcePipeline(Generic[F]):
         # Decode everything before any position moves: if decoding fails, the batch is read again.
         found = self._decode_tables(routed, batch)
         with self._guard_hand_over():
-            if self._aligner:  # The changes of one table decide which changes of another may be released.
-                self._aligner.advance((self._position or Position()).advanced_to(batch.span.end), batch)
-                self.progress.transaction_progress = self._aligner.progress
-            handed = self._make_log_writes(batch, routed)
+            if self._barrier:  # The changes of one table decide which changes of another may be released.
+                self._barrier.advance((self._position or Position()).advanced_to(batch.span.end), batch)
+                self.progress.transaction_progress = self._barrier.progress
+            writes = self._make_log_writes(batch, routed)
             for table, parts in found.items():
-                handed += self._buffer_changes(table, parts, routed, batch)
+                writes += self._buffer_changes(table, parts, routed, batch)
             self.registry.save_keys()
             self._position = self.progress.position = (self._position or Position()).advanced_to(batch.span.end)
             self._shared.idle_timeout.record_progress()
@@ -295,7 +298,7 @@ class SourcePipeline(Generic[F]):
             self._decoding.count_records(batch, routed)
             if batch.records and self.progress.outage and not self.progress.outage.answers:
                 self._clear_outage()
-            self._hand_over(handed)
+            self._hand_over(writes)
 
     def _place_lanes(self, new: Sequence[str]) -> None:
         """Wait a short time until the sinks return the positions of the lanes of new tables.
@@ -304,7 +307,7 @@ class SourcePipeline(Generic[F]):
         minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
         """
         options = self._shared.options
-        if self._aligner:  # The barrier does not count changes that are read before a lane has its position.
+        if self._barrier:  # The barrier does not count changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)
@@ -317,20 +320,20 @@ class SourcePipeline(Generic[F]):
 
         Lanes that need too much time or memory read the changes again.
         """
-        size = sum(self._feeds[table].size for table in self._unplaced if table in self._feeds)
+        size = sum(self._buffers[table].size for table in self._unplaced if table in self._buffers)
         now = self._shared.clock() if size <= self._shared.options.hold_bytes else float("inf")
         placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
         for table in placed:
             del self._unplaced[table]
         if placed:
-            self._hand_over_released(lambda table, feed: self._release_held(table, feed) if table in placed else ())
+            self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
 
     def _register_tables(self, routed: RoutedBatch[F], span: Span) -> Sequence[str]:
-        if self._aligner is None:
+        if self._barrier is None:
             return self.registry.register_batch(routed.topics, span)
-        begin = Position({**span.start, **self._aligner.limit_to_barrier(self._position or Position())})
+        begin = Position({**span.start, **self._barrier.limit_to_barrier(self._position or Position())})
         return self.registry.register_batch(
-            self._aligner.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
+            self._barrier.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
         )
 
     def _make_log_writes(self, batch: Batch[F], routed: RoutedBatch[F]) -> list[WriteRequest[F]]:
@@ -341,9 +344,9 @@ class SourcePipeline(Generic[F]):
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
-        aligner = self._aligner
-        tables = self.registry.tables if aligner else self.registry.list_affected_tables(batch.span)
-        found = {t: self._decode_table(t, routed, batch, aligner.count_changes(t) if aligner else None) for t in tables}
+        barrier = self._barrier
+        tables = self.registry.tables if barrier else self.registry.list_affected_tables(batch.span)
+        found = {t: self._decode_table(t, routed, batch, barrier.count_changes(t) if barrier else None) for t in tables}
         return {table: parts for table, parts in found.items() if parts is not None}
 
     def _decode_table(
@@ -355,7 +358,7 @@ class SourcePipeline(Generic[F]):
             self.registry.tables[table], Position({**span.start, **self._get_buffer(table).released})
         )
         if not followers and table not in self._unplaced:
-            self._feeds.pop(table, None)
+            self._buffers.pop(table, None)
             return None
         try:
             runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
@@ -364,33 +367,33 @@ class SourcePipeline(Generic[F]):
         except UnusableTable as error:
             for run in followers:
                 self._shared.lanes.suspend(run, to_problem(error.cause), error.cause)
-            self._feeds.pop(table, None)
+            self._buffers.pop(table, None)
             return None
 
     def _buffer_changes(
         self, table: str, parts: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
     ) -> list[WriteRequest[F]]:
         span = cover_topics(batch.span, self.registry.topics[table])
-        feed, known = self._get_buffer(table), self._catalog.get_union(table)
+        buffer, known = self._get_buffer(table), self._catalog.get_union(table)
         self.registry.store_key(table, known.keys if known else ())
-        feed.barrier = self._barrier(table, Position({**span.start, **feed.released}))
+        buffer.barrier = self._find_barrier(table, Position({**span.start, **buffer.released}))
         records = self._writes.batch_records.get_records(batch)
         drops = routed.drops.get(table, ())
-        chunks = feed.add_batch(parts, known, span, records if span else None, records.size, drops=drops)
-        return self._make_slice_writes(table, chunks)
+        slices = buffer.add_batch(parts, known, span, records if span else None, records.size, drops=drops)
+        return self._make_slice_writes(table, slices)
 
-    def _barrier(self, table: str, released: Position) -> Position:
+    def _find_barrier(self, table: str, released: Position) -> Position:
         """Per partition the offset from which on the table's buffer releases nothing."""
-        if self._aligner:
-            return self._aligner.barrier
+        if self._barrier:
+            return self._barrier.barrier
         return released if table in self._unplaced else Position()
 
-    def _make_slice_writes(self, table: str, chunks: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
+    def _make_slice_writes(self, table: str, slices: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
         followers = [run for run in self.registry.tables[table] if run.status is LaneStatus.RUNNING]
         return [
-            h
-            for c in chunks
-            for h in self._writes.build_slice_writes(c, followers, select_identities(self._identity, c.end))
+            write
+            for slice_ in slices
+            for write in self._writes.build_slice_writes(slice_, followers, select_identities(self._identity, slice_.end))
         ]
 
     def _select_stream_lanes(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
@@ -407,14 +410,14 @@ class SourcePipeline(Generic[F]):
         return [run for run in runs if run.status is LaneStatus.RUNNING]
 
     def _get_buffer(self, table: str) -> TableBuffer[F]:
-        if table not in self._feeds:
+        if table not in self._buffers:
             topics = self.registry.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
-            self._feeds[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
-            if self._aligner:  # Transaction marks are not read twice, and the barrier may hold some of them back.
-                self._feeds[table].released = Position({**at, **self._aligner.limit_to_barrier(at)})
-        return self._feeds[table]
+            self._buffers[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
+            if self._barrier:  # Transaction marks are not read twice, and the barrier may hold some of them back.
+                self._buffers[table].released = Position({**at, **self._barrier.limit_to_barrier(at)})
+        return self._buffers[table]
 
     def _find_catch_up_target(self, run: LaneRun) -> Position:
         """The position up to which a lane has to read before it can join the main stream."""
@@ -423,11 +426,11 @@ class SourcePipeline(Generic[F]):
             return position.only(p for p in position if self.registry.is_covered(run, p))
         return self._get_buffer(run.lane.table).released
 
-    def _join_lane(self, run: LaneRun, feed: TableBuffer[F], has_read: bool) -> None:
+    def _join_lane(self, run: LaneRun, buffer: TableBuffer[F], has_read: bool) -> None:
         if not run.is_event_log:
-            self._get_buffer(run.lane.table).absorb_buffer(feed)
-            if self._aligner and has_read:
-                self._aligner.doubt_late_lane(run.lane.table)
+            self._get_buffer(run.lane.table).absorb_buffer(buffer)
+            if self._barrier and has_read:
+                self._barrier.doubt_late_lane(run.lane.table)
         self._shared.lanes.join_lane(run)
 
     def _hand_over(self, items: Sequence[WriteRequest[F]]) -> None:
@@ -436,7 +439,7 @@ class SourcePipeline(Generic[F]):
         Callers first make room, and call this once: a second call could wait for a sink that does not answer.
         """
         by_sink: dict[str, list[WriteRequest[F]]] = {}
-        for item in self._aligner.bundle_writes(items) if self._aligner else items:
+        for item in self._barrier.bundle_writes(items) if self._barrier else items:
             by_sink.setdefault(item.run.lane.sink, []).append(item)
         workers = self.context.workers
         for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
@@ -447,7 +450,7 @@ class SourcePipeline(Generic[F]):
         reason."""
         if all(run.status in (LaneStatus.SUSPENDED, LaneStatus.PAUSED) for run in self.registry.tables.get(table, ())):
             self._catalog.drop_table(table)
-            self._feeds.pop(table, None)
+            self._buffers.pop(table, None)
 
     def _make_room(self) -> None:
         """Wait for sinks whose queue is full.
@@ -480,31 +483,31 @@ class SourcePipeline(Generic[F]):
 
     def _handle_idle(self) -> None:
         self._align()
-        self._hand_over_released(lambda table, feed: feed.release_idle(self._catalog.get_union(table)))
+        self._hand_over_released(lambda table, buffer: buffer.release_idle(self._catalog.get_union(table)))
 
     def _align(self) -> None:
         """Queue the changes that no longer wait for the rest of a transaction."""
-        if self._aligner:
-            self._aligner.advance(self._position or Position())
-            while self._look_back(self._aligner):
-                self._aligner.advance(self._position or Position())
-            self.progress.transaction_progress = self._aligner.progress
+        if self._barrier:
+            self._barrier.advance(self._position or Position())
+            while self._look_back(self._barrier):
+                self._barrier.advance(self._position or Position())
+            self.progress.transaction_progress = self._barrier.progress
             self._hand_over_released(self._release_held)
 
-    def _look_back(self, aligner: TransactionBarrier[F]) -> bool:
+    def _look_back(self, barrier: TransactionBarrier[F]) -> bool:
         """Count the changes of the blocking transaction that lanes read before the start: no more records arrive now.
 
         False if there is nothing to search.
         """
-        tables = aligner.look_back()
+        tables = barrier.look_back()
         for table, end in tables.items():
-            found = self._had_before(aligner, table, end)
+            found = self._find_older_parts(barrier, table, end)
             if self._shared.stop.is_set():
                 return False
-            aligner.count_older(table, found)
+            barrier.count_older(table, found)
         return bool(tables)
 
-    def _had_before(self, aligner: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
+    def _find_older_parts(self, barrier: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
         """The transactions of a table's changes before `end`, as far back as one catch-up read."""
         source, most = self.context.source, self._shared.options.catch_up_offsets
         beginning, found = source.beginning(), list[TransactionPart]()
@@ -513,7 +516,7 @@ class SourcePipeline(Generic[F]):
 
         def count(batch: Batch[F]) -> None:
             for frame in self._decoding.again(table, batch):
-                found.extend(aligner.older(frame, table))
+                found.extend(barrier.older(frame, table))
 
         try:
             if span:
@@ -522,33 +525,39 @@ class SourcePipeline(Generic[F]):
             log.info("cannot look for what came before the start", table=table, error=str(error))
         return found
 
-    def _release_held(self, table: str, feed: TableBuffer[F]) -> Sequence[TableSlice[F]]:
-        feed.barrier = self._barrier(table, feed.released)
-        return feed.release_ready(self._catalog.get_union(table))
+    def _release_held(self, table: str, buffer: TableBuffer[F]) -> Sequence[TableSlice[F]]:
+        buffer.barrier = self._find_barrier(table, buffer.released)
+        return buffer.release_ready(self._catalog.get_union(table))
 
     def _flush_buffers(self) -> None:
-        self._hand_over_released(lambda table, feed: feed.release_all(self._catalog.get_union(table)))
+        self._hand_over_released(lambda table, buffer: buffer.release_all(self._catalog.get_union(table)))
 
-    def _hand_over_released(self, chunks: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
+    def _hand_over_released(self, release: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
         """Queue released changes, of all buffers in one call: after the first call there may be no room."""
         with self._guard_hand_over():
-            self._hand_over([h for t, feed in self._feeds.items() for h in self._make_slice_writes(t, chunks(t, feed))])
+            self._hand_over(
+                [
+                    write
+                    for table, buffer in self._buffers.items()
+                    for write in self._make_slice_writes(table, release(table, buffer))
+                ]
+            )
 
     def _advance_idle_lanes(self) -> None:
         """Write the positions of lanes that had no rows to write. Never waits for a sink."""
         for run in self.registry.list_runs():
-            feed = self._feeds.get(run.lane.table)
+            buffer = self._buffers.get(run.lane.table)
             has_room = self.context.workers[run.lane.sink].has_room()
-            if run.status is LaneStatus.RUNNING and feed is not None and has_room:
-                empty = feed.make_empty(self._catalog.get_union(run.lane.table))
-                if empty is None and self._aligner is None:
+            if run.status is LaneStatus.RUNNING and buffer is not None and has_room:
+                empty = buffer.make_empty(self._catalog.get_union(run.lane.table))
+                if empty is None and self._barrier is None:
                     self._advance_unplanned_lane(run)
                 with self._guard_hand_over():
                     self._hand_over(
                         self._writes.build_position_write(run, empty, select_identities(self._identity, run.handed_over))
                     )
-        if self._aligner:
-            self._aligner.publish_complete()
+        if self._barrier:
+            self._barrier.publish_complete()
 
     def _advance_unplanned_lane(self, run: LaneRun) -> None:
         """Move the position of a lane that got no change since the start, so that there is no plan for a write.
@@ -587,8 +596,8 @@ class SourcePipeline(Generic[F]):
             stop.wait(0.01)
 
     def _report_when_due(self) -> None:
-        if self._shared.clock() - self._told >= self._shared.options.report_every:
-            self._told = self._shared.clock()
+        if self._shared.clock() - self._reported_at >= self._shared.options.report_every:
+            self._reported_at = self._shared.clock()
             self._shared.rejects.open.refresh()
             self._advance_idle_lanes()
             self.report_positions()
@@ -622,8 +631,8 @@ class SourcePipeline(Generic[F]):
             with self._note_source_call("looking for its end"):
                 self.progress.end, answers = self.context.source.end(), True
                 self.registry.suspend_incomplete()
-                if self._aligner:
-                    self._aligner.set_end(self.progress.end)
+                if self._barrier:
+                    self._barrier.set_end(self.progress.end)
                 self._shared.telemetry.lag(self.context.name, self.progress.find_lowest_lag(runs))
                 self.context.source.committed(lowest)
         except Retryable as error:

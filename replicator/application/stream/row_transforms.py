@@ -31,34 +31,34 @@ class TransformedSlice(Generic[F]):
 class SliceTransformer(Generic[F]):
     """Transforms one slice with changes for its lanes."""
 
-    def __init__(self, engine: Engine[F], chunk: TableSlice[F], frame: F) -> None:
+    def __init__(self, engine: Engine[F], slice_: TableSlice[F], frame: F) -> None:
         self._engine = engine
-        self._chunk = chunk
+        self._slice = slice_
         self.frame = frame
-        self._known: dict[object, TransformedSlice[F]] = {}
+        self._transformed: dict[object, TransformedSlice[F]] = {}
 
     def transform_for_lane(self, plan: ApplyPlan, trim: Position) -> TransformedSlice[F]:
         """The slice for a lane with this plan, without the changes below `trim`, which the lane has applied."""
         key = (plan.row_transforms, tuple(sorted(trim.items())))
-        if key not in self._known:
-            left, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)
-            had = Counts(duplicate=below)
-            whole = TransformedSlice([replace(self._chunk, frame=left)], None, had)
-            self._known[key] = self._transform_rows(left, plan, had) if plan.row_transforms else whole
-        return self._known[key]
+        if key not in self._transformed:
+            frame, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)
+            counts = Counts(duplicate=below)
+            whole = TransformedSlice([replace(self._slice, frame=frame)], None, counts)
+            self._transformed[key] = self._transform_rows(frame, plan, counts) if plan.row_transforms else whole
+        return self._transformed[key]
 
-    def _transform_rows(self, left: F, plan: ApplyPlan, had: Counts) -> TransformedSlice[F]:
-        shaped = self._engine.transform_rows(left, plan)
-        rejects = shaped.rejects if shaped.counts.rejected else None
-        return TransformedSlice(self._cut_segments(shaped.frame, plan), rejects, shaped.counts + had)
+    def _transform_rows(self, frame: F, plan: ApplyPlan, counts: Counts) -> TransformedSlice[F]:
+        transformed = self._engine.transform_rows(frame, plan)
+        rejects = transformed.rejects if transformed.counts.rejected else None
+        return TransformedSlice(self._cut_segments(transformed.frame, plan), rejects, transformed.counts + counts)
 
     def _cut_segments(self, frame: F, plan: ApplyPlan) -> Sequence[TableSlice[F]]:
         """Cut transformed changes into segments: the table buffer has cut them as the source sent them."""
-        chunk, at = self._chunk, self._chunk.start
+        slice_, at = self._slice, self._slice.start
         *firsts, last = self._engine.segments(frame, plan.table)
         pieces = []
         for segment in firsts:
             end = at.advanced_to(self._engine.ends(segment))
-            pieces.append(replace(chunk, frame=segment, start=at, end=end, size=0))
+            pieces.append(replace(slice_, frame=segment, start=at, end=end, size=0))
             at = end
-        return [*pieces, replace(chunk, frame=last, start=at)]
+        return [*pieces, replace(slice_, frame=last, start=at)]

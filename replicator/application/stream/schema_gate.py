@@ -47,34 +47,34 @@ class SchemaGate(Generic[F]):
         self._engine = engine
         self._now = now
 
-    def pass_slice(self, run: LaneRun, chunk: TableSlice[F]) -> GateResult[F]:
+    def pass_slice(self, run: LaneRun, slice_: TableSlice[F]) -> GateResult[F]:
         """The slice, split at schema changes, up to the position where the lane stops. Moves the lane's schema."""
         pieces: list[tuple[TableSlice[F], TargetColumns]] = []
         drops: list[SchemaVersion] = []
-        marks = [mark for mark in chunk.marks if mark.table is not None or _is_ahead(run, chunk, mark.start)]
-        for at, names in run.schema.find_emptied_columns(chunk.start):
-            first, chunk = self._cut_slice(chunk, Position({**chunk.start, **at}))
+        marks = [mark for mark in slice_.marks if mark.table is not None or _is_ahead(run, slice_, mark.start)]
+        for at, names in run.schema.find_emptied_columns(slice_.start):
+            first, slice_ = self._cut_slice(slice_, Position({**slice_.start, **at}))
             if first.table is not None:
                 pieces.append((first, run.schema.select_columns_without(first.table, names)))
         for number, mark in enumerate(marks):
-            turn = self._find_transition(run, mark)
-            if turn is None:
+            transition = self._find_transition(run, mark)
+            if transition is None:
                 continue
-            if turn.decision.stops:
-                first, _ = self._cut_slice(chunk, self._find_first_position(run, marks[number:]))
-                problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, turn))
-                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, turn, drops)
-            if turn.has_cut:
-                first, chunk = self._cut_slice(chunk, mark.start)
+            if transition.decision.stops:
+                first, _ = self._cut_slice(slice_, self._find_first_position(run, marks[number:]))
+                problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, transition))
+                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, transition, drops)
+            if transition.has_cut:
+                first, slice_ = self._cut_slice(slice_, mark.start)
                 pieces.append((first, self._select_columns(run, first)))
-            if turn.version.dropped and run.schema.has_stored_versions:
-                drops.append(turn.version)
-            run.schema.apply_transition(turn)
-            if turn.decision.changes and not turn.is_known:
-                told = {"emptied": list(turn.version.emptied)} if turn.version.emptied else {}
-                changes = list(turn.version.changes)
-                log.info("schema changed", lane=run.lane.id, schema=turn.version.number, changes=changes, **told)
-        return GateResult([*pieces, (chunk, self._select_columns(run, chunk))], drops=drops)
+            if transition.version.dropped and run.schema.has_stored_versions:
+                drops.append(transition.version)
+            run.schema.apply_transition(transition)
+            if transition.decision.changes and not transition.is_known:
+                emptied = {"emptied": list(transition.version.emptied)} if transition.version.emptied else {}
+                changes = list(transition.version.changes)
+                log.info("schema changed", lane=run.lane.id, schema=transition.version.number, changes=changes, **emptied)
+        return GateResult([*pieces, (slice_, self._select_columns(run, slice_))], drops=drops)
 
     def _find_transition(self, run: LaneRun, mark: SchemaMark) -> SchemaTransition | None:
         if mark.table is None:
@@ -86,24 +86,24 @@ class SchemaGate(Generic[F]):
         new = (mark.start for mark in marks if self._find_transition(run, mark) is not None)
         return Position.lowest(new)
 
-    def _select_columns(self, run: LaneRun, chunk: TableSlice[F]) -> TargetColumns:
-        return ALL_COLUMNS if chunk.table is None else run.schema.select_columns(chunk.table)
+    def _select_columns(self, run: LaneRun, slice_: TableSlice[F]) -> TargetColumns:
+        return ALL_COLUMNS if slice_.table is None else run.schema.select_columns(slice_.table)
 
-    def _cut_slice(self, chunk: TableSlice[F], at: Position) -> tuple[TableSlice[F], TableSlice[F]]:
+    def _cut_slice(self, slice_: TableSlice[F], at: Position) -> tuple[TableSlice[F], TableSlice[F]]:
         """The slice below a position, and the rest."""
-        ends = {p: min(o, max(at.get(p, o), chunk.start.get(p, o))) for p, o in chunk.end.items()}
+        ends = {p: min(o, max(at.get(p, o), slice_.start.get(p, o))) for p, o in slice_.end.items()}
         end = Position(ends)
-        if chunk.frame is None:
-            return replace(chunk, end=end), replace(chunk, start=end)
-        below, rest = self._engine.before(chunk.frame, at)
-        return replace(chunk, frame=self._drop_empty(below), end=end, size=0), replace(
-            chunk, frame=self._drop_empty(rest), start=Position({**chunk.start, **end})
+        if slice_.frame is None:
+            return replace(slice_, end=end), replace(slice_, start=end)
+        below, rest = self._engine.before(slice_.frame, at)
+        return replace(slice_, frame=self._drop_empty(below), end=end, size=0), replace(
+            slice_, frame=self._drop_empty(rest), start=Position({**slice_.start, **end})
         )
 
     def _drop_empty(self, frame: F) -> F | None:
         return frame if self._engine.count(frame) else None
 
 
-def _is_ahead(run: LaneRun, chunk: TableSlice[F], at: Position) -> bool:
+def _is_ahead(run: LaneRun, slice_: TableSlice[F], at: Position) -> bool:
     """True if the record at `at` lies in the slice, and the lane has not read it yet."""
-    return all(max(chunk.start[p], run.handed_over.get(p, o)) <= o < chunk.end[p] for p, o in at.items())
+    return all(max(slice_.start[p], run.handed_over.get(p, o)) <= o < slice_.end[p] for p, o in at.items())

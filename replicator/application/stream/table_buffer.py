@@ -149,12 +149,12 @@ class TableBuffer(Generic[F]):
         marks: Sequence[SchemaMark] = (),
     ) -> Sequence[TableSlice[F]]:
         """`add_batch` for changes whose frames can all be united as `table`."""
-        apart: Sequence[TableSlice[F]] = ()
+        released_now: Sequence[TableSlice[F]] = ()
         if self._held and self._table and parts and table and not can_cover(table, self._table):
-            apart = self._release_frames(self._held, self._table, flush=True, without_barrier=True)
+            released_now = self._release_frames(self._held, self._table, flush=True, without_barrier=True)
         self._table = table if parts else self._table or table
         self._marks = (*self._marks, *(SchemaMark(m.table, m.start.only(span.start)) for m in marks))
-        return [*apart, *self._add_frames(parts, self._table, span, raw, size)]
+        return [*released_now, *self._add_frames(parts, self._table, span, raw, size)]
 
     def _add_frames(
         self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: RecordFrame[F] | None, size: int
@@ -168,11 +168,11 @@ class TableBuffer(Generic[F]):
         if raw is not None and (parts or self._held):
             self._raw = (*self._raw, raw)
             self._size += size
-        chunks = self._release_frames([*self._held, *parts], table, flush=self._is_too_much())
+        slices = self._release_frames([*self._held, *parts], table, flush=self._is_too_much())
         if self._held and all(self.released[p] >= offset for p, offset in known.items()):
             # Held changes are of this batch now: the waiting time of earlier ones does not count.
             self._raw, self._size, self._pushes = (raw,) if raw is not None else (), size, 1
-        return chunks
+        return slices
 
     def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release changes that the barrier no longer holds."""
@@ -192,10 +192,10 @@ class TableBuffer(Generic[F]):
         `other` must have read at least up to there.
         """
         drops = tuple(mark for mark in other._drops if _is_within(mark.start, Position(), self.released))
-        lacking = [self._engine.before(frame, self.released)[0] for frame in other._held]
-        lacking = [frame for frame in lacking if self._engine.count(frame)]
-        if lacking:
-            self._held = [*lacking, *self._held]
+        missing = [self._engine.before(frame, self.released)[0] for frame in other._held]
+        missing = [frame for frame in missing if self._engine.count(frame)]
+        if missing:
+            self._held = [*missing, *self._held]
             self._raw = (*other._raw, *self._raw)
             self._size += other._size
             lower = {p: min(o, self.released.get(p, o)) for p, o in other.released.items()}
@@ -261,12 +261,12 @@ class TableBuffer(Generic[F]):
 
     def _cut_segments(self, ready: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:
         pieces = self._engine.segments(ready, table)
-        chunks, start = [], whole.start
+        slices, start = [], whole.start
         for piece in pieces[:-1]:
             end = start.advanced_to(self._engine.ends(piece))
-            chunks.append(replace(whole, frame=piece, start=start, end=end, size=0))
+            slices.append(replace(whole, frame=piece, start=start, end=end, size=0))
             start = end
-        return [*chunks, replace(whole, frame=pieces[-1], start=start)]
+        return [*slices, replace(whole, frame=pieces[-1], start=start)]
 
 
 def _is_within(at: Position, start: Position, end: Position) -> bool:

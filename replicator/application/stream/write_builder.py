@@ -54,11 +54,11 @@ class WriteBuilder(Generic[F]):
         shared: RuntimeContext[F],
         catalog: Catalog[F],
         decoder: Decoder,
-        note: StoreSchemaVersion,
-        crashes: PoisonRecordFinder[F],
+        store_schema_version: StoreSchemaVersion,
+        poison_records: PoisonRecordFinder[F],
     ) -> None:
-        self._noting = crashes.note_decoding
-        self._note = note
+        self._note_decoding = poison_records.note_decoding
+        self._store_schema_version = store_schema_version
         self._gate: SchemaGate[F] = SchemaGate(shared.engine, shared.now)
         self._shared = shared
         self._catalog = catalog
@@ -69,55 +69,55 @@ class WriteBuilder(Generic[F]):
         """The records of the batches behind the slices."""
 
     def build_slice_writes(
-        self, chunk: TableSlice[F], runs: Sequence[LaneRun], identity: TopicIdentity
+        self, slice_: TableSlice[F], runs: Sequence[LaneRun], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
         """The writes of a slice for the lanes that follow its buffer. Lanes that have stopped meanwhile get none."""
         runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
         for run in runs:
-            gap = any(run.handed_over.get(p, start) < start for p, start in chunk.start.items())
-            ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before the chunk it was to get.")
-        if chunk.frame is None and not chunk.marks:
+            gap = any(run.handed_over.get(p, start) < start for p, start in slice_.start.items())
+            ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before the slice it was to get.")
+        if slice_.frame is None and not slice_.marks:
             for run in runs:
-                run.handed_over = run.handed_over.advanced_to(chunk.end)
+                run.handed_over = run.handed_over.advanced_to(slice_.end)
             return []
         shared: dict[int, _SharedFolds[F]] = {}
         out = []
         for run in runs:
-            passed = self._gate.pass_slice(run, chunk)
-            for version in passed.drops:
-                self._note(run, version)
-            for piece, taken in passed.slices:
+            gated = self._gate.pass_slice(run, slice_)
+            for version in gated.drops:
+                self._store_schema_version(run, version)
+            for piece, columns in gated.slices:
                 if piece.frame is None:
                     run.handed_over = run.handed_over.advanced_to(piece.end)
                     continue
                 folds = shared.setdefault(id(piece.frame), _SharedFolds(SliceTransformer(self._engine, piece, piece.frame)))
-                out += self._build_lane_writes(run, piece, taken, folds, identity)
-            if passed.problem is not None and passed.transition is not None:
-                self._stop_lane(run, passed.problem, passed.transition)
+                out += self._build_lane_writes(run, piece, columns, folds, identity)
+            if gated.problem is not None and gated.transition is not None:
+                self._stop_lane(run, gated.problem, gated.transition)
         return out
 
     def _build_lane_writes(
-        self, run: LaneRun, chunk: TableSlice[F], columns: Columns, folds: _SharedFolds[F], identity: TopicIdentity
+        self, run: LaneRun, slice_: TableSlice[F], columns: Columns, folds: _SharedFolds[F], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
         out: list[WriteRequest[F]] = []
-        for plan in self._plan_lane(run, chunk.table, columns):
-            trim = run.handed_over.only(p for p, start in chunk.start.items() if run.handed_over.get(p, start) > start)
-            taken = folds.transformer.transform_for_lane(plan, trim)
-            if not self._keep_rejects(run, taken, chunk):
+        for plan in self._plan_lane(run, slice_.table, columns):
+            trim = run.handed_over.only(p for p, start in slice_.start.items() if run.handed_over.get(p, start) > start)
+            transformed = folds.transformer.transform_for_lane(plan, trim)
+            if not self._keep_rejects(run, transformed, slice_):
                 continue
             key = (plan.fold_key, tuple(sorted(trim.items())))
             if key not in folds.folded:
-                folds.folded[key] = self._fold_slices(folds.transformer.frame, taken, plan)
-            for piece, rows in zip(taken.slices, folds.folded[key], strict=True):
+                folds.folded[key] = self._fold_slices(folds.transformer.frame, transformed, plan)
+            for piece, rows in zip(transformed.slices, folds.folded[key], strict=True):
                 out += self._make_write(run, plan, rows, piece, identity)
         return out
 
-    def _stop_lane(self, run: LaneRun, problem: Problem, turn: SchemaTransition) -> None:
+    def _stop_lane(self, run: LaneRun, problem: Problem, transition: SchemaTransition) -> None:
         """Stop the lane once its queued writes are committed."""
         if run.status is LaneStatus.SUSPENDED:
             return
-        run.schema.versions[turn.version.number] = turn.version
-        self._note(run, turn.version)
+        run.schema.versions[transition.version.number] = transition.version
+        self._store_schema_version(run, transition.version)
         self._shared.lanes.stop(run, problem)
 
     def build_log_writes(
@@ -140,7 +140,7 @@ class WriteBuilder(Generic[F]):
                 continue
             key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
             if key not in frames:
-                with self._noting(batch.span):
+                with self._note_decoding(batch.span):
                     frames[key] = self._engine.log(self._select_span(batch, span), self._decoder)
             rows = self._engine.count(frames[key])
             folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
@@ -149,7 +149,7 @@ class WriteBuilder(Generic[F]):
         return out
 
     def _find_unknown_mask(self, batch: Batch[F], routed: RoutedBatch[F], topics: set[str]) -> UnknownMask | None:
-        with self._noting(batch.span):
+        with self._note_decoding(batch.span):
             found = (self._catalog.find_unknown_mask(run) for run in routed.runs if routed.topics[run.table] & topics)
             return next((one for one in found if one is not None), None)
 
@@ -181,43 +181,43 @@ class WriteBuilder(Generic[F]):
         run.rule = plan.rule
         return [plan]
 
-    def _keep_rejects(self, run: LaneRun, taken: TransformedSlice[F], chunk: TableSlice[F]) -> bool:
+    def _keep_rejects(self, run: LaneRun, transformed: TransformedSlice[F], slice_: TableSlice[F]) -> bool:
         """Store rejects of the row transforms durably, before any position moves past them.
 
         False if the lane has stopped.
         """
-        if taken.rejects is not None:
-            lane, raw = run.lane, RecordFrames(chunk.raw)
+        if transformed.rejects is not None:
+            lane, raw = run.lane, RecordFrames(slice_.raw)
             rejects = self._shared.rejects
             kept = rejects.keep_rejects(
-                taken.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id
+                transformed.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id
             )
             rejects.publish_counts(one.kind for one in kept)
             if lane.stops:
-                stop = make_stop_error(self._engine.rejected(taken.rejects, raw)[0])
+                stop = make_stop_error(self._engine.rejected(transformed.rejects, raw)[0])
                 self._shared.lanes.suspend(run, to_problem(stop), stop)
                 return False
         return True
 
-    def _fold_slices(self, frame: F, taken: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
+    def _fold_slices(self, frame: F, transformed: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
         """The folded slices. The last one also counts the changes that are in no slice."""
-        folded = [self._engine.fold(piece.frame, plan) for piece in taken.slices if piece.frame is not None]
+        folded = [self._engine.fold(piece.frame, plan) for piece in transformed.slices if piece.frame is not None]
         changes = self._engine.count(frame)
-        accounted = sum(piece.rows + piece.counts.total for piece in folded) + taken.counts.total
+        accounted = sum(piece.rows + piece.counts.total for piece in folded) + transformed.counts.total
         ensure_accounting(
             changes == accounted, f"Of {changes} changes of {plan.table.name} the fold accounts for {accounted}."
         )
-        return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + taken.counts)]
+        return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + transformed.counts)]
 
     def _make_write(
-        self, run: LaneRun, plan: ApplyPlan, folded: FoldedChanges[F], chunk: TableSlice[F], identity: TopicIdentity
+        self, run: LaneRun, plan: ApplyPlan, folded: FoldedChanges[F], slice_: TableSlice[F], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
-        span = _make_span(Position({**chunk.start, **run.sent}), chunk.end)
+        span = _make_span(Position({**slice_.start, **run.sent}), slice_.end)
         if not span or not (folded.rows or folded.counts.total):
-            run.handed_over = run.handed_over.advanced_to(chunk.end)
+            run.handed_over = run.handed_over.advanced_to(slice_.end)
             return []
         write = Write(run.lane, plan, folded, span, identity)
-        return [self._make_request(run, write, chunk.end, chunk.raw, chunk.size)]
+        return [self._make_request(run, write, slice_.end, slice_.raw, slice_.size)]
 
     def _make_request(
         self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...], size: int

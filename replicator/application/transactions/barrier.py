@@ -62,20 +62,21 @@ class TransactionBarrier(Generic[F]):
     def __init__(
         self,
         rules: TransactionRules,
-        place: SourceContext[F],
+        context: SourceContext[F],
         decoder: Decoder,
-        roster: LaneRegistry[F],
+        registry: LaneRegistry[F],
         shared: RuntimeContext[F],
     ) -> None:
         if not isinstance(shared.engine, TracksTransactions) or not isinstance(decoder, ReadsTransactionMarks):
             raise ConfigProblem(
-                f"Source {place.name} cannot be held together at transactions: its format or the engine does not tell them.",
+                f"Source {context.name} cannot be held together at transactions: its format or the engine does not "
+                "tell them.",
                 next_step="Remove 'transactions' from the source.",
             )
         self._engine: TracksTransactions[F] = shared.engine
         self._frames = shared.engine
-        self._rules, self._place, self._decoder = rules, place, decoder
-        self._roster, self._clock, self._lanes = roster, shared.clock, shared.lanes
+        self._rules, self._context, self._decoder = rules, context, decoder
+        self._registry, self._clock, self._lanes = registry, shared.clock, shared.lanes
         self._transactions = PendingTransactions(rules, self)
         self._parts: list[TransactionPart] = []
         self._counted: dict[str, dict[TopicPartition, range]] = {}
@@ -89,7 +90,7 @@ class TransactionBarrier(Generic[F]):
         """The progress now."""
         held, last = self._transactions, self._transactions.last
         ended_at = last.at.isoformat() if last and last.at else None
-        exact = held.is_exact and self._roster.row_loss is None
+        exact = held.is_exact and self._registry.row_loss is None
         waits_for = problem.sentence if (problem := self.held_back_problem) else None
         return TransactionProgress(
             last.name if last else None, ended_at, exact, held.held_bytes, held.given_up_count, waits_for
@@ -105,7 +106,7 @@ class TransactionBarrier(Generic[F]):
         found = self._transactions.blocking_transaction
         if found is None:
             return None
-        after = f"about {self._transactions.held_bytes:,} bytes of source {self._place.name} wait for it"
+        after = f"about {self._transactions.held_bytes:,} bytes of source {self._context.name} wait for it"
         if found.missing is None:
             return Problem(
                 ExitCode.RUNTIME,
@@ -123,7 +124,7 @@ class TransactionBarrier(Generic[F]):
         )
 
     def _describe_gap(self, table: str, count: int, expected: int) -> str:
-        topics = ", ".join(sorted(self._roster.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
+        topics = ", ".join(sorted(self._registry.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
         return f"{count} of {expected} of {table} ({topics}) have come"
 
     def find_start(self, start: Position, usual: Position, end: Position) -> Position:
@@ -135,9 +136,9 @@ class TransactionBarrier(Generic[F]):
         if not self._has_transaction_topic:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
         runs = self._list_held_lanes()
-        told = self._find_passed_boundaries(runs)
-        self._start_tracking(runs, told)
-        marks = Position.lowest(told.values()) if all(told.values()) else Position()
+        passed_marks = self._find_passed_boundaries(runs)
+        self._start_tracking(runs, passed_marks)
+        marks = Position.lowest(passed_marks.values()) if all(passed_marks.values()) else Position()
         # Some marks are read again: the last transaction may not be published yet.
         marks = Position({p: max(o - REREAD_RECORDS, min(o, usual.get(p, o))) for p, o in marks.items()})
         return Position(
@@ -175,8 +176,8 @@ class TransactionBarrier(Generic[F]):
 
     def _list_held_lanes(self) -> list[LaneRun]:
         """The lanes whose sinks commit them together; all lanes if no sink does."""
-        runs = [r for r in self._roster.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
-        return [run for run in runs if self._place.workers[run.lane.sink].is_atomic] or runs
+        runs = [r for r in self._registry.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
+        return [run for run in runs if self._context.workers[run.lane.sink].is_atomic] or runs
 
     @property
     def _has_transaction_topic(self) -> bool:
@@ -189,7 +190,7 @@ class TransactionBarrier(Generic[F]):
         return position.only(p for p in position if self._is_transaction_topic(p))
 
     def _read_concurrent_time(self) -> None:
-        source = self._place.source
+        source = self._context.source
         if isinstance(source, ReadsConcurrently):
             self._transactions.concurrent_time = source.get_concurrent_time()
 
@@ -202,17 +203,17 @@ class TransactionBarrier(Generic[F]):
 
     def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
         """The topics of the tables in a batch, plus the transaction topic for every table of the source."""
-        known = {table: frozenset[str]() for table in self._roster.tables}
+        known = {table: frozenset[str]() for table in self._registry.tables}
         return {table: names | {self._rules.topic} for table, names in {**known, **found}.items()}
 
     def partitions(self, table: str) -> Collection[TopicPartition]:
-        topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
+        topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
         return [p for p in self.end if p.topic in topics and not p.topic.startswith(TOPICS)]
 
     def is_followed(self, table: str) -> bool:
-        if table in self._roster.tables:
-            return any(run.status is LaneStatus.RUNNING for run in self._roster.tables[table])
-        rules = self._place.rules_for(table)
+        if table in self._registry.tables:
+            return any(run.status is LaneStatus.RUNNING for run in self._registry.tables[table])
+        rules = self._context.rules_for(table)
         return rules is not None and bool(rules.lanes)
 
     def observe_catch_up(self, table: str) -> Callable[[F], None] | None:
@@ -244,7 +245,7 @@ class TransactionBarrier(Generic[F]):
         return {table: self._uncounted(table) for table in sorted(tables)}
 
     def _uncounted(self, table: str) -> Position:
-        topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
+        topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
         first = {p: offsets.start for p, offsets in self._counted.get(table, {}).items()}
         return Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
 
@@ -264,7 +265,7 @@ class TransactionBarrier(Generic[F]):
         lanes.
         """
         if not self.is_followed(table):
-            self.end = self._place.source.end()
+            self.end = self._context.source.end()
             self._transactions.doubt_up_to(self._read.advanced_to(self.end))
 
     def set_end(self, end: Position) -> None:
@@ -302,48 +303,48 @@ class TransactionBarrier(Generic[F]):
         write carries their watermark.
         """
         voided = self._lanes.voided
-        for sink in {run.lane.sink for run in self._roster.list_runs() if not run.is_event_log}:
-            worker = self._place.workers[sink]
+        for sink in {run.lane.sink for run in self._registry.list_runs() if not run.is_event_log}:
+            worker = self._context.workers[sink]
             if not worker.is_atomic and (complete := self._find_complete(sink)) is not None:
-                worker.put_publish_request(self._place.name, PublishRequest(complete, voided))
+                worker.put_publish_request(self._context.name, PublishRequest(complete, voided))
 
     def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """Number the writes as one bundle, which a sink commits together if it can, and add the watermark to
         publish."""
         self._bundles += 1
         voided = self._lanes.voided  # Read first: writes that get void while watermarks are computed must count.
-        told = {sink: self._find_complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
-        return [item if item.run.is_event_log else self._bundle_write(item, told, voided) for item in items]
+        watermarks = {sink: self._find_complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
+        return [item if item.run.is_event_log else self._bundle_write(item, watermarks, voided) for item in items]
 
     def _bundle_write(
         self, item: WriteRequest[F], watermarks: Mapping[str, CompletenessWatermark | None], voided: int
     ) -> WriteRequest[F]:
         sink = item.run.lane.sink
-        bundle = self._bundles if self._place.workers[sink].is_atomic else 0
+        bundle = self._bundles if self._context.workers[sink].is_atomic else 0
         return replace(item, write=replace(item.write, complete=watermarks[sink]), bundle=bundle, voided=voided)
 
     def _find_complete(self, sink: str) -> CompletenessWatermark | None:
         """The watermark of a sink once all queued writes are committed; None if there is nothing to publish."""
         behind, ahead = self._find_behind(sink)
         last = self._transactions.last
-        exact = self._transactions.is_exact and not behind and not ahead and self._roster.row_loss is None
+        exact = self._transactions.is_exact and not behind and not ahead and self._registry.row_loss is None
         if behind or ahead or last is None:
-            return CompletenessWatermark(self._place.name, exact=exact, behind=behind)
-        return CompletenessWatermark(self._place.name, last.name, last.at, exact)
+            return CompletenessWatermark(self._context.name, exact=exact, behind=behind)
+        return CompletenessWatermark(self._context.name, last.name, last.at, exact)
 
     def _find_behind(self, sink: str) -> tuple[tuple[str, ...], bool]:
         """The lanes of a sink that are behind the barrier, and True if any lane is ahead of it.
 
         A lane is level if it runs and got all released changes and no others. After a start it may be ahead.
         """
-        runs = [run for run in self._roster.list_runs() if run.lane.sink == sink and not run.is_event_log]
+        runs = [run for run in self._registry.list_runs() if run.lane.sink == sink and not run.is_event_log]
         lacks = {run.lane.id for run in runs if run.status is not LaneStatus.RUNNING}
         ahead = False
         of_topics: dict[str, dict[TopicPartition, int]] = {}
         for p, o in self._read.items():
             of_topics.setdefault(p.topic, {})[p] = min(o, self.barrier.get(p, o))
         for run in runs:
-            topics = self._roster.topics.get(run.lane.table, frozenset())
+            topics = self._registry.topics.get(run.lane.table, frozenset())
             let_go = {p: o for topic in topics for p, o in of_topics.get(topic, {}).items()}
             lacks |= {run.lane.id for p, o in let_go.items() if run.handed_over.get(p, o) < o}
             ahead |= any(run.handed_over.get(p, o) > o for p, o in let_go.items())

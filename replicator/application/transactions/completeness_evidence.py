@@ -39,12 +39,12 @@ class ObservedTransaction:
 
     def add_part(self, part: TransactionPart) -> None:
         """Add changes. A connector that restarts within a transaction goes back in the source's log."""
-        place = (part.table, part.partition)
-        known = self.max_sequences.get(place)
+        table_partition = (part.table, part.partition)
+        known = self.max_sequences.get(table_partition)
         if part.low is None or part.high is None or (known is not None and part.low <= known):
             self.repeated = True
             return
-        self.max_sequences[place] = part.high
+        self.max_sequences[table_partition] = part.high
         self.counts[part.table] = self.counts.get(part.table, 0) + part.changes
 
 

@@ -121,7 +121,7 @@ class PendingTransactions:
         self._held: OrderedDict[str, PendingTransaction] = OrderedDict()
         self._held_from = LowestOffsets()
         self._held_bytes = 0.0
-        self._beside: OrderedDict[str, list[TransactionPart]] = OrderedDict()
+        self._unplaced_parts: OrderedDict[str, list[TransactionPart]] = OrderedDict()
         self._let_go: set[str] = set()
         self._endless = LowestOffsets()
         self._ends: deque[TransactionEnd] = deque()
@@ -200,9 +200,9 @@ class PendingTransactions:
             if part.tx in self._pending:
                 self._observe_part(part, 0.0)
             elif part.tx not in self._over and not self.lost:
-                self._beside.setdefault(part.tx, []).append(part)
-                if len(self._beside) > MAX_REMEMBERED:
-                    self._beside.popitem(last=False)
+                self._unplaced_parts.setdefault(part.tx, []).append(part)
+                if len(self._unplaced_parts) > MAX_REMEMBERED:
+                    self._unplaced_parts.popitem(last=False)
 
     def _observe_mark(self, mark: TransactionMark, now: float) -> None:
         if self.lost:
@@ -245,7 +245,7 @@ class PendingTransactions:
         """The state of an incomplete transaction. A new one is held back."""
         if tx not in self._pending:
             self._pending[tx] = self._held[tx] = PendingTransaction()
-            for part in self._beside.pop(tx, ()):
+            for part in self._unplaced_parts.pop(tx, ()):
                 self._observe_part(part, 0.0)
         return self._pending[tx]
 
@@ -325,8 +325,8 @@ class PendingTransactions:
             self._pass_ends()
             given_up += 1
         if given_up:
-            said = "transactions larger than max_transaction_bytes become visible in parts"
-            log.warning(said, transaction=first, transactions=given_up, held_bytes=held_bytes)
+            event = "transactions larger than max_transaction_bytes become visible in parts"
+            log.warning(event, transaction=first, transactions=given_up, held_bytes=held_bytes)
 
     def _give_up_late(self, tx: str, now: float) -> bool:
         """Stop waiting for the transaction if nothing of it has arrived for too long; True if so."""
@@ -357,7 +357,7 @@ class PendingTransactions:
         self._held_bytes = 0.0
         for book in (self._pending, self._held, self._held_from, self._let_go, self._endless, self._ends, self._ends_held):
             book.clear()
-        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed, self._beside):
+        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed, self._unplaced_parts):
             more.clear()
 
     def _first_waited_for(self) -> str | None:

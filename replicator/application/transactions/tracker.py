@@ -36,18 +36,18 @@ class TransactionTracker(TransactionBarrier[F]):
     def __init__(
         self,
         rules: TransactionRules,
-        place: SourceContext[F],
+        context: SourceContext[F],
         decoder: Decoder,
-        roster: LaneRegistry[F],
+        registry: LaneRegistry[F],
         shared: RuntimeContext[F],
     ) -> None:
-        super().__init__(rules, place, decoder, roster, shared)
-        self._proofs = CompletenessEvidence(rules.patience, self)
+        super().__init__(rules, context, decoder, registry, shared)
+        self._evidence = CompletenessEvidence(rules.patience, self)
 
     @property
     def progress(self) -> TransactionProgress:
         """The progress now."""
-        last = self._proofs.last_proven
+        last = self._evidence.last_proven
         ended_at = last.at.isoformat() if last and last.at else None
         return TransactionProgress(last.name if last else None, ended_at, exact=False, held_bytes=0, given_up=0)
 
@@ -59,8 +59,8 @@ class TransactionTracker(TransactionBarrier[F]):
     def find_start(self, start: Position, usual: Position, end: Position) -> Position:
         """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records in partitions that lanes have
         applied."""
-        found, beginning = super().find_start(start, usual, end), self._place.source.beginning()
-        applied = {p for run in self._roster.list_runs() for p in run.applied if not p.topic.startswith(TOPICS)}
+        found, beginning = super().find_start(start, usual, end), self._context.source.beginning()
+        applied = {p for run in self._registry.list_runs() for p in run.applied if not p.topic.startswith(TOPICS)}
         applied = {p for p in applied if not self._is_transaction_topic(p)}
         lower = {p: max(o - REREAD_RECORDS, min(o, beginning.get(p, o))) for p, o in found.only(applied).items()}
         return Position({**found, **lower})
@@ -70,20 +70,20 @@ class TransactionTracker(TransactionBarrier[F]):
         for run in runs:
             passed = passed.advanced_to(self._select_transaction_topic(run.applied))
         unknown = any(run.applied and not passed_marks[run.lane.id] for run in runs)
-        self._proofs = CompletenessEvidence(self._rules.patience, self, passed)
+        self._evidence = CompletenessEvidence(self._rules.patience, self, passed)
         if before:
-            self._proofs.doubt_until(self.end)
+            self._evidence.doubt_until(self.end)
         if unknown:
-            self._proofs.begin_at(self.end, self._clock())
+            self._evidence.begin_at(self.end, self._clock())
 
     def is_copied(self, table: str) -> bool:
-        rules = self._place.rules_for(table)
-        return bool(self._roster.tables.get(table)) or (rules is not None and bool(rules.lanes))
+        rules = self._context.rules_for(table)
+        return bool(self._registry.tables.get(table)) or (rules is not None and bool(rules.lanes))
 
     def set_end(self, end: Position) -> None:
         """Set the end of the stream."""
         super().set_end(end)
-        self._proofs.set_end(end, self._clock())
+        self._evidence.set_end(end, self._clock())
 
     def count_changes(self, table: str) -> Callable[[F], None]:
         """A consumer of every decoded record of a batch."""
@@ -99,15 +99,15 @@ class TransactionTracker(TransactionBarrier[F]):
         """
         self._read = position
         marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
-        self._proofs.observe(marks, self._parts, self._clock())
+        self._evidence.observe(marks, self._parts, self._clock())
         self._parts = []
-        self._proofs.advance(position)
-        self.barrier = self._proofs.barrier
+        self._evidence.advance(position)
+        self.barrier = self._evidence.barrier
 
     def _find_complete(self, sink: str) -> CompletenessWatermark | None:
         behind, _ = self._find_behind(sink)
-        last = self._proofs.last_proven
+        last = self._evidence.last_proven
         if behind:
-            return CompletenessWatermark(self._place.name, behind=behind)
+            return CompletenessWatermark(self._context.name, behind=behind)
         # Without a proof yet, the watermark published last stays true.
-        return CompletenessWatermark(self._place.name, last.name, last.at) if last else None
+        return CompletenessWatermark(self._context.name, last.name, last.at) if last else None

@@ -1,4 +1,4 @@
-"""Where a lane stops, of a chunk with records that say that its table was dropped."""
+"""Where a lane stops, of a slice with records that say that its table was dropped."""
 
 from __future__ import annotations
 

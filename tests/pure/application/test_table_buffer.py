@@ -1,4 +1,4 @@
-"""What a feed holds back, and what it takes over from a lane that joins."""
+"""What a table buffer holds back, and what it takes over from a lane that joins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def span(start, end):
     return Span(Position({T0: start}), Position({T0: end}))
 
 
-def feed(at=0, **options):
+def make_buffer(at=0, **options):
     return TableBuffer(TupleEngine(), replace(QUICK, **options), Position({T0: at}))
 
 
@@ -28,63 +28,67 @@ def push(to, rows, start, end):
     return to.add_changes([tuple(rows)], TABLE, span(start, end), tuple(rows), 100)
 
 
-def offsets(chunks):
-    return [[r.offset for r in c.frame] if c.frame else [] for c in chunks]
+def offsets(slices):
+    return [[r.offset for r in c.frame] if c.frame else [] for c in slices]
 
 
 def test_half_a_key_change_is_held_and_the_end_lies_before_it():
-    it = feed()
-    (chunk,) = push(it, [change(0, "c", 1), MOVE[0], change(3, "c", 5)], 0, 4)
-    assert offsets([chunk]) == [[0]] and chunk.end == Position({T0: 2}) == it.released and it.read == Position({T0: 4})
-    (chunk,) = push(it, [MOVE[1]], 4, 5)
-    assert offsets([chunk]) == [[2, 3, 4]] and chunk.start == Position({T0: 2}) and chunk.end == Position({T0: 5})
-    assert len(chunk.raw) == 2 and not it.has_held
+    buffer = make_buffer()
+    (slice_,) = push(buffer, [change(0, "c", 1), MOVE[0], change(3, "c", 5)], 0, 4)
+    assert (
+        offsets([slice_]) == [[0]]
+        and slice_.end == Position({T0: 2}) == buffer.released
+        and buffer.read == Position({T0: 4})
+    )
+    (slice_,) = push(buffer, [MOVE[1]], 4, 5)
+    assert offsets([slice_]) == [[2, 3, 4]] and slice_.start == Position({T0: 2}) and slice_.end == Position({T0: 5})
+    assert len(slice_.raw) == 2 and not buffer.has_held
 
 
 def test_what_is_held_is_bounded():
-    it = feed(hold_batches=3)
-    push(it, [MOVE[0]], 0, 3)
-    assert it.has_held
-    seen = [offsets(push(it, [change(i, "c", i)], i, i + 1)) for i in range(3, 6)]
-    assert seen[-1] == [[2, 3, 4, 5]] and not it.has_held
-    it = feed(hold_bytes=150)
-    push(it, [MOVE[0]], 0, 3)
-    push(it, [change(3, "c", 3)], 3, 4)
-    assert not it.has_held
+    buffer = make_buffer(hold_batches=3)
+    push(buffer, [MOVE[0]], 0, 3)
+    assert buffer.has_held
+    seen = [offsets(push(buffer, [change(i, "c", i)], i, i + 1)) for i in range(3, 6)]
+    assert seen[-1] == [[2, 3, 4, 5]] and not buffer.has_held
+    buffer = make_buffer(hold_bytes=150)
+    push(buffer, [MOVE[0]], 0, 3)
+    push(buffer, [change(3, "c", 3)], 3, 4)
+    assert not buffer.has_held
 
 
 def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at_a_time():
     """Each half waits for the next batch only; that others waited before it must not tear it from its create half."""
-    it = feed(hold_batches=3, hold_bytes=250)
-    push(it, [replace(MOVE[0], offset=0)], 0, 1)
+    buffer = make_buffer(hold_batches=3, hold_bytes=250)
+    push(buffer, [replace(MOVE[0], offset=0)], 0, 1)
     for i in range(1, 12, 2):
         rows = [replace(MOVE[1], offset=i), replace(MOVE[0], offset=i + 1)]
-        (chunk,) = push(it, rows, i, i + 2)
-        assert offsets([chunk]) == [[i - 1, i]] and it.has_held
+        (slice_,) = push(buffer, rows, i, i + 2)
+        assert offsets([slice_]) == [[i - 1, i]] and buffer.has_held
 
 
 def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
     now = [100.0]
-    it = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
-    push(it, [MOVE[0]], 0, 3)
+    buffer = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    push(buffer, [MOVE[0]], 0, 3)
     now[0] = 104.9
-    assert [it.release_idle(TABLE) for _ in range(1000)] == [()] * 1000 and it.has_held
+    assert [buffer.release_idle(TABLE) for _ in range(1000)] == [()] * 1000 and buffer.has_held
     now[0] = 105.0
-    assert offsets(it.release_idle(TABLE)) == [[2]] and it.release_idle(TABLE) == ()
+    assert offsets(buffer.release_idle(TABLE)) == [[2]] and buffer.release_idle(TABLE) == ()
 
 
 def test_each_batch_with_records_restarts_the_wait():
     now = [0.0]
-    it = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
-    push(it, [MOVE[0]], 0, 3)
+    buffer = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    push(buffer, [MOVE[0]], 0, 3)
     now[0] = 4.0
-    push(it, [change(3, "c", 3)], 3, 4)
+    push(buffer, [change(3, "c", 3)], 3, 4)
     now[0] = 8.9
-    assert it.release_idle(TABLE) == () and it.has_held
+    assert buffer.release_idle(TABLE) == () and buffer.has_held
 
 
 def test_a_lane_that_joins_brings_what_it_holds_back():
-    main, own = feed(at=3), feed()
+    main, own = make_buffer(at=3), make_buffer()
     push(own, [change(0, "c", 1), MOVE[0]], 0, 3)
     main.absorb_buffer(own)
     assert main.released == Position({T0: 2}) and main.read == Position({T0: 3})
@@ -92,24 +96,24 @@ def test_a_lane_that_joins_brings_what_it_holds_back():
 
 
 def test_what_both_hold_back_is_held_once():
-    main, own = feed(), feed()
-    for it in (main, own):
-        push(it, [change(0, "c", 1), MOVE[0]], 0, 3)
+    main, own = make_buffer(), make_buffer()
+    for buffer in (main, own):
+        push(buffer, [change(0, "c", 1), MOVE[0]], 0, 3)
     main.absorb_buffer(own)
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
 
 
 def test_segments_end_where_the_next_one_begins():
     rows = [change(0, "u", 1), MOVE[0], replace(MOVE[1], offset=3), change(4, "u", 9)]
-    chunks = push(feed(), rows, 0, 6)
-    assert offsets(chunks) == [[0], [2, 3, 4]]
-    assert [(c.start[T0], c.end[T0]) for c in chunks] == [(0, 1), (1, 6)]
+    slices = push(make_buffer(), rows, 0, 6)
+    assert offsets(slices) == [[0], [2, 3, 4]]
+    assert [(c.start[T0], c.end[T0]) for c in slices] == [(0, 1), (1, 6)]
 
 
 def test_without_changes_the_stream_goes_on():
-    it = feed()
-    (chunk,) = it.add_changes((), None, span(0, 3))
-    assert chunk.frame is None and it.released == Position({T0: 3})
+    buffer = make_buffer()
+    (slice_,) = buffer.add_changes((), None, span(0, 3))
+    assert slice_.frame is None and buffer.released == Position({T0: 3})
 
 
 def make_position(offset):
@@ -120,42 +124,42 @@ def make_slice(rows, start):
     return SchemaSlice(tuple(rows), SchemaMark(TABLE, make_position(start)), TABLE)
 
 
-def describe_boundaries(chunks):
-    """Where the chunks say that the table was dropped; and the schemas, by where they begin."""
-    return [[(m.table is None, m.start[T0]) for m in c.marks] for c in chunks]
+def describe_boundaries(slices):
+    """Where the slices say that the table was dropped; and the schemas, by where they begin."""
+    return [[(m.table is None, m.start[T0]) for m in c.marks] for c in slices]
 
 
 def test_a_drop_goes_with_what_stands_around_it():
-    it = feed()
-    chunks = it.add_batch(
+    buffer = make_buffer()
+    slices = buffer.add_batch(
         [make_slice([change(0, "c", 1)], 0), make_slice([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[make_position(1)]
     )
-    assert offsets(chunks) == [[0, 3]] and describe_boundaries(chunks) == [[(False, 0), (True, 1), (False, 2)]]
-    chunks = it.add_batch([], TABLE, span(4, 6), drops=[make_position(5)])
-    assert offsets(chunks) == [[]] and describe_boundaries(chunks) == [[(True, 5)]]
-    assert describe_boundaries(it.add_batch([make_slice([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [
+    assert offsets(slices) == [[0, 3]] and describe_boundaries(slices) == [[(False, 0), (True, 1), (False, 2)]]
+    slices = buffer.add_batch([], TABLE, span(4, 6), drops=[make_position(5)])
+    assert offsets(slices) == [[]] and describe_boundaries(slices) == [[(True, 5)]]
+    assert describe_boundaries(buffer.add_batch([make_slice([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [
         [(False, 2), (False, 6)]
     ], "it is told once"
 
 
 def test_a_drop_behind_what_is_held_is_held():
-    it = feed()
-    first = it.add_batch(
+    buffer = make_buffer()
+    first = buffer.add_batch(
         [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[make_position(1), make_position(5)]
     )
-    assert describe_boundaries(first) == [[(False, 0), (True, 1)]] and it.released == make_position(2)
-    assert describe_boundaries(it.release_all(TABLE)) == [[(False, 0), (True, 5)]]
+    assert describe_boundaries(first) == [[(False, 0), (True, 1)]] and buffer.released == make_position(2)
+    assert describe_boundaries(buffer.release_all(TABLE)) == [[(False, 0), (True, 5)]]
 
 
 def test_a_drop_in_another_topic_is_none():
     other = Position({TopicPartition("statements", 0): 1})
-    assert describe_boundaries(feed().add_batch([make_slice([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])) == [
-        [(False, 0)]
-    ]
+    assert describe_boundaries(
+        make_buffer().add_batch([make_slice([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])
+    ) == [[(False, 0)]]
 
 
 def test_a_lane_that_joins_brings_the_drops_that_it_holds():
-    main, own = feed(at=4), feed()
+    main, own = make_buffer(at=4), make_buffer()
     own.add_batch(
         [make_slice([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[make_position(3), make_position(4)]
     )
