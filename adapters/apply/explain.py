@@ -24,24 +24,24 @@ NEXT = ";\n\n"
 
 
 def explain(
-    plan: ApplyPlan, write: Dialect, target: str, *, repair: Dialect | None = None, fold: Dialect = DUCKDB
+    plan: ApplyPlan, write: Dialect, target: str, *, reconcile: Dialect | None = None, fold: Dialect = DUCKDB
 ) -> Mapping[str, str]:
     """The SQL of each stage. Relations have the names of their contents.
 
     - `late`, only under a watermark: finds late changes, before the lane has read any.
     - `fold`: in the dialect of the engine.
-    - `repair`: stage 3, in the dialect `repair` (by default that of the write).
+    - `reconcile`: stage 3, in the dialect `reconcile` (by default that of the write).
     - `write`: stage 4.
 
     Stage 3 and the completion of missing values run only for batches that need them. In DuckDB, rows are
     identified by their numbers, and equal values share a number. Stage 3 of sequences per column always runs in
     DuckDB.
     """
-    where = repair or write
+    stage_3 = _explain_reconcile if plan.history is None else _explain_scd2
     return {
         **({} if plan.watermark is None else {"late": _explain_late(plan, fold)}),
         "fold": NEXT.join(_explain_fold(plan, fold)),
-        "repair": NEXT.join(_explain_reconcile(plan, where) if plan.history is None else _explain_scd2(plan, where)),
+        "reconcile": NEXT.join(stage_3(plan, reconcile or write)),
         "write": render_merge(plan, write, target, "rows"),
     }
 
@@ -68,9 +68,9 @@ def _explain_reconcile(plan: ApplyPlan, dialect: Dialect) -> list[str]:
     if plan.has_column_versions:
         return [select(per_column.NOTHING) for select in per_column.QUERIES]
     if dialect == DUCKDB:
-        return [places_select(plan, ledger=plan.reconcile.uses_tombstones, floor=None)]
-    ledger = "tombstones" if plan.reconcile.uses_tombstones else None
-    return [reconcile_select(plan, dialect, rows="folded", related="related", ledger=ledger, floor=None)]
+        return [places_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=None)]
+    tombstones = "tombstones" if plan.reconcile.uses_tombstones else None
+    return [reconcile_select(plan, dialect, rows="folded", related="related", tombstones=tombstones, floor=None)]
 
 
 def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
@@ -95,9 +95,9 @@ def _scd2_input(plan: ApplyPlan, dialect: Dialect) -> Scd2Input:
     return Scd2Input(
         rows="folded",
         related="related",
-        absorbed="remembered",
+        absorbed="absorbed",
         lowest=(0,) * plan.table.sequence,
-        cuts=(),
+        truncates=(),
         values=(IMAGE,) if in_numbers else carried_columns(plan),
         compared=(IMAGE,) if in_numbers else (history.tracked if history else ()),
         untracked=() if in_numbers or history is None else history.untracked,

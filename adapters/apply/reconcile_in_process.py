@@ -48,19 +48,21 @@ class ReconcileResult:
 
 
 def reconcile_rows(
-    write: Write[pa.Table], rows: pa.Table, related: pa.Table, ledger: pa.Table | None, state: LaneState
+    write: Write[pa.Table], rows: pa.Table, related: pa.Table, tombstones: pa.Table | None, state: LaneState
 ) -> ReconcileResult:
     """Stage 3 over the rows frame of a write.
 
     - `related`: the target's rows for every identity and old key in `rows`, with the target's columns.
       Additional rows are harmless.
-    - `ledger`: the tombstones; key columns and `_cdc_seq_*`, the highest per key. None if there are none.
+    - `tombstones`: key columns and `_cdc_seq_*`, the highest per key. None if there are none.
     """
     plan, resent = write.plan, get_resent_limit(write.plan, state, write.span)
     rows, others, untold = drop_foreign_deletes(plan, rows, related)
-    tables = {"changes": rows, "related": related} | ({} if ledger is None else {"ledger": ledger})
+    tables = {"changes": rows, "related": related} | ({} if tombstones is None else {"ledger": tombstones})
     forgetting = find_lateness_limit(plan, write.folded.facts, state)
-    select = places_select(plan, ledger=ledger is not None, floor=state.truncated_at, resent=resent, forgetting=forgetting)
+    select = places_select(
+        plan, tombstones=tombstones is not None, floor=state.truncated_at, resent=resent, forgetting=forgetting
+    )
     verdicts = _find_verdicts(plan, tables, select)
     outcome = verdicts[VERDICT]
     apply = pc.equal(outcome, APPLY)
@@ -100,7 +102,7 @@ def _find_verdicts(plan: ApplyPlan, tables: Mapping[str, pa.Table], select: str)
 def places_select(
     plan: ApplyPlan,
     *,
-    ledger: bool,
+    tombstones: bool,
     floor: Sequence | None,
     resent: Sequence | None = None,
     forgetting: LatenessLimit | None = None,
@@ -111,11 +113,11 @@ def places_select(
     `floor`, `resent`, `forgetting`: see `reconcile.reconcile_select`.
     """
     case = verdict_expression(
-        plan, DUCKDB, ledger=ledger, floor=floor, related="related", resent=resent, forgetting=forgetting
+        plan, DUCKDB, tombstones=tombstones, floor=floor, related="related", resent=resent, forgetting=forgetting
     )
     t = f"t.{ROW}" if plan.reconcile.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW}" if plan.reconcile.complete else "CAST(NULL AS BIGINT)"
-    tables = join_clauses(plan, DUCKDB, "related", "ledger" if ledger else None)
+    tables = join_clauses(plan, DUCKDB, "related", "ledger" if tombstones else None)
     return f"SELECT {t} AS _t, {o} AS _o,\n{case} AS {VERDICT}\nFROM changes AS r{tables}\nORDER BY r.{ROW}"
 
 

@@ -68,23 +68,23 @@ def compute_versions(
     history: HistoryPlan,
     rows: pa.Table,
     related: pa.Table,
-    marks: pa.Table | None,
+    absorbed: pa.Table | None,
     *,
     lowest: SequenceKey,
-    cuts: Sequence[Truncate],
+    truncates: Sequence[Truncate],
 ) -> Scd2Result:
     """Stage 3 over a rows frame.
 
     - `related`: the target's rows of every key and old key in `rows` that are open or end at or above `lowest`,
       with the target's columns. Additional rows are harmless.
-    - `marks`: the absorbed changes of these keys, with the target's columns and `_op`. None when none lies at
+    - `absorbed`: the absorbed changes of these keys, with the target's columns and `_op`. None when none lies at
       or above `lowest`. Additional rows are harmless.
     - `lowest`: the lowest sequence of `rows`.
-    - `cuts`: all truncates.
+    - `truncates`: all truncates.
     """
     rows, others, untold = drop_foreign_deletes(plan, rows, related)
-    pool = _RowPool(plan, rows, related, marks)
-    numbers, known = _encode_relations(pool, history, lowest, cuts)
+    pool = _RowPool(plan, rows, related, absorbed)
+    numbers, known = _encode_relations(pool, history, lowest, truncates)
     with open_session() as connection:
         for name, table in numbers.items():
             connection.register(name, table)
@@ -123,20 +123,20 @@ class _RowPool:
     values of the columns that DuckDB sees as numbers.
     """
 
-    def __init__(self, plan: ApplyPlan, rows: pa.Table, related: pa.Table, marks: pa.Table | None) -> None:
+    def __init__(self, plan: ApplyPlan, rows: pa.Table, related: pa.Table, absorbed: pa.Table | None) -> None:
         self.plan = plan
         names = [c.name for c in plan.target]
         self.kinds = pa.schema([rows.schema.field(n) for n in names])
         rows = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
         self.rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
         self.related = _add_places(_cast_columns(related, self.kinds), 0)
-        self.marks = None if marks is None else _add_places(_cast_columns(marks, self.kinds), related.num_rows)
+        self.absorbed = None if absorbed is None else _add_places(_cast_columns(absorbed, self.kinds), related.num_rows)
         self.values = pa.concat_tables([t.select(names) for t in self.tables])
         self.codes: dict[str, pa.Array] = {}
 
     @property
     def tables(self) -> list[pa.Table]:
-        return [self.rows, self.related, *([] if self.marks is None else [self.marks])]
+        return [self.rows, self.related, *([] if self.absorbed is None else [self.absorbed])]
 
     def encode_column(self, name: str) -> list[pa.Array]:
         """The numbers of a column's values, per table."""
@@ -218,16 +218,16 @@ def _cast_columns(table: pa.Table, kinds: pa.Schema) -> pa.Table:
 
 
 def _encode_relations(
-    pool: _RowPool, history: HistoryPlan, lowest: SequenceKey, cuts: Sequence[Truncate]
+    pool: _RowPool, history: HistoryPlan, lowest: SequenceKey, truncates: Sequence[Truncate]
 ) -> tuple[dict[str, pa.Table], Scd2Input]:
     """The relations for DuckDB."""
     plan = pool.plan
     lacking = tuple(sorted({n for t in pool.tables for n in list_missing_names(t, CDC_UNSENT)} - {*plan.table.keys}))
     image = pool.encode_image([n for n in history.tracked if n not in lacking])
     coded = {name: pool.encode_column(name) for name in lacking}
-    times, instants = _encode_times(pool, cuts)
+    times, instants = _encode_times(pool, truncates)
     tables = {}
-    for i, (name, table) in enumerate(zip(("changes", "related", "marks"), pool.tables, strict=False)):
+    for i, (name, table) in enumerate(zip(("changes", "related", "absorbed"), pool.tables, strict=False)):
         plain = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), CDC_UNSENT, PLACE]
         plain += [OP] if OP in table.column_names else []
         plain += old_key_columns(plan) if name == "changes" else []
@@ -241,9 +241,11 @@ def _encode_relations(
     known = Scd2Input(
         rows="changes",
         related="related" if pool.related.num_rows else None,
-        absorbed="marks" if pool.marks is not None else None,
+        absorbed="absorbed" if pool.absorbed is not None else None,
         lowest=lowest,
-        cuts=[(cut.sequence, at) for cut, at in zip(cuts, instants, strict=True) if cut.sequence >= lowest],
+        truncates=[
+            (truncate.sequence, at) for truncate, at in zip(truncates, instants, strict=True) if truncate.sequence >= lowest
+        ],
         values=(IMAGE, *lacking),
         compared=(IMAGE, *(n for n in lacking if n in history.tracked)),
         untracked=tuple(n for n in lacking if n in history.untracked),
@@ -253,15 +255,17 @@ def _encode_relations(
     return tables, known
 
 
-def _encode_times(pool: _RowPool, cuts: Sequence[Truncate]) -> tuple[tuple[list[pa.Array], list[pa.Array]], list[str]]:
+def _encode_times(pool: _RowPool, truncates: Sequence[Truncate]) -> tuple[tuple[list[pa.Array], list[pa.Array]], list[str]]:
     """The numbers of `__START_AT`, of `__END_AT` and of the truncates. All share one numbering, because an end
     is another version's start."""
     kind = pool.kinds.field(START_AT).type
     # A lane that orders changes by a column of its table has no truncates, so the type is a time whenever there are some.
-    of_cuts = pa.array([cut.at for cut in cuts], pa.int64()).cast(kind) if cuts else pa.array([], kind)
+    of_truncates = (
+        pa.array([truncate.at for truncate in truncates], pa.int64()).cast(kind) if truncates else pa.array([], kind)
+    )
     size = pool.values.num_rows
     codes, values = encode_values(
-        pa.chunked_array([*pool.values[START_AT].chunks, *pool.values[END_AT].chunks, of_cuts], kind)
+        pa.chunked_array([*pool.values[START_AT].chunks, *pool.values[END_AT].chunks, of_truncates], kind)
     )
     pool.codes[START_AT] = pool.codes[END_AT] = values
     starts, ends = pool._per_table(codes.slice(0, size)), pool._per_table(codes.slice(size, size))

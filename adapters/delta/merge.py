@@ -14,18 +14,14 @@ from deltalake.table import TableMerger
 from replicator.domain.change import OP, UNCHANGED, Op
 from replicator.domain.policy.expr import source as value_of
 from replicator.domain.policy.plan import (
-    CDC_DELETED,
-    CDC_DELETED_AT,
-    END_AT,
     ApplyPlan,
     Clause,
     Truncate,
-    end_sequence_columns,
 )
 from replicator.domain.policy.policies import NOT_DELETE
 
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
-from ..sql.reconcile import cleared_condition, render_constant
+from ..sql.reconcile import cleared_condition, truncate_assignments
 from ..sql.render import merge_condition, render_expression
 from ..sql.scd2_events import truncate_condition
 from .commits import WRITER, Attempt, Operation
@@ -36,14 +32,16 @@ EXHAUSTED = "Resources exhausted"
 """The error of delta-rs for a step that needs more than its share of the memory limit."""
 
 
-def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Truncate | None, cuts: Iterable[Truncate] = ()) -> Operation | None:
+def write_stage(
+    plan: ApplyPlan, rows: pa.Table, clear: Truncate | None, truncates: Iterable[Truncate] = ()
+) -> Operation | None:
     """Stage 4 for `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
     `clear`: the same commit deletes (or marks) the target's rows below this truncate, and rows without a
-    sequence. `cuts`, for scd2: the other versions end at the first of these truncates that lies within them.
+    sequence. `truncates`, for scd2: the other versions end at the first of these truncates that lies within them.
     """
     if plan.history is not None:
-        return _scd2_stage(plan, rows, sorted(cuts, key=lambda cut: cut.sequence))
+        return _scd2_stage(plan, rows, sorted(truncates, key=lambda truncate: truncate.sequence))
     if not rows.num_rows and clear is None:
         return None
     if not plan.merge_keys:
@@ -54,30 +52,19 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Truncate | None, cuts: I
     return Merge(plan, rows.select(names), lambda merger: _add_clearing(merger, plan, clear))
 
 
-def _scd2_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Truncate]) -> Operation | None:
-    if not rows.num_rows and not cuts:
+def _scd2_stage(plan: ApplyPlan, rows: pa.Table, truncates: list[Truncate]) -> Operation | None:
+    if not rows.num_rows and not truncates:
         return None
     source = rows.select([OP, *(c.name for c in plan.target)])
 
-    def with_cuts(merger: TableMerger) -> TableMerger:
-        for cut in cuts:
+    def with_truncates(merger: TableMerger) -> TableMerger:
+        for truncate in truncates:
             merger = merger.when_not_matched_by_source_update(
-                _truncate_values(plan, cut), truncate_condition(plan, DELTA_RS, cut.sequence)
+                truncate_assignments(plan, DELTA_RS, truncate), truncate_condition(plan, DELTA_RS, truncate.sequence)
             )
         return merger
 
-    return Merge(plan, source, with_cuts)
-
-
-def _truncate_values(plan: ApplyPlan, cut: Truncate) -> dict[str, str]:
-    """The values that a truncate writes into a version."""
-    names = end_sequence_columns(plan.table.sequence)
-    values = {DELTA_RS.quote_name(n): render_constant(v, DELTA_RS) for n, v in zip(names, cut.sequence, strict=True)}
-    return values | {DELTA_RS.quote_name(END_AT): _format_time(cut)}
-
-
-def _format_time(cut: Truncate) -> str:
-    return "NULL" if cut.at is None else f"arrow_cast({cut.at}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return Merge(plan, source, with_truncates)
 
 
 def append_stage(rows: pa.Table) -> Operation:
@@ -105,11 +92,10 @@ def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
 def _add_clearing(merger: TableMerger, plan: ApplyPlan, clear: Truncate | None) -> TableMerger:
     if clear is None:
         return merger
-    found = cleared_condition(plan, DELTA_RS, clear.sequence)
-    if not plan.soft_deletes:
+    found, assignments = cleared_condition(plan, DELTA_RS, clear.sequence), truncate_assignments(plan, DELTA_RS, clear)
+    if not assignments:
         return merger.when_not_matched_by_source_delete(found)
-    marks = {DELTA_RS.quote_name(CDC_DELETED): "TRUE", DELTA_RS.quote_name(CDC_DELETED_AT): _format_time(clear)}
-    return merger.when_not_matched_by_source_update(marks, found)
+    return merger.when_not_matched_by_source_update(assignments, found)
 
 
 def memory_bound(source: pa.Table) -> int:

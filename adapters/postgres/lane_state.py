@@ -207,7 +207,7 @@ def state_to_json(state: LaneState) -> str:
             "position": state.position.to_json(),
             "high": _sequence_to_json(state.max_sequence),
             "floor": _sequence_to_json(state.truncated_at),
-            "ledger_high": _sequence_to_json(state.max_tombstone),
+            "ledger_high": _sequence_to_json(state.max_side_table_sequence),
             "identity": [list(pair) for pair in state.identity],
             "rule": state.rule,
             **({"reached": Position(state.max_event_time).to_json()} if state.max_event_time else {}),

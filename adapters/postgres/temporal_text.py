@@ -18,13 +18,6 @@ INFINITE_DAYS = {2_147_483_647: "infinity", -2_147_483_648: "-infinity"}
 NANOS = pa.types.is_time64
 
 
-def instant_expression(micros: int | None) -> str:
-    """Microseconds since 1970 as an expression."""
-    if micros is None:
-        return "NULL::timestamptz"
-    return f"('1970-01-01 00:00:00+00'::timestamptz + {micros} * interval '1 microsecond')"
-
-
 def instant_text(column: pa.Array) -> pa.Array:
     """Timestamps as `2024-02-29 12:34:56.789`, without zone, because the session's time zone is UTC.
 

@@ -13,13 +13,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from replicator.domain.policy.plan import (
-    CDC_DELETED,
-    CDC_DELETED_AT,
-    END_AT,
     ApplyPlan,
     Clause,
     Truncate,
-    end_sequence_columns,
 )
 
 from ..delta.commits import RECENT, Attempt, LostRace, Operation
@@ -29,7 +25,7 @@ from ..delta.protocol import is_clustered
 from ..delta.tables import open_table
 from ..delta.version_positions import USER_METADATA
 from ..sql.dialect import SPARK
-from ..sql.reconcile import cleared_condition, render_constant
+from ..sql.reconcile import cleared_condition, truncate_assignments
 from ..sql.render import merge_condition, render_expression
 from ..sql.scd2_events import truncate_condition
 from .errors import translate_errors
@@ -58,25 +54,27 @@ def write_stage(
     rows: DataFrame,
     clear: Truncate | None,
     partitions: Partitions,
-    cuts: Iterable[Truncate] = (),
+    truncates: Iterable[Truncate] = (),
 ) -> Operation:
     """Stage 4 for `rows` (types of the table, one row per merge key), which match only rows of `partitions`.
 
-    `clear`, `cuts`: see `delta.merge.write_stage`.
+    `clear`, `truncates`: see `delta.merge.write_stage`.
     """
-    cuts = sorted(cuts, key=lambda cut: cut.sequence)
+    truncates = sorted(truncates, key=lambda truncate: truncate.sequence)
     if not plan.merge_keys:
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
         condition = merge_condition(plan, SPARK)
-        meets = sf.expr(condition) if clear is not None or cuts else _limit_to_partitions(sf.expr(condition), partitions)
+        meets = (
+            sf.expr(condition) if clear is not None or truncates else _limit_to_partitions(sf.expr(condition), partitions)
+        )
         with commit_session(rows.sparkSession, attempt) as session:
             merger = SparkTable.forPath(session, to_spark_path(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
-            for cut in cuts:
+            for truncate in truncates:
                 merger = merger.whenNotMatchedBySourceUpdate(
-                    truncate_condition(plan, SPARK, cut.sequence), _truncate_values(plan, cut)
+                    truncate_condition(plan, SPARK, truncate.sequence), _truncate_assignments(plan, truncate)
                 )
             _run_merge(merger, plan, clear)
         confirm_commit(snapshot, attempt)
@@ -84,17 +82,8 @@ def write_stage(
     return merge
 
 
-def _truncate_values(plan: ApplyPlan, cut: Truncate) -> dict[str, str | Column]:
-    """The values that a truncate writes into a version."""
-    names = end_sequence_columns(plan.table.sequence)
-    values: dict[str, str | Column] = {
-        SPARK.quote_name(n): render_constant(v, SPARK) for n, v in zip(names, cut.sequence, strict=True)
-    }
-    return values | {SPARK.quote_name(END_AT): _format_time(cut)}
-
-
-def _format_time(cut: Truncate) -> str:
-    return "NULL" if cut.at is None else f"timestamp_micros({cut.at})"
+def _truncate_assignments(plan: ApplyPlan, truncate: Truncate) -> dict[str, str | Column]:
+    return {**truncate_assignments(plan, SPARK, truncate)}
 
 
 def append_stage(rows: DataFrame) -> Operation:
@@ -226,14 +215,13 @@ def commit_session(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSessi
 def _run_merge(merger: DeltaMergeBuilder, plan: ApplyPlan, clear: Truncate | None) -> None:
     for clause in plan.clauses:
         merger = _add_clause(merger, clause)
-    if clear is not None and plan.soft_deletes:
-        marks: dict[str, str | Column] = {
-            SPARK.quote_name(CDC_DELETED): "TRUE",
-            SPARK.quote_name(CDC_DELETED_AT): _format_time(clear),
-        }
-        merger = merger.whenNotMatchedBySourceUpdate(cleared_condition(plan, SPARK, clear.sequence), marks)
-    elif clear is not None:
-        merger = merger.whenNotMatchedBySourceDelete(cleared_condition(plan, SPARK, clear.sequence))
+    if clear is not None:
+        found, assignments = cleared_condition(plan, SPARK, clear.sequence), _truncate_assignments(plan, clear)
+        merger = (
+            merger.whenNotMatchedBySourceUpdate(found, assignments)
+            if assignments
+            else merger.whenNotMatchedBySourceDelete(found)
+        )
     merger.execute()
 
 

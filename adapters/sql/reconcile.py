@@ -17,7 +17,17 @@ from collections.abc import Collection
 
 from replicator.domain.change import KEEP_EXISTING, OFFSET, OP, RESET, UNCHANGED
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.policy.plan import CDC_DELETED, CDC_OP, ApplyPlan, DeleteHorizon, cdc_sequence_columns
+from replicator.domain.policy.plan import (
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    CDC_OP,
+    END_AT,
+    ApplyPlan,
+    DeleteHorizon,
+    Truncate,
+    cdc_sequence_columns,
+    end_sequence_columns,
+)
 from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence
 
@@ -39,7 +49,7 @@ def reconcile_select(
     *,
     rows: str,
     related: str,
-    ledger: str | None,
+    tombstones: str | None,
     floor: Sequence | None,
     resent: Sequence | None = None,
     forgetting: LatenessLimit | None = None,
@@ -47,9 +57,9 @@ def reconcile_select(
 ) -> str:
     """Stage 3 as one SELECT: the columns `keep`, the rows frame with completed values, and `_verdict`.
 
-    - `rows`, `related`, `ledger`: relations as SQL text.
+    - `rows`, `related`, `tombstones`: relations as SQL text.
     - `related`: the target's columns, at least for the keys and old keys in `rows`.
-    - `ledger`: the tombstones; key columns and `_cdc_seq_*`, the highest per key.
+    - `tombstones`: key columns and `_cdc_seq_*`, the highest per key.
     - `resent`: see `get_resent_limit`. `forgetting`: see `find_lateness_limit`.
     """
     q = dialect.quote_name
@@ -68,7 +78,7 @@ def reconcile_select(
     verdict_sql = verdict_expression(
         plan,
         dialect,
-        ledger=ledger is not None,
+        tombstones=tombstones is not None,
         floor=floor,
         related=related,
         resent=resent,
@@ -76,11 +86,11 @@ def reconcile_select(
     )
     return (
         f"SELECT {', '.join(columns)},\n{verdict_sql} AS {q(VERDICT)}\n"
-        f"FROM {rows} AS r{join_clauses(plan, dialect, related, ledger)}"
+        f"FROM {rows} AS r{join_clauses(plan, dialect, related, tombstones)}"
     )
 
 
-def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | None) -> str:
+def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, tombstones: str | None) -> str:
     """The LEFT JOINs of stage 3. The guard `absent` has none, because it uses EXISTS."""
     c, out = dialect.column, ""
     keys = plan.table.keys
@@ -90,8 +100,8 @@ def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | 
         pairs = zip(keys, old_key_columns(plan), strict=True)
         same = [f"{c('o', k)} = {c('r', f)}" for k, f in pairs]
         out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join([*same, _is_lower(plan, dialect)])
-    if ledger is not None:
-        out += f"\nLEFT JOIN {ledger} AS l ON " + " AND ".join(f"{c('l', k)} = {c('r', k)}" for k in keys)
+    if tombstones is not None:
+        out += f"\nLEFT JOIN {tombstones} AS l ON " + " AND ".join(f"{c('l', k)} = {c('r', k)}" for k in keys)
     return out
 
 
@@ -106,7 +116,7 @@ def verdict_expression(
     plan: ApplyPlan,
     dialect: Dialect,
     *,
-    ledger: bool,
+    tombstones: bool,
     floor: Sequence | None,
     related: str,
     resent: Sequence | None = None,
@@ -114,12 +124,12 @@ def verdict_expression(
 ) -> str:
     """The verdict on a row of `r` as one CASE expression."""
     branches = [*_guard_verdicts(plan, dialect, related, resent)]
-    if ledger:
+    if tombstones:
         branches += _ordering_verdicts(plan, dialect, "l")
     if floor is not None and plan.reconcile.guard == "newer":
         branches.append((_at_or_below_sequence(plan, dialect, floor), SUPERSEDED))
     if forgetting is not None:
-        branches.append((_late_condition(plan, dialect, forgetting, ledger=ledger), LATE))
+        branches.append((_late_condition(plan, dialect, forgetting, tombstones=tombstones), LATE))
     if plan.reconcile.complete:
         branches.append((_incomplete_condition(plan, dialect), INCOMPLETE))
     whens = "\n".join(f"  WHEN {when} THEN {text_literal(then)}" for when, then in branches)
@@ -194,6 +204,19 @@ def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str
     return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below_condition(dialect, 't', names, floor)})"
 
 
+def truncate_assignments(plan: ApplyPlan, dialect: Dialect, truncate: Truncate) -> dict[str, str]:
+    """The values that a truncate writes into each row that it finds, by quoted column: for scd2 the end of the
+    version, under soft deletes the mark. Empty: it deletes the rows."""
+    at = dialect.instant(truncate.at)
+    if plan.history is not None:
+        names = [dialect.quote_name(n) for n in end_sequence_columns(plan.table.sequence)]
+        ends = [render_constant(value, dialect) for value in truncate.sequence]
+        return dict(zip(names, ends, strict=True)) | {dialect.quote_name(END_AT): at}
+    if plan.soft_deletes:
+        return {dialect.quote_name(CDC_DELETED): "TRUE", dialect.quote_name(CDC_DELETED_AT): at}
+    return {}
+
+
 def purged_condition(plan: ApplyPlan, dialect: Dialect, gone: DeleteHorizon) -> str:
     """With soft deletes: the row is purged together with the tombstones up to `gone`.
 
@@ -224,7 +247,7 @@ def _at_or_below_sequence(plan: ApplyPlan, dialect: Dialect, floor: Sequence) ->
     return not_above_condition(dialect, "r", cdc_sequence_columns(plan.table.sequence), floor)
 
 
-def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit, *, ledger: bool) -> str:
+def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit, *, tombstones: bool) -> str:
     """The change is as old as purged tombstones, and its key has neither a row nor a tombstone."""
     key, old = plan.table.keys[0], _at_or_below_sequence(plan, dialect, forgetting.max_purged)
     absent = [f"{dialect.column('t', key)} IS NULL"]
@@ -232,7 +255,7 @@ def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit
     unknown = [f"{dialect.column('l', key)} IS NULL"]
     if forgetting.truncated is not None:
         unknown.append(not_above_condition(dialect, "l", cdc_sequence_columns(plan.table.sequence), forgetting.truncated))
-    known = [absent, unknown] if ledger else [absent]
+    known = [absent, unknown] if tombstones else [absent]
     return " AND ".join([old, *(f"({' OR '.join(terms)})" for terms in known)])
 
 

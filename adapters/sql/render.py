@@ -1,4 +1,7 @@
-"""Renders expressions and the write stage of a plan. No other code turns a policy into SQL."""
+"""Renders expressions and the write stage of a plan.
+
+Stage 3 is in `reconcile` and `scd2`. The statement of a truncate is made by the writer of a target from
+`reconcile.truncate_assignments` and a condition: `sinks.postgres.target`, `delta.merge`, `spark.merge`."""
 
 from __future__ import annotations
 

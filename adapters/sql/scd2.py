@@ -19,7 +19,7 @@ from replicator.domain.policy.plan import (
 from .dialect import Dialect, text_literal
 from .fold import was_sent_condition
 from .reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
-from .scd2_events import CHANGE, CUT, KIND, MARK, PLACE, TAKEN, THERE, EventBranches, Scd2Input, Scd2Terms
+from .scd2_events import ABSORBED, CHANGE, KIND, LAST_UPSERT, PLACE, THERE, TRUNCATE, EventBranches, Scd2Input, Scd2Terms
 
 OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 """OPENS: an upsert that starts a version. MANY: its version has more upserts. SILENT: a delete that ends no
@@ -107,7 +107,7 @@ class _Scd2Steps(Scd2Terms):
         """The only events are the changes of the batch, each once. A fold guarantees this, except under a
         watermark."""
         known = self.known
-        return known.related is None and not known.absorbed and not known.cuts and self.plan.watermark is None
+        return known.related is None and not known.absorbed and not known.truncates and self.plan.watermark is None
 
     # Verdicts and completed values.
 
@@ -219,8 +219,8 @@ class _Scd2Steps(Scd2Terms):
         """Marks an event whose next upsert starts no version of its own and is absorbed."""
         if not self.has_losses:
             return f"SELECT * FROM {relation}"
-        taken = f"CASE WHEN {self.is_delete} OR {self.q(OPENS)} THEN 0 ELSE 1 END"
-        return f"SELECT *, COALESCE(lead({taken}) {self.window_over()}, 0) = 1 AS {self.q(MANY)} FROM {relation}"
+        absorbs = f"CASE WHEN {self.is_delete} OR {self.q(OPENS)} THEN 0 ELSE 1 END"
+        return f"SELECT *, COALESCE(lead({absorbs}) {self.window_over()}, 0) = 1 AS {self.q(MANY)} FROM {relation}"
 
     # Results.
 
@@ -276,8 +276,8 @@ class _Scd2Steps(Scd2Terms):
             f"{q(f'_cdc__k_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
         )
         unseen = f"{q(KIND)} = {CHANGE}" if self.known.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
-        kept = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {CUT}"]
-        kept += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.has_losses else []
+        absorbed = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {TRUNCATE}"]
+        absorbed += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.has_losses else []
         names = [OP, PLACE, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
-        new = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(KIND)} NOT IN ({MARK}, {TAKEN})"
-        return f"SELECT {self.names(names)} FROM {events} WHERE {new} AND ({' OR '.join(f'({k})' for k in kept)})"
+        new = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(KIND)} NOT IN ({ABSORBED}, {LAST_UPSERT})"
+        return f"SELECT {self.names(names)} FROM {events} WHERE {new} AND ({' OR '.join(f'({k})' for k in absorbed)})"

@@ -23,13 +23,13 @@ from .reconcile import greater_condition, old_key_columns, render_constant
 
 KIND = "_cdc__kind"
 PLACE = "_place"
-MARK, VERSION, TAKEN, CUT, ENDING, CHANGE = range(6)
+ABSORBED, VERSION, LAST_UPSERT, TRUNCATE, ENDING, CHANGE = range(6)
 """The origins of an event, lowest first. Of events with equal key and sequence the lowest counts.
 
-- MARK: an absorbed change.
+- ABSORBED: an absorbed change.
 - VERSION: the start of a version.
-- TAKEN: the last upsert that a version absorbed.
-- CUT: a truncate.
+- LAST_UPSERT: the last upsert that a version absorbed.
+- TRUNCATE: a truncate.
 - ENDING: the end of a version.
 - CHANGE: a change of the batch.
 """
@@ -47,7 +47,7 @@ class Scd2Input:
     - `absorbed`: absorbed changes of these keys, with `_op` and the columns of the target. None if none can
       matter.
     - `_place` of `related` and `absorbed` is negative.
-    - `cuts`: truncates at or above `lowest`, each with its event time as SQL text.
+    - `truncates`: those at or above `lowest`, each with its event time as SQL text.
     - `lowest`: the lowest sequence of the batch.
     - `values`: the columns to carry besides keys, sequences and operation.
     - `compared`, `untracked`: the columns of `values` that start a version, and the columns that do not.
@@ -61,7 +61,7 @@ class Scd2Input:
     related: str | None
     absorbed: str | None
     lowest: SequenceKey
-    cuts: Sequence[tuple[SequenceKey, str]]
+    truncates: Sequence[tuple[SequenceKey, str]]
     values: tuple[str, ...]
     compared: tuple[str, ...]
     untracked: tuple[str, ...]
@@ -79,12 +79,12 @@ def select_candidates(
     lowest: SequenceKey,
     *,
     moves: bool,
-    cuts: Sequence[SequenceKey] = (),
+    truncates: Sequence[SequenceKey] = (),
 ) -> str:
     """The versions of the keys and old keys in `rows` that are open or end at or above `lowest`. Changes from
     `lowest` on cannot affect other versions.
 
-    With `cuts` (late truncates): also the versions of keys with a version that a truncate splits. Only the next
+    With `truncates` (late ones): also the versions of keys with a version that a truncate splits. Only the next
     version shows whether the split one ended with it or with a delete. `_place` is -1.
     """
     c, q, keys = dialect.column, dialect.quote_name, plan.table.keys
@@ -95,21 +95,21 @@ def select_candidates(
         wanted += f" UNION SELECT {pairs} FROM {rows} WHERE {q(old[-1])} IS NOT NULL"
     else:
         wanted = wanted.replace("SELECT", "SELECT DISTINCT", 1)
-    if cuts:
-        cut = ", ".join(c("t", k) for k in keys)
-        wanted += f" UNION SELECT {cut} FROM {target} AS t WHERE {split_condition(plan, dialect, cuts)}"
+    if truncates:
+        key_columns = ", ".join(c("t", k) for k in keys)
+        wanted += f" UNION SELECT {key_columns} FROM {target} AS t WHERE {split_condition(plan, dialect, truncates)}"
     same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
     columns = ", ".join(c("t", column.name) for column in plan.target)
     head = f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}"
     return f"{head}\nWHERE {overlap_condition(plan, dialect, lowest)}"
 
 
-def split_condition(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKey]) -> str:
+def split_condition(plan: ApplyPlan, dialect: Dialect, truncates: Sequence[SequenceKey]) -> str:
     """A truncate lies within the version `t`, below an upsert that it absorbed or below its end."""
     starts, ends, lasts = _version_bounds(plan, dialect)
     within = []
-    for cut in cuts:
-        at = [render_constant(v, dialect) for v in cut]
+    for truncate in truncates:
+        at = [render_constant(v, dialect) for v in truncate]
         ended = f"{ends[0]} IS NOT NULL AND {greater_condition(ends, at)}"
         within.append(f"({greater_condition(at, starts)} AND ({greater_condition(lasts, at)} OR {ended}))")
     return f"({' OR '.join(within)})"
@@ -121,10 +121,10 @@ def overlap_condition(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) ->
     return f"({ends[0]} IS NULL OR NOT {greater_condition([render_constant(v, dialect) for v in lowest], ends)})"
 
 
-def truncate_condition(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
+def truncate_condition(plan: ApplyPlan, dialect: Dialect, truncate: SequenceKey) -> str:
     """A truncate lies within the open version `t`, and no upsert of the version lies above it."""
     starts, ends, lasts = _version_bounds(plan, dialect)
-    at = [render_constant(v, dialect) for v in cut]
+    at = [render_constant(v, dialect) for v in truncate]
     return f"({ends[0]} IS NULL AND {greater_condition(at, starts)} AND NOT {greater_condition(lasts, at)})"
 
 
@@ -186,7 +186,7 @@ class EventBranches(Scd2Terms):
             [] if related is None else [self.from_versions(related), self.from_absorbed(related), self.from_endings(related)]
         )
         parts += [self.from_absorbed_table(self.known.absorbed)] if self.known.absorbed else []
-        parts += [self.from_truncates()] if self.known.cuts else []
+        parts += [self.from_truncates()] if self.known.truncates else []
         return "\nUNION ALL\n".join(parts)
 
     def render_branch(
@@ -253,7 +253,7 @@ class EventBranches(Scd2Terms):
         columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
         columns += ["NULL", *(c("t", n) for n in self.known.values)]
         later = greater_condition([c("t", n) for n in self.lasts], [c("t", n) for n in self.starts])
-        head = self.render_branch(TAKEN, c("t", PLACE), text_literal(Op.UPDATE), columns)
+        head = self.render_branch(LAST_UPSERT, c("t", PLACE), text_literal(Op.UPDATE), columns)
         return f"{head}\nFROM {related} AS t WHERE {later}"
 
     def from_endings(self, related: str) -> str:
@@ -264,7 +264,7 @@ class EventBranches(Scd2Terms):
         head = self.render_branch(ENDING, c("t", PLACE), text_literal(Op.DELETE), columns)
         return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
 
-    def from_absorbed_table(self, marks: str) -> str:
+    def from_absorbed_table(self, absorbed: str) -> str:
         """Absorbed changes within the candidate versions or above them. One event may occur several times."""
         c = self.dialect.column
         mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]
@@ -273,19 +273,19 @@ class EventBranches(Scd2Terms):
         above = f"NOT {greater_condition([render_constant(v, self.dialect) for v in self.known.lowest], mine)}"
         wanted = above if self.known.related is None else f"{above} OR {within}"
         columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
-        return f"{self.render_branch(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {wanted}"
+        return f"{self.render_branch(ABSORBED, c('m', PLACE), c('m', OP), columns)}\nFROM {absorbed} AS m\nWHERE {wanted}"
 
     def from_truncates(self) -> str:
         """A delete of every candidate key at each truncate."""
         c = self.dialect.column
-        cuts = " UNION ALL ".join(self.truncate_row(*cut) for cut in self.known.cuts)
+        truncates = " UNION ALL ".join(self.truncate_row(*truncate) for truncate in self.known.truncates)
         nothing = ["NULL"] * (1 + len(self.known.values))
         columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
-        head = self.render_branch(CUT, "-1", text_literal(Op.DELETE), columns)
+        head = self.render_branch(TRUNCATE, "-1", text_literal(Op.DELETE), columns)
         names = self.names(self.keys)
         relations = [self.known.rows, *([] if self.known.related is None else [self.known.related])]
         keys = " UNION ".join(f"SELECT DISTINCT {names} FROM {relation} AS r" for relation in relations)
-        return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({cuts}) AS x"
+        return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({truncates}) AS x"
 
     def truncate_row(self, sequence: SequenceKey, at: str) -> str:
         """A truncate as a row."""

@@ -308,5 +308,5 @@ class Explains(Protocol):
     """A sink that can show, without connecting, the statements that it runs."""
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """Per stage (`fold`, `repair`, `write`) the text that runs, in order. ConfigProblem if the options of the lane
+        """Per stage (`fold`, `reconcile`, `write`) the text that runs, in order. ConfigProblem if the options of the lane
         do not fit the columns."""

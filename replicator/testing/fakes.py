@@ -164,7 +164,7 @@ def advance_state(state: LaneState, write: Write[Any], target: PlainTarget) -> L
         position=state.position.advanced_to(write.span.end),
         max_sequence=find_highest(state.max_sequence, write.folded.facts.highest),
         truncated_at=target.truncated_at,
-        max_tombstone=max(target.deletes.values(), default=None),
+        max_side_table_sequence=max(target.deletes.values(), default=None),
         identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
         rule=write.plan.rule,
         max_event_time=advance_event_times(write.plan, write.folded.facts, state),

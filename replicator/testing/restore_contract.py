@@ -254,7 +254,7 @@ def to_comparable(state: LaneState | None) -> Any:
         state.position,
         state.max_sequence,
         state.truncated_at,
-        state.max_tombstone,
+        state.max_side_table_sequence,
         state.rule,
         dict(state.max_event_time),
         state.truncates,

@@ -25,16 +25,17 @@ from adapters.apply.explain import NEXT, explain
 from adapters.apply.reconcile_in_process import places_select
 from adapters.postgres.views import render_view
 from adapters.sinks.delta.tombstones import old_entries_condition
+from adapters.sinks.postgres.target import truncate_statement
 from adapters.sinks.postgres.tombstones import delete_statement, upsert_statement
 from adapters.spark.catalog_names import CatalogTable
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
 from adapters.sql.fold import sent_select
 from adapters.sql.fold_windows import sent_windows
-from adapters.sql.reconcile import cleared_condition, purged_condition, reconcile_select
+from adapters.sql.reconcile import cleared_condition, purged_condition, reconcile_select, truncate_assignments
 from adapters.sql.scd2_events import truncate_condition
 from adapters.sql.views import find_view
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
+from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon, Truncate
 from replicator.domain.policy.policies import POLICIES, plan_for, scd2
 from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.table import Column, TableSpec
@@ -70,16 +71,16 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
     if plan.history is None and not plan.has_column_versions:
         floor = make_sequence(plan)
         yield (
-            "repair, after a truncate",
-            places_select(plan, ledger=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
+            "reconcile, after a truncate",
+            places_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
         )
     for name, below in make_lateness_limits(plan):
-        yield name, places_select(plan, ledger=True, floor=below.truncated, forgetting=below)
+        yield name, places_select(plan, tombstones=True, floor=below.truncated, forgetting=below)
 
 
 def delta_rs_stages(plan: ApplyPlan) -> Stages:
     """What its MERGE is made of."""
-    yield "write", explain(plan, DELTA_RS, '"target"', repair=DUCKDB)["write"]
+    yield "write", explain(plan, DELTA_RS, '"target"', reconcile=DUCKDB)["write"]
     yield from truncate(plan, DELTA_RS)
     if plan.reconcile.uses_tombstones:
         yield "forget deletes", old_entries_condition(plan, make_sequence(plan))
@@ -99,7 +100,7 @@ def spark_stages(plan: ApplyPlan) -> Stages:
 
 def postgres_stages(plan: ApplyPlan) -> Stages:
     shown = explain(plan, POSTGRES, '"public"."target"')
-    yield from ((name, shown[name]) for name in ("repair", "write"))
+    yield from ((name, shown[name]) for name in ("reconcile", "write"))
     yield from after_truncate(plan, POSTGRES)
     yield from truncate(plan, POSTGRES)
     if shows_names(plan) and (view := render_view(plan, "public", "it's")):
@@ -139,24 +140,31 @@ def make_lateness_limits(plan: ApplyPlan) -> Iterator[tuple[str, LatenessLimit]]
     """What tells late changes, without truncates and with one in the batch."""
     if plan.reconcile.uses_tombstones:
         floor = make_sequence(plan)
-        yield "repair, after deletes were forgotten", LatenessLimit(floor)
-        yield "repair, after deletes were forgotten, with a truncate", LatenessLimit(floor, floor, floor)
+        yield "reconcile, after deletes were forgotten", LatenessLimit(floor)
+        yield "reconcile, after deletes were forgotten, with a truncate", LatenessLimit(floor, floor, floor)
 
 
 def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     if plan.history is None and not plan.has_column_versions:
-        ledger = "tombstones" if plan.reconcile.uses_tombstones else None
-        select = partial(reconcile_select, plan, dialect, rows="folded", related="related", ledger=ledger)
-        yield "repair, after a truncate", select(floor=make_sequence(plan), resent=resent_of(plan))
+        tombstones = "tombstones" if plan.reconcile.uses_tombstones else None
+        select = partial(reconcile_select, plan, dialect, rows="folded", related="related", tombstones=tombstones)
+        yield "reconcile, after a truncate", select(floor=make_sequence(plan), resent=resent_of(plan))
         for name, below in make_lateness_limits(plan):
             yield name, select(floor=below.truncated, forgetting=below)
 
 
 def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
-    """Which rows a truncate finds."""
-    if plan.truncates:
-        condition = cleared_condition if plan.history is None else truncate_condition
-        yield "truncate", condition(plan, dialect, make_sequence(plan))
+    """What a truncate does to the rows that it finds: a clause of the MERGE, in PostgreSQL a statement."""
+    if not plan.truncates:
+        return
+    example = Truncate(make_sequence(plan), 1_700_000_000_000_000)
+    if dialect == POSTGRES:
+        yield "truncate", truncate_statement(plan, '"public"."target"', example)
+        return
+    condition = cleared_condition if plan.history is None else truncate_condition
+    assignments = [f"{name} = {value}" for name, value in truncate_assignments(plan, dialect, example).items()]
+    then = f"UPDATE SET {', '.join(assignments)}" if assignments else "DELETE"
+    yield "truncate", f"WHEN NOT MATCHED BY SOURCE AND {condition(plan, dialect, example.sequence)} THEN {then}"
 
 
 def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:

@@ -21,7 +21,7 @@ TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.st
 @pytest.mark.parametrize("dialect", [DELTA_RS, POSTGRES, DUCKDB, SPARK], ids=lambda d: d.name)
 def test_every_stage_is_shown(policy, dialect):
     stages = explain(plan_for(policy, TABLE), dialect, '"t"', fold=SPARK if dialect == SPARK else DUCKDB)
-    assert list(stages) == ["fold", "repair", "write"]
+    assert list(stages) == ["fold", "reconcile", "write"]
     assert dialect.quote_name('b"; DROP') in stages["write"]
     assert all(text.strip() for text in stages.values())
 
@@ -36,13 +36,13 @@ def test_the_names_of_policies_say_what_their_plans_keep():
 
 def test_a_history_shows_how_versions_are_found():
     for dialect in (POSTGRES, SPARK, DUCKDB):
-        repair = explain(plan_for("scd2", TABLE), dialect, '"t"')["repair"]
-        assert "WITH events AS" in repair and dialect.quote_name("_cdc__opens") in repair
+        reconcile = explain(plan_for("scd2", TABLE), dialect, '"t"')["reconcile"]
+        assert "WITH events AS" in reconcile and dialect.quote_name("_cdc__opens") in reconcile
 
 
 def test_a_watermark_is_shown():
     stages = explain(plan_for("append", TABLE, timedelta(minutes=10)), DUCKDB, '"t"')
-    assert list(stages) == ["late", "fold", "repair", "write"]
+    assert list(stages) == ["late", "fold", "reconcile", "write"]
     assert "- 600000000 AS" in stages["late"]
 
 

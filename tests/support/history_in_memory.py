@@ -32,8 +32,8 @@ class Memory:
 
     plan: ApplyPlan
     rows: dict[str, Row] = field(default_factory=dict)
-    marks: list[Row] = field(default_factory=list)
-    cuts: tuple[Truncate, ...] = ()
+    absorbed: list[Row] = field(default_factory=list)
+    truncates: tuple[Truncate, ...] = ()
     high: Sequence | None = None
     seen: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=lambda: {"applied": 0, "duplicate": 0, "rejected": 0})
@@ -46,21 +46,21 @@ class Memory:
         if facts.lowest is None:
             return
         assert plan.history is not None
-        new = [cut for cut in facts.truncates if cut.sequence not in {c.sequence for c in self.cuts}]
-        self.cuts = merge_truncates(self.cuts, facts.truncates)
+        new = [truncate for truncate in facts.truncates if truncate.sequence not in {c.sequence for c in self.truncates}]
+        self.truncates = merge_truncates(self.truncates, facts.truncates)
         rows = to_rows(folded.frame, plan, datetime.now(UTC))
         late = self.high is not None and facts.lowest <= self.high
         ids = set(rows[EVENT_ID].to_pylist()) - self.seen
         self.seen |= ids
-        marks = [m for m in self.marks if m[EVENT_ID] not in ids] if late else None
+        absorbed = [m for m in self.absorbed if m[EVENT_ID] not in ids] if late else None
         schema = pa.schema([rows.schema.field(c.name) for c in plan.target])
         related = pa.Table.from_pylist(list(self.rows.values()), schema)
         related = related.filter(pc.or_(pc.is_null(related["_cdc_end_seq_1"]), self._at_or_above(related, facts.lowest)))
-        known = None if marks is None else pa.Table.from_pylist(marks, schema.append(pa.field(OP, pa.string())))
+        known = None if absorbed is None else pa.Table.from_pylist(absorbed, schema.append(pa.field(OP, pa.string())))
         done = scd2_in_process.compute_versions(
-            plan, plan.history, rows, related, known, lowest=facts.lowest, cuts=self.cuts
+            plan, plan.history, rows, related, known, lowest=facts.lowest, truncates=self.truncates
         )
-        self.marks += done.absorbed.to_pylist()
+        self.absorbed += done.absorbed.to_pylist()
         self.high = find_highest(self.high, facts.highest)
         for name in self.counts:
             self.counts[name] += getattr(done.counts, name) + getattr(folded.counts, name)
@@ -70,7 +70,7 @@ class Memory:
         ends = zip(*(related[f"_cdc_end_seq_{i}"].to_pylist() for i in range(1, len(lowest) + 1)), strict=True)
         return pa.array([end[0] is not None and end >= lowest for end in ends], pa.bool_())
 
-    def _write(self, rows: list[Row], cuts: list[Truncate]) -> None:
+    def _write(self, rows: list[Row], truncates: list[Truncate]) -> None:
         touched = {self._key(row) for row in rows}
         assert len(touched) == len(rows), ("two rows of one merge key", rows)
         for row in rows:
@@ -80,12 +80,12 @@ class Memory:
                 self.rows[self._key(row)] = row
         numbers = range(1, self.plan.table.sequence + 1)
         for key, row in self.rows.items():
-            for cut in () if key in touched else cuts:
+            for truncate in () if key in touched else truncates:
                 start, end = (tuple(row[f"_cdc{part}_seq_{i}"] for i in numbers) for part in ("", "_end"))
-                if start < cut.sequence and (end[0] is None or end > cut.sequence):
-                    row |= {f"_cdc_end_seq_{i}": v for i, v in zip(numbers, cut.sequence, strict=True)}
+                if start < truncate.sequence and (end[0] is None or end > truncate.sequence):
+                    row |= {f"_cdc_end_seq_{i}": v for i, v in zip(numbers, truncate.sequence, strict=True)}
                     row["__END_AT"] = (
-                        None if cut.at is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=cut.at)
+                        None if truncate.at is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=truncate.at)
                     )
 
     def _key(self, row: Row) -> str:

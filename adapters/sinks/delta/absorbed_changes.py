@@ -37,23 +37,23 @@ class DeltaAbsorbedChanges:
         self._upkeep = TableMaintenance(compact_every)
         self._recording = Lock()
 
-    def record(self, lane: Lane, plan: ApplyPlan, marks: pa.Table) -> Sequence | None:
-        """Stores `marks`, with `_op` and the target's columns; returns their highest sequence.
+    def record(self, lane: Lane, plan: ApplyPlan, changes: pa.Table) -> Sequence | None:
+        """Stores `changes`, with `_op` and the target's columns; returns their highest sequence.
 
         The rows are visible on return. Safe for use from several threads.
         """
-        if not marks.num_rows:
+        if not changes.num_rows:
             return None
         path = self._lake.tombstones(lane.into)
         with self._recording, translate_errors(f"tombstones of {lane.into}"):
             table = open_absorbed_changes(path, lane, plan)
             schema = read_schema(table)
             columns = [
-                marks[f.name].cast(f.type) if f.name in marks.column_names else _empty_column(marks, f) for f in schema
+                changes[f.name].cast(f.type) if f.name in changes.column_names else _empty_column(changes, f) for f in schema
             ]
             write_deltalake(table, pa.table(columns, schema=schema), mode="append")
             self._upkeep.after_commit(table, table.version())
-        return find_highest_truncate(plan, marks)
+        return find_highest_truncate(plan, changes)
 
     def lookup(
         self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table, applied: Position, *, again: bool = False

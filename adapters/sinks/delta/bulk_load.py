@@ -53,7 +53,7 @@ class BulkLoad:
         if not is_empty(snapshot):
             raise _not_empty_error(write.lane)
         nothing, schema, facts = LaneState(), read_schema(snapshot), []
-        counts, remembered = Counts(), None
+        counts, max_side_table_sequence = Counts(), None
         with pa.OSFile(str(self.folder / ROWS), "wb") as file, pa.ipc.new_file(file, schema, options=WRITTEN) as rows:
             stage = partial(self._stage_part, snapshot, write)
             for part, staged in stage_in_parallel(stage, self.parts):
@@ -63,8 +63,8 @@ class BulkLoad:
                     rows.write_table(stored_rows(staged.write.inserted_rows, schema))
                 facts.append(part.facts)
                 counts += staged.counts
-                remembered = find_highest(remembered, staged.state.max_tombstone)
-        state = advance_state(write.plan, nothing, merge_facts(facts), remembered, write.at)
+                max_side_table_sequence = find_highest(max_side_table_sequence, staged.state.max_side_table_sequence)
+        state = advance_state(write.plan, nothing, merge_facts(facts), max_side_table_sequence, write.at)
         return StagedWrite(self._insert_operation(), state, counts, None)
 
     def _stage_part(self, snapshot: DeltaTable, write: Write[Any], part: FoldedChanges[Any]) -> StagedWrite:

@@ -145,12 +145,12 @@ class DeltaLane:
         with translate_errors(self.lane.into):
             return self._log.state(self.newest())
 
-    def erase(self, key: Mapping[str, str], beside: Folder) -> ErasureResult:
+    def erase(self, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
         """Erases in the side table first: a repeated call then still finds the rows."""
         with translate_errors(self.lane.into):
             state, freed, versions = self.state(), 0, []
-            if has_table(beside):
-                other = open_table(beside)
+            if has_table(side_table):
+                other = open_table(side_table)
                 if state is not None and state.side_table_version not in (None, other.version()):
                     other.restore(state.side_table_version)  # Later versions are from a failed attempt.
                 row = to_key_row(self.lane, self.lane.into, read_schema(other), key)
@@ -159,7 +159,7 @@ class DeltaLane:
                     remove_key(row)(other, None)
                 if state is not None and state.side_table_version is not None:
                     state = replace(state, side_table_version=other.version())
-                versions.append(describe_old_versions(beside, other))
+                versions.append(describe_old_versions(side_table, other))
             snapshot = self.newest()
             row = to_key_row(self.lane, self.lane.into, read_schema(snapshot), key)
             rows = count_key_rows(snapshot, row) if row is not None else 0
@@ -168,16 +168,18 @@ class DeltaLane:
             self.record_state(state, self._writer.remove_key(row))
         return ErasureResult(rows, freed, "; ".join(versions))
 
-    def end_side_versions(self, beside: Folder) -> str:
+    def end_side_versions(self, side_table: Folder) -> str:
         """Ends the old versions of the side table, except the one of the lane's state; see
         `old_versions.end_versions`."""
         with translate_errors(self.lane.into):
-            table, state = open_table(beside), self.state()
+            table, state = open_table(side_table), self.state()
             if state is None or state.side_table_version is None:
-                return end_versions(beside, table)
+                return end_versions(side_table, table)
             if state.side_table_version != table.version():
                 table.restore(state.side_table_version)  # Later versions are from a failed attempt.
-            return end_versions(beside, table, lambda: self.record_state(replace(state, side_table_version=table.version())))
+            return end_versions(
+                side_table, table, lambda: self.record_state(replace(state, side_table_version=table.version()))
+            )
 
     def newest(self) -> DeltaTable:
         """The newest snapshot of the lane's table.

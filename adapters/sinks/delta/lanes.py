@@ -215,7 +215,7 @@ class DeltaLanes:
             raise Fatal(f"lane {lane.id} was not prepared")
         return held
 
-    def erase(self, lane: Lane, key: Mapping[str, str], beside: Folder) -> ErasureResult:
+    def erase(self, lane: Lane, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
         """See `ports.sink.Erases.erase`, for a lane with its own table. `beside`: the side table."""
         path = self._path_of(lane)
         with translate_errors(lane.into):
@@ -223,7 +223,7 @@ class DeltaLanes:
             if not has_table(path):
                 return ErasureResult()
         found: list[ErasureResult] = []
-        self._run_briefly(lane, lambda held: found.append(held.erase(key, beside)))
+        self._run_briefly(lane, lambda held: found.append(held.erase(key, side_table)))
         return found[0]
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, forget: Callable[[], None]) -> LaneState:

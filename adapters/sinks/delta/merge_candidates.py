@@ -48,19 +48,19 @@ def read_candidate_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -
 
 
 def read_candidate_versions(
-    snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence, cuts: list[Sequence]
+    snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence, truncates: list[Sequence]
 ) -> pa.Table:
     """The versions of `snapshot` for `scd2_in_process`: of the keys and old keys in `rows` (and perhaps more).
 
-    They are open, or end at or above `lowest`. Also the versions of keys with a version that one of `cuts`
+    They are open, or end at or above `lowest`. Also the versions of keys with a version that one of `truncates`
     splits.
     """
     wanted = {
         key: _merge_values(rows[key], rows[old]) for key, old in zip(plan.table.keys, old_key_columns(plan), strict=True)
     }
-    if cuts:
-        cut = lookup_rows(snapshot, list(plan.table.keys), {}, condition=split_condition(plan, DELTA_RS_ALONE, cuts))
-        wanted = {key: pc.unique(pa.chunked_array([values, *cut[key].chunks])) for key, values in wanted.items()}
+    if truncates:
+        split = lookup_rows(snapshot, list(plan.table.keys), {}, condition=split_condition(plan, DELTA_RS_ALONE, truncates))
+        wanted = {key: pc.unique(pa.chunked_array([values, *split[key].chunks])) for key, values in wanted.items()}
     near = select_few_values({n: wanted[n].to_pylist() for n in list_prunable_columns(snapshot, plan) if n in wanted})
     return lookup_rows(snapshot, read_schema(snapshot).names, wanted, near, overlap_condition(plan, DELTA_RS_ALONE, lowest))
 

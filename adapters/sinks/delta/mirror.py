@@ -40,10 +40,15 @@ from .staged_write import StagedWrite, advance_state, count_truncates, find_new_
 class DeltaMirror:
     """Stages the writes of one lane whose table has the columns of `plan.target`."""
 
-    def __init__(self, ledger: TombstoneStore[pa.Table], marks: DeltaAbsorbedChanges, beside: DeltaColumnVersions) -> None:
-        self._ledger = ledger
-        self._by_column = DeltaPerColumn(beside)
-        self._histories = DeltaScd2(marks)
+    def __init__(
+        self,
+        tombstones: TombstoneStore[pa.Table],
+        absorbed_changes: DeltaAbsorbedChanges,
+        column_versions: DeltaColumnVersions,
+    ) -> None:
+        self._tombstones = tombstones
+        self._by_column = DeltaPerColumn(column_versions)
+        self._histories = DeltaScd2(absorbed_changes)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
         """Stages everything before the commit, on the rows of exactly `snapshot`. Tombstones are stored on
@@ -63,7 +68,7 @@ class DeltaMirror:
         if plan.has_column_versions:
             return self._by_column.stage(snapshot, state, write, ConformedRows(frame, rows, unfit, trimmed, truncates))
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
-            self._ledger.forget(write.lane, plan, state.purged_up_to.max_sequence)
+            self._tombstones.forget(write.lane, plan, state.purged_up_to.max_sequence)
         rows, refused_rows, counts = self._reconcile(snapshot, state, write, rows)
         recorded = self._record_deletes(write, rows)
         rows, holes = require_values(rows, plan, schema)
@@ -99,12 +104,12 @@ class DeltaMirror:
     def _record_deletes(self, write: Write[pa.Table], rows: pa.Table) -> Sequence | None:
         if not (write.plan.reconcile.uses_tombstones and write.folded.facts.has_deletes):
             return None
-        return self._ledger.record(write.lane, write.plan, rows)
+        return self._tombstones.record(write.lane, write.plan, rows)
 
     def _read_tombstones(self, write: Write[pa.Table], rows: pa.Table, state: LaneState) -> pa.Table | None:
         if not needs_tombstones(write.plan, write.folded.facts, state):
             return None
-        return self._ledger.lookup(write.lane, write.plan, rows, state.position, again=write.out_of_band)
+        return self._tombstones.lookup(write.lane, write.plan, rows, state.position, again=write.out_of_band)
 
 
 def _to_stored_names(write: Write[pa.Table], frame: pa.Table, schema: pa.Schema) -> tuple[Write[pa.Table], pa.Table]:

@@ -81,9 +81,9 @@ class MirrorSink(LaneSink[F]):
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True, retention=True)
 
-    def __init__(self, lake: Lake, lanes: DeltaLanes, ledger: TombstoneTable, writer: TableWriter | None = None) -> None:
+    def __init__(self, lake: Lake, lanes: DeltaLanes, tombstones: TombstoneTable, writer: TableWriter | None = None) -> None:
         self._lake = lake
-        self._ledger = ledger
+        self._tombstones = tombstones
         self._writer = writer or DeltaRsTableWriter()
         self._transactions = TransactionTable(lake)
         super().__init__(lanes)
@@ -136,10 +136,10 @@ class MirrorSink(LaneSink[F]):
         )
         end = END_AT if plan.history is not None else ""
         done = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
-        beside = self._lake.tombstones(lane.into)
+        side_table = self._lake.tombstones(lane.into)
         kept = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
-        if has_table(beside) and reshape(open_table(beside), kept, DeltaRsTableWriter(), TableLayout(lane.into)):
-            self._ledger.reopen(lane)
+        if has_table(side_table) and reshape(open_table(side_table), kept, DeltaRsTableWriter(), TableLayout(lane.into)):
+            self._tombstones.reopen(lane)
         return done
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
@@ -187,7 +187,7 @@ class MirrorSink(LaneSink[F]):
         """The table stays, empty, with its history. Tombstones are deleted."""
         self._transactions.withdraw(lane)
         super().reset(lane)
-        self._ledger.drop(lane)
+        self._tombstones.drop(lane)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         with translate_errors(lane.into):
@@ -197,13 +197,13 @@ class MirrorSink(LaneSink[F]):
         """In a local lake the lock file of the lane stays: without it two instances could each lock a file of
         that name."""
         self._transactions.withdraw(lane)
-        self._lanes.drop(lane, lambda: self._ledger.drop(lane))
+        self._lanes.drop(lane, lambda: self._tombstones.drop(lane))
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
         """The rows are written again, into new files of the lane's table. Old versions of the table stay, and
         the caller drops `rebuilt`."""
         self._transactions.withdraw(lane)
-        return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
+        return self._lanes.swap(lane, rebuilt, judge, lambda: self._tombstones.reopen(lane))
 
     def open_stored_lane(self, lane: Lane, plan: ApplyPlan) -> DeltaStoredLane:
         return DeltaStoredLane(self._lake, lane, plan)
@@ -211,20 +211,20 @@ class MirrorSink(LaneSink[F]):
     def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         self.prepare(lane, plan)
         self._lanes.restore_state(lane, stored)
-        self._ledger.reopen(lane)
+        self._tombstones.reopen(lane)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """Files with these rows are rewritten. Old versions contain the rows until they end."""
-        self._ledger.reopen(lane)
+        self._tombstones.reopen(lane)
         return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
 
     def end_versions(self, lane: Lane) -> str:
         self._transactions.withdraw(lane)  # The row names versions.
-        path, beside, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
+        path, side_table, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
         with translate_errors(lane.into):
-            if has_table(beside):
-                self._ledger.reopen(lane)
-                self._lanes.run_exclusive(lane, lambda held: left.append(held.end_side_versions(beside)))
+            if has_table(side_table):
+                self._tombstones.reopen(lane)
+                self._lanes.run_exclusive(lane, lambda held: left.append(held.end_side_versions(side_table)))
             if has_table(path):
                 left.append(end_versions(path, open_table(path)))
         return "; ".join(filter(None, left))

@@ -29,8 +29,8 @@ from .staged_write import StagedWrite, advance_state, find_new_truncate
 class DeltaPerColumn:
     """Stages the writes of lanes with a sequence for each column."""
 
-    def __init__(self, beside: DeltaColumnVersions) -> None:
-        self._beside = beside
+    def __init__(self, column_versions: DeltaColumnVersions) -> None:
+        self._column_versions = column_versions
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
         """See `sinks.delta.lane.WriteStages.stage`. `rows` include truncates.
@@ -38,22 +38,26 @@ class DeltaPerColumn:
         The side table is written on return, at the version that the staged state names.
         """
         plan, facts, schema = write.plan, write.folded.facts, read_schema(snapshot)
-        table = self._beside.open_table(write.lane, plan, state.side_table_version, schema)
+        table = self._column_versions.open_table(write.lane, plan, state.side_table_version, schema)
         good, nameless = split_unnameable(rows.conforming, plan, partition_columns(snapshot))
-        beside = self._beside.lookup(table, {} if facts.truncated_at else list_key_values(good, plan.table.keys), write.lane)
-        good = add_key_rows(good, beside.select(list(plan.table.keys)) if facts.truncated_at else beside.slice(0, 0))
+        column_versions = self._column_versions.lookup(
+            table, {} if facts.truncated_at else list_key_values(good, plan.table.keys), write.lane
+        )
+        good = add_key_rows(
+            good, column_versions.select(list(plan.table.keys)) if facts.truncated_at else column_versions.slice(0, 0)
+        )
         numbers = number_keys(good, plan.table.keys)
         first = select_keys(good, plan, find_first_rows(numbers))
         done = decide_columns(
             plan,
             good,
             numbers,
-            read_key_states(plan, first, _read_candidates(snapshot, plan, first), beside),
+            read_key_states(plan, first, _read_candidates(snapshot, plan, first), column_versions),
             state.truncated_at,
         )
         kept = select_keys(good, plan, list(done.column_versions))
         kept = kept.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
-        version = self._beside.write(table, kept, write.lane)
+        version = self._column_versions.write(table, kept, write.lane)
         refused = rows.misfits.num_rows + nameless.num_rows
         return StagedWrite(
             write_stage(plan, done.write, find_new_truncate(facts, state)),
@@ -75,12 +79,12 @@ def _read_candidates(snapshot: DeltaTable, plan: ApplyPlan, keys: pa.Table) -> p
     return lookup_rows(snapshot, [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence)], wanted, near)
 
 
-def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, beside: pa.Table) -> list[KeyState]:
+def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, column_versions: pa.Table) -> list[KeyState]:
     """The state of each of `keys`, from the target and the side table."""
     sequence = cdc_sequence_columns(plan.table.sequence)
-    places = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", beside))}
+    places = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", column_versions))}
     rows = list(zip(*(related[n].to_pylist() for n in sequence), strict=True)) if related.num_rows else []
-    texts = beside[BESIDE].to_pylist()
+    texts = column_versions[BESIDE].to_pylist()
     found = []
     for key in range(keys.num_rows):
         row, text = places["row"].get(key), places["text"].get(key)

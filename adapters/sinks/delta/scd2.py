@@ -17,7 +17,7 @@ from ...delta.partitions import partition_columns, split_unnameable
 from ...delta.tables import read_schema
 from .absorbed_changes import DeltaAbsorbedChanges
 from .merge_candidates import read_candidate_versions
-from .staged_write import StagedWrite, advance_state, count_truncates, find_late_cuts, find_new_cuts
+from .staged_write import StagedWrite, advance_state, count_truncates, find_late_truncates, find_new_truncates
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class ConformedRows:
 class DeltaScd2:
     """Stages the writes of scd2 lanes."""
 
-    def __init__(self, marks: DeltaAbsorbedChanges) -> None:
-        self._marks = marks
+    def __init__(self, absorbed_changes: DeltaAbsorbedChanges) -> None:
+        self._absorbed_changes = absorbed_changes
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
         """See `sinks.delta.lane.WriteStages.stage`. Absorbed changes are stored on return."""
@@ -50,10 +50,10 @@ class DeltaScd2:
         good, holes = require_values(rows.conforming, plan, read_schema(snapshot))
         good, nameless = split_unnameable(good, plan, partition_columns(snapshot))
         done = self._compute_versions(snapshot, state, write, good)
-        recorded = self._marks.record(write.lane, plan, done.absorbed)
+        recorded = self._absorbed_changes.record(write.lane, plan, done.absorbed)
         refused = rows.misfits.num_rows + holes.num_rows + nameless.num_rows
         counts = done.counts + Counts(rejected=refused, duplicate=rows.trimmed)
-        operation = write_stage(plan, done.write, None, find_new_cuts(facts, state))
+        operation = write_stage(plan, done.write, None, find_new_truncates(facts, state))
         rejects = to_rejects(rows.frame, rows.misfits, holes, nameless, done.rejects)
         return StagedWrite(
             operation,
@@ -66,18 +66,18 @@ class DeltaScd2:
         self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: pa.Table
     ) -> Scd2Result:
         plan, facts = write.plan, write.folded.facts
-        late = find_late_cuts(facts, state)
-        if not (rows.num_rows or late) or facts.lowest is None or plan.history is None:
+        late_truncates = find_late_truncates(facts, state)
+        if not (rows.num_rows or late_truncates) or facts.lowest is None or plan.history is None:
             return Scd2Result(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
-        cuts = merge_truncates(state.truncates, facts.truncates)
-        related = read_candidate_versions(snapshot, plan, rows, facts.lowest, late)
-        marks = self._read_absorbed_changes(state, write, rows, related)
-        return compute_versions(plan, plan.history, rows, related, marks, lowest=facts.lowest, cuts=cuts)
+        truncates = merge_truncates(state.truncates, facts.truncates)
+        related = read_candidate_versions(snapshot, plan, rows, facts.lowest, late_truncates)
+        absorbed = self._read_absorbed_changes(state, write, rows, related)
+        return compute_versions(plan, plan.history, rows, related, absorbed, lowest=facts.lowest, truncates=truncates)
 
     def _read_absorbed_changes(
         self, state: LaneState, write: Write[pa.Table], rows: pa.Table, related: pa.Table
     ) -> pa.Table | None:
         """Absorbed changes matter only for late changes."""
-        if state.max_tombstone is None or not has_overlap(write.folded.facts, state):
+        if state.max_side_table_sequence is None or not has_overlap(write.folded.facts, state):
             return None
-        return self._marks.lookup(write.lane, write.plan, rows, related, state.position, again=write.out_of_band)
+        return self._absorbed_changes.lookup(write.lane, write.plan, rows, related, state.position, again=write.out_of_band)

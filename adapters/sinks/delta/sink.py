@@ -30,13 +30,13 @@ class DeltaRsSink(MirrorSink[pa.Table]):
     def __init__(self, options: Mapping[str, object]) -> None:
         said = MirrorOptions.from_options(options)
         lake = said.lake
-        ledger = DeltaTombstones(lake, said.compact_every)
-        marks = DeltaAbsorbedChanges(lake, said.compact_every)
-        stages = DeltaMirror(ledger, marks, DeltaColumnVersions(lake, said.compact_every))
+        tombstones = DeltaTombstones(lake, said.compact_every)
+        absorbed_changes = DeltaAbsorbedChanges(lake, said.compact_every)
+        stages = DeltaMirror(tombstones, absorbed_changes, DeltaColumnVersions(lake, said.compact_every))
         lanes = DeltaLanes(
             lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every, vacuum=said.vacuum
         )
-        super().__init__(lake, lanes, ledger)
+        super().__init__(lake, lanes, tombstones)
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
         return self._lanes.loads(lane, plan)
@@ -48,4 +48,4 @@ class DeltaRsSink(MirrorSink[pa.Table]):
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         self._layout_columns(lane, plan)
-        return explain(to_stored_plan(plan), DELTA_RS, DELTA_RS.quote_name(lane.into), repair=DUCKDB)
+        return explain(to_stored_plan(plan), DELTA_RS, DELTA_RS.quote_name(lane.into), reconcile=DUCKDB)

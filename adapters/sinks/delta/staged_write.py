@@ -36,7 +36,7 @@ def advance_state(
         state,
         max_sequence=find_highest(state.max_sequence, facts.highest),
         truncated_at=find_highest(state.truncated_at, facts.truncated_at),
-        max_tombstone=find_highest(state.max_tombstone, recorded),
+        max_side_table_sequence=find_highest(state.max_side_table_sequence, recorded),
         max_event_time=advance_event_times(plan, facts, state),
         truncates=merge_truncates(state.truncates, facts.truncates),
         delete_horizons=update_delete_horizons(plan, facts, state, at),
@@ -54,25 +54,25 @@ def find_new_truncate(facts: Facts, state: LaneState) -> Truncate | None:
 def count_truncates(facts: Facts, state: LaneState, truncates: int) -> Counts:
     """The counts of the truncates."""
     if facts.truncates:
-        new = len(find_new_cuts(facts, state))
+        new = len(find_new_truncates(facts, state))
         return Counts(applied=new, duplicate=truncates - new)
     if facts.truncated_at is None or is_above(facts.truncated_at, state.truncated_at):
         return Counts(applied=truncates)
     return Counts(duplicate=truncates) if facts.truncated_at == state.truncated_at else Counts(superseded=truncates)
 
 
-def find_new_cuts(facts: Facts, state: LaneState) -> list[Truncate]:
+def find_new_truncates(facts: Facts, state: LaneState) -> list[Truncate]:
     """For scd2: the truncates that the lane has not applied."""
-    known = {cut.sequence for cut in state.truncates}
-    return [cut for cut in facts.truncates if cut.sequence not in known]
+    known = {truncate.sequence for truncate in state.truncates}
+    return [truncate for truncate in facts.truncates if truncate.sequence not in known]
 
 
-def find_late_cuts(facts: Facts, state: LaneState) -> list[Sequence]:
+def find_late_truncates(facts: Facts, state: LaneState) -> list[Sequence]:
     """The new truncates at or below the highest applied sequence."""
     return [
-        cut.sequence
-        for cut in find_new_cuts(facts, state)
-        if state.max_sequence is not None and cut.sequence <= state.max_sequence
+        truncate.sequence
+        for truncate in find_new_truncates(facts, state)
+        if state.max_sequence is not None and truncate.sequence <= state.max_sequence
     ]
 
 

@@ -44,7 +44,7 @@ class PostgresEventLanes(PostgresLanes):
 
     capabilities = SinkCapabilities(atomic_across_lanes=True, policies=POLICIES)
     frame = pa.Table
-    has_places = False
+    has_record_positions = False
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own = dict(options)
@@ -66,7 +66,7 @@ class PostgresEventLanes(PostgresLanes):
                 f"the store of events does not apply policy {plan.policy!r} of lane {lane.id}",
                 next_step=f"Use policy append ({lane.config_line}).",
             )
-        schema, table = self._place(lane)
+        schema, table = self._find_table(lane)
         check_table(schema, "schema")
         check_table(table)
         self._ensure_own_tables()

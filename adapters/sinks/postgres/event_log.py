@@ -48,7 +48,7 @@ class PostgresEventLog(PostgresLanes):
         if topics:
             with self.session.transaction(f"reading the records of lane {lane.id}") as cursor:
                 cursor.execute("BEGIN")
-                yield from read_topic_records(cursor, quote_name(*self._place(lane)), topics)
+                yield from read_topic_records(cursor, quote_name(*self._find_table(lane)), topics)
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
         """See `ports.sink.ErasesRecords.empty`. It is one transaction."""
@@ -57,7 +57,7 @@ class PostgresEventLog(PostgresLanes):
             with self._exclusive_transaction(lane, "emptying records of") as cursor:
                 cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
                 ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
-                empty_records(cursor, quote_name(*self._place(lane)), ids, ERASED_RECORD)
+                empty_records(cursor, quote_name(*self._find_table(lane)), ids, ERASED_RECORD)
         return ""
 
     def find_cut(self, topics: Collection[str], at: datetime | Position, covered: Position) -> LogCut | None:

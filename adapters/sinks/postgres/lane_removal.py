@@ -19,7 +19,7 @@ from ...postgres.views import find_own_view
 from .lane_ownership import refuse_other_writer
 from .lanes import PostgresLanes
 from .shared_staging import drop_shared_tables, list_shared_tables
-from .tombstones import tombstones_name
+from .tombstones import side_table_name
 
 WRITTEN = "_cdc_seq_1"
 """Null only in rows from before replication started."""
@@ -55,31 +55,31 @@ class DroppableLanes(PostgresLanes):
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         with self.session.cursor(f"looking for lane {lane.id}") as cursor:
-            return read_remains(cursor, lane, *self._place(lane)).artifacts
+            return read_remains(cursor, lane, *self._find_table(lane)).artifacts
 
     def refuse_second_writer(self, lane: Lane) -> None:
         with self.session.cursor(f"looking who writes the table of lane {lane.id}") as cursor:
             if (cursor.execute(KNOWN).fetchone() or (False,))[0]:
-                refuse_other_writer(cursor, lane, quote_name(*self._place(lane)))
+                refuse_other_writer(cursor, lane, quote_name(*self._find_table(lane)))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """See `ports.sink.Erases.erase`. It is one transaction. The server's files contain the row until the
         table is vacuumed."""
         if not self.list_artifacts(lane):
             return ErasureResult()
-        number, (schema, table) = self._acquire(lane, removing=True), self._place(lane)
+        number, (schema, table) = self._acquire(lane, removing=True), self._find_table(lane)
         wanted = to_target_key(lane, key)
         with self._exclusive_transaction(lane, "removing a row of") as cursor:
             drop_shared_tables(cursor, number)
             cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
             rows = remove_key(cursor, quote_name(schema, table), wanted)
-            return ErasureResult(rows, remove_key(cursor, tombstones_name(number), wanted))
+            return ErasureResult(rows, remove_key(cursor, side_table_name(number), wanted))
 
     def _list_side_tables(self, lane: Lane) -> list[str]:
         with self.session.cursor(f"looking for lane {lane.id}") as cursor:
             (known,) = cursor.execute(KNOWN).fetchone() or (False,)
             row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
-        return [tombstones_name(row[0])] if row else []
+        return [side_table_name(row[0])] if row else []
 
     def drop(self, lane: Lane) -> None:
         """Drops all or nothing: a drop that is killed removes nothing.
@@ -90,10 +90,10 @@ class DroppableLanes(PostgresLanes):
         if not self.list_artifacts(lane):
             return
         self._acquire(lane, removing=True)
-        place = self._place(lane)
+        schema_and_table = self._find_table(lane)
         with self._exclusive_transaction(lane, "dropping") as cursor:
             withdraw_completeness(cursor, lane)
-            _remove_lane(cursor, read_remains(cursor, lane, *place), *place)
+            _remove_lane(cursor, read_remains(cursor, lane, *schema_and_table), *schema_and_table)
             cursor.execute(FORGET_LANE.format(sql.SQL("schemas")), (lane.pipeline, lane.id))
             cursor.execute(FORGET_LANE.format(sql.SQL("schema_versions")), (lane.pipeline, lane.id))
             cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (lane.pipeline, lane.id))
@@ -121,8 +121,8 @@ def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) ->
 
 def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
     """The artifacts of a lane that has a position."""
-    ledger = tombstones_name(number)
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (ledger,)).fetchone() or (False,)
+    side_table = side_table_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (side_table,)).fetchone() or (False,)
     found = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if there else []
     found += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
     return [*found, *(LaneArtifact(what, f"{SCHEMA}.{what}, {lane}") for what in ("schemas", "positions"))]
@@ -132,7 +132,7 @@ def _remove_lane(cursor: psycopg.Cursor, found: PostgresLaneRemains, schema: str
     relation, view = quote_name(schema, table), find_own_view(cursor, schema, table) if found.is_removable else None
     if found.number is not None:
         drop_shared_tables(cursor, found.number)
-        cursor.execute(f"DROP TABLE IF EXISTS {tombstones_name(found.number)}".encode(), prepare=False)
+        cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(found.number)}".encode(), prepare=False)
     if view:
         cursor.execute(f"DROP VIEW {quote_name(schema, view)}".encode(), prepare=False)
     if found.is_removable:

@@ -53,31 +53,31 @@ from .scd2 import ensure_absorbed_changes, find_columns_without_equality
 from .scd2_in_process import has_lossless_columns
 from .shared_staging import create_shared_table, drop_shared_tables
 from .target import PostgresTarget
-from .tombstones import drop_tombstones, ensure_tombstones, tombstones_name
+from .tombstones import drop_side_table, ensure_tombstones, side_table_name
 from .writer import PendingStatements, PostgresWriter, WriteOutcome, refuse_existing_rows
 
-Place = Callable[[Lane], tuple[str, str]]
+FindTable = Callable[[Lane], tuple[str, str]]
 """Returns schema and table of a lane."""
 
 
 class PostgresLanes:
     """`ports.sink.Sink` on PostgreSQL, without options. Each `apply` is one transaction for all its writes."""
 
-    has_places = True
+    has_record_positions = True
     """True when inserted rows show the record that they are from."""
     one_writer = False
     """True when each table belongs to one lane. An event log belongs to many."""
 
-    def __init__(self, dsn: str, place: Place, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
+    def __init__(self, dsn: str, find_table: FindTable, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
         self.session = PostgresSession(dsn, role, answer_timeout)
         self.catalogue = Catalogue(self.session, keeps_open=True)
         self._lanes = LaneOwnership(self.session, role, one_writer=self.one_writer)
-        self._place = place
+        self._find_table = find_table
         self._targets: dict[str, PostgresTarget] = {}
         self._own_tables = self._publishes = False
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        schema, table = self._place(lane)
+        schema, table = self._find_table(lane)
         check_table(schema, "schema")
         check_table(table)
         check_columns((c.name for c in plan.target), plan.table.name)
@@ -100,14 +100,14 @@ class PostgresLanes:
             if new:
                 cursor.execute(NOTE_RELATION, (lane.pipeline, lane.id))  # A type change rewrites the table's files.
             for version in new:
-                reshape_side_table(cursor, tombstones_name(owned.number), version.reshaping)
-            ledger, as_text, as_is = None, frozenset[str](), False
+                reshape_side_table(cursor, side_table_name(owned.number), version.reshaping)
+            side_table, as_text, as_is = None, frozenset[str](), False
             if plan.reconcile.uses_tombstones:
-                ledger = ensure_tombstones(cursor, owned.number, plan, relation)
+                side_table = ensure_tombstones(cursor, owned.number, plan, relation)
             elif plan.has_column_versions:
-                ledger = ensure_column_versions(cursor, owned.number, plan, relation)
+                side_table = ensure_column_versions(cursor, owned.number, plan, relation)
             elif plan.history:
-                ledger = ensure_absorbed_changes(cursor, owned.number, plan, relation)
+                side_table = ensure_absorbed_changes(cursor, owned.number, plan, relation)
                 as_text = find_columns_without_equality(cursor, relation)
                 as_is = has_lossless_columns(
                     cursor, relation, pa.schema([(name, fit.arrow) for name, fit in fitting.items()])
@@ -118,7 +118,7 @@ class PostgresLanes:
             for version in new:
                 write_schema_version(cursor, lane, version)
         self._targets[lane.id] = PostgresTarget(
-            lane, plan, schema, table, fitting, owned.number, found, ledger, as_text, as_is
+            lane, plan, schema, table, fitting, owned.number, found, side_table, as_text, as_is
         )
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
@@ -132,7 +132,7 @@ class PostgresLanes:
 
     def end_versions(self, lane: Lane) -> str:
         """See `ports.sink.Erases.end_versions`. VACUUM releases the space of deleted rows."""
-        for relation in (quote_name(*self._place(lane)), *self._list_side_tables(lane)):
+        for relation in (quote_name(*self._find_table(lane)), *self._list_side_tables(lane)):
             with self.session.cursor(f"vacuuming the table of lane {lane.id}") as cursor:
                 (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
                 if there:
@@ -329,10 +329,10 @@ class PostgresLanes:
 
         A table with rows was only rewritten, or restored with its rows.
         """
-        relation = quote_name(*self._place(lane))
+        relation = quote_name(*self._find_table(lane))
         (filled,) = cursor.execute(f"SELECT EXISTS (SELECT FROM {relation})".encode(), prepare=False).fetchone() or (True,)
         if not filled:
-            raise _emptied_table_error(lane, ".".join(self._place(lane)))
+            raise _emptied_table_error(lane, ".".join(self._find_table(lane)))
 
     def _commit(
         self,
@@ -347,8 +347,8 @@ class PostgresLanes:
             for lane, outcome in outcomes:
                 cursor.execute(WRITE_STATE, (state_to_json(outcome.state), lane.pipeline, lane.id))
             for (pipeline, source), now in complete.items():
-                told = (now.transaction, now.ended_at, now.exact, list(now.behind))
-                cursor.execute(WRITE_COMPLETE, (pipeline, source, *told))
+                watermark = (now.transaction, now.ended_at, now.exact, list(now.behind))
+                cursor.execute(WRITE_COMPLETE, (pipeline, source, *watermark))
             cursor.execute("COMMIT")
 
     def skip(self, lane: Lane, state: LaneState) -> None:
@@ -356,9 +356,9 @@ class PostgresLanes:
         self._acquire(lane)
         known = self.state(lane) or LaneState()
         with self._exclusive_transaction(lane, "skipping in") as cursor:
-            relation = quote_name(*self._place(lane))
+            relation = quote_name(*self._find_table(lane))
             (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
-            if there and self.has_places:
+            if there and self.has_record_positions:
                 refuse_existing_rows(cursor, lane, relation, state.position, known.position)
             withdraw_completeness(cursor, lane)
             cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
@@ -369,17 +369,17 @@ class PostgresLanes:
         with self._exclusive_transaction(lane, "resetting") as cursor:
             withdraw_completeness(cursor, lane)
             drop_shared_tables(cursor, number)
-            relation = quote_name(*self._place(lane))
+            relation = quote_name(*self._find_table(lane))
             (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
             if there:
                 self.clear(cursor, lane, relation)
-            drop_tombstones(cursor, number)
+            drop_side_table(cursor, number)
             cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))
         self._targets.pop(lane.id, None)
 
     def _acquire(self, lane: Lane, *, removing: bool = False) -> int:
         self._ensure_own_tables()
-        return self._lanes.acquire(lane, quote_name(*self._place(lane)), removing=removing).number
+        return self._lanes.acquire(lane, quote_name(*self._find_table(lane)), removing=removing).number
 
     def _release(self, lane: Lane) -> None:
         """For a lane whose row was removed: it must be prepared again before a write."""

@@ -1,6 +1,6 @@
 """Stages 2 and 3 of a plan with a sequence for each column, with the server's stored state of the batch's keys.
 
-The state is one row per key in the lane's table of tombstones.
+The state is one row per key in the lane's side table.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ...postgres.literals import text_column
 from ...postgres.names import quote_name
 from ...postgres.table_reader import stored_form, to_array
 from .target import ROW, PostgresTarget
-from .tombstones import align_types, tombstones_name
+from .tombstones import align_types, side_table_name
 
 
 def ensure_column_versions(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the table if it does not exist; returns its name as SQL."""
-    name, keys = tombstones_name(number), ", ".join(map(quote_name, plan.table.keys))
+    name, keys = side_table_name(number), ", ".join(map(quote_name, plan.table.keys))
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     if not there:
         select = f"SELECT {keys}, NULL::text AS {quote_name(BESIDE)} FROM {target} WITH NO DATA"
@@ -67,15 +67,16 @@ class ServerPerColumn:
 
     def store_versions(self, keys: pa.Table, texts: Sequence[str | None]) -> None:
         """Stores a text for each of `keys`; None deletes the stored text."""
-        beside, q = self._target.tombstones, quote_name(BESIDE)
+        column_versions, q = self._target.side_table, quote_name(BESIDE)
         if not keys.num_rows:
             return
         same = " AND ".join(f"b.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys)
         names = ", ".join(map(quote_name, (*self._keys, BESIDE)))
         objects = self._to_parameter(keys, texts)
-        self._run(f"DELETE FROM {beside} AS b USING {self._parameter_relation()} AS k WHERE {same}", objects)
+        self._run(f"DELETE FROM {column_versions} AS b USING {self._parameter_relation()} AS k WHERE {same}", objects)
         self._run(
-            f"INSERT INTO {beside} ({names}) SELECT {names} FROM {self._parameter_relation()} AS k WHERE k.{q} IS NOT NULL",
+            f"INSERT INTO {column_versions} ({names}) "
+            f"SELECT {names} FROM {self._parameter_relation()} AS k WHERE k.{q} IS NOT NULL",
             objects,
         )
 
@@ -88,7 +89,7 @@ class ServerPerColumn:
             f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
             f"b.{quote_name(BESIDE)}, {columns} "
             f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
-            f"LEFT JOIN {self._target.tombstones} AS b ON {same['b']}",
+            f"LEFT JOIN {self._target.side_table} AS b ON {same['b']}",
             self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),
         ).fetchall()
         known = {
@@ -101,14 +102,14 @@ class ServerPerColumn:
         """All keys with stored state, with the types of the rows frame."""
         forms = {k: stored_form(schema.field(k).type) for k in self._keys}
         columns = ", ".join(how.replace("{0}", quote_name(k)) for k, (_, how) in forms.items())
-        rows = self._run(f"SELECT {columns} FROM {self._target.tombstones}").fetchall()
+        rows = self._run(f"SELECT {columns} FROM {self._target.side_table}").fetchall()
         values = zip(*rows, strict=True) if rows else ((),) * len(self._keys)
         read = zip(forms.items(), values, strict=True)
         return pa.table({k: to_array(each, kind).cast(schema.field(k).type) for (k, (kind, _)), each in read})
 
     def _parameter_relation(self) -> str:
         """The keys and texts of the parameter, as a relation with the columns of the side table."""
-        return f"json_populate_recordset(NULL::{self._target.tombstones}, \0::json)"
+        return f"json_populate_recordset(NULL::{self._target.side_table}, \0::json)"
 
     def _to_parameter(self, keys: pa.Table, texts: Sequence[str | None]) -> str:
         columns = [

@@ -83,14 +83,14 @@ def copy_with_bisection(
 
 
 def merge_with_bisection(
-    cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], *, repaired: bool
+    cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], *, reconciled: bool
 ) -> list[RefusedRow]:
     """Stage 4 for the rows with these ascending numbers. Returns the refused rows."""
-    refused = _merge(cursor, target, numbers, repaired)
+    refused = _merge(cursor, target, numbers, reconciled)
     while waiting := sorted(one.number for one in refused if one.waits):
-        left = _merge(cursor, target, waiting, repaired)
+        left = _merge(cursor, target, waiting, reconciled)
         if len(left) == len(waiting):
-            moved = _swap_rows(cursor, target, [one.number for one in left if one.error.sqlstate in UNIQUE], repaired)
+            moved = _swap_rows(cursor, target, [one.number for one in left if one.error.sqlstate in UNIQUE], reconciled)
             left = [one for one in left if one.number not in moved]
         refused = [*(one for one in refused if not one.waits), *left]
         if len(left) == len(waiting):
@@ -103,14 +103,14 @@ def merge_with_bisection(
     return [RefusedRow(o.number, o.error, o.columns, described.get(o.error.diag.constraint_name, "")) for o in refused]
 
 
-def _merge(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], repaired: bool) -> list[RefusedRow]:
+def _merge(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], reconciled: bool) -> list[RefusedRow]:
     def attempt(first: int, last: int) -> None:
-        cursor.execute(target.merge(numbers[first:last], repaired=repaired), prepare=False)
+        cursor.execute(target.merge(numbers[first:last], reconciled=reconciled), prepare=False)
 
     return _bisect(cursor, attempt, numbers, list(target.fits))
 
 
-def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable[int], repaired: bool) -> set[int]:
+def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable[int], reconciled: bool) -> set[int]:
     """Applies the changes of rows that swap unique values, and returns their numbers.
 
     It deletes and inserts these rows in one statement. At its end every key exists again, so foreign keys hold.
@@ -120,7 +120,7 @@ def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable
     left = sorted(numbers)
     while len(left) > 1 and target.plan.merge_keys and not acts:
         cursor.execute("SAVEPOINT exchange")
-        moving = _RowSwap(cursor, target, left, repaired)
+        moving = _RowSwap(cursor, target, left, reconciled)
         if len(moving.numbers) > 1 and find_refusal(cursor, moving.replace_rows) is None:
             cursor.execute("RELEASE SAVEPOINT exchange")
             return set(moving.numbers)
@@ -136,11 +136,11 @@ class _RowSwap:
     """A temporary table with rows of the target after their changes. Each row has the number of its staged
     change."""
 
-    def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], repaired: bool) -> None:
+    def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], reconciled: bool) -> None:
         self._cursor = cursor
         self._relation = target.relation
         self._table = quote_name(f"moving_{target.number}")
-        staged = target.select_applying([numbers_condition(numbers)], repaired=repaired)
+        staged = target.select_applying([numbers_condition(numbers)], reconciled=reconciled)
         self._same = merge_condition(target.plan, POSTGRES)
         self._run(f"DROP TABLE IF EXISTS pg_temp.{self._table}")
         self._run(
@@ -157,7 +157,7 @@ class _RowSwap:
         keys = ", ".join(map(quote_name, target.plan.merge_keys))
         self._run(f"CREATE TEMP TABLE {self._keys} ON COMMIT DROP AS SELECT {keys} FROM {self._table}")
         if self.numbers:
-            cursor.execute(target.merge(self.numbers, repaired=repaired, into=self._table), prepare=False)
+            cursor.execute(target.merge(self.numbers, reconciled=reconciled, into=self._table), prepare=False)
 
     def replace_rows(self, numbers: Sequence[int] | None = None) -> None:
         """Replaces the target's rows by the changed rows, or by those with these ascending numbers.

@@ -73,7 +73,7 @@ def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iter
             names = rows.column_names
             columns = ", ".join(map(quote_name, names))
             _run(
-                cursor, f"CREATE TEMP TABLE {STAGE} ON COMMIT DROP AS SELECT {columns} FROM {target.tombstones} WITH NO DATA"
+                cursor, f"CREATE TEMP TABLE {STAGE} ON COMMIT DROP AS SELECT {columns} FROM {target.side_table} WITH NO DATA"
             )
         _copy_rows(
             cursor,
@@ -89,7 +89,7 @@ def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iter
     columns, keys, order = ", ".join(map(quote_name, names)), ", ".join(of_one), ", ".join([*of_one, *newest])
     _run(
         cursor,
-        f"INSERT INTO {target.tombstones} ({columns}) SELECT DISTINCT ON ({keys}) {columns} FROM {STAGE} ORDER BY {order}",
+        f"INSERT INTO {target.side_table} ({columns}) SELECT DISTINCT ON ({keys}) {columns} FROM {STAGE} ORDER BY {order}",
     )
 
 

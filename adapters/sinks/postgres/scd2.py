@@ -10,24 +10,21 @@ import psycopg
 from replicator.domain.change import OP, UNCHANGED
 from replicator.domain.policy.plan import (
     CDC_UNSENT,
-    END_AT,
     START_AT,
     ApplyPlan,
     Truncate,
     cdc_sequence_columns,
-    end_sequence_columns,
 )
 from replicator.domain.sequence import Sequence as SequenceKey
 
 from ...postgres.names import quote_name
-from ...postgres.temporal_text import instant_expression
 from ...sql.dialect import POSTGRES
-from ...sql.reconcile import INCOMPLETE, VERDICT, render_constant
+from ...sql.reconcile import INCOMPLETE, VERDICT
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
-from ...sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates, truncate_condition
-from .target import ROW, PostgresTarget
-from .tombstones import align_types, tombstones_name
+from ...sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
+from .target import ROW, PostgresTarget, truncate_statement
+from .tombstones import align_types, side_table_name
 
 WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "citext")
 """Types that PostgreSQL cannot compare, compares by size, or calls equal although they differ."""
@@ -37,7 +34,7 @@ SMALL = 100
 
 def ensure_absorbed_changes(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the table of absorbed changes, or adds missing columns; returns its name as SQL."""
-    name = tombstones_name(number)
+    name = side_table_name(number)
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     columns = [c.name for c in plan.target]
     if not there:
@@ -81,41 +78,44 @@ class ServerScd2:
         self._related = quote_name(f"related_{target.number}")
         self._events = quote_name(f"events_{target.number}")
 
-    def end_versions(self, cuts: Sequence[Truncate]) -> None:
+    def end_versions(self, truncates: Sequence[Truncate]) -> None:
         """Ends every version that contains a truncate, at the truncate."""
-        plan, target = self._target.plan, self._target
-        for cut in sorted(cuts, key=lambda cut: cut.sequence):
-            names = end_sequence_columns(plan.table.sequence)
-            values = [f"{quote_name(n)} = {render_constant(v, POSTGRES)}" for n, v in zip(names, cut.sequence, strict=True)]
-            values.append(f"{quote_name(END_AT)} = {instant_expression(cut.at)}")
-            where = truncate_condition(plan, POSTGRES, cut.sequence)
-            self._run(f"UPDATE {target.relation} AS t SET {', '.join(values)} WHERE {where}")
+        for truncate in sorted(truncates, key=lambda truncate: truncate.sequence):
+            self._run(truncate_statement(self._target.plan, self._target.relation, truncate))
 
     def judge_changes(
-        self, lowest: SequenceKey, cuts: Sequence[Truncate], crossing: Sequence[SequenceKey], *, late: bool, moves: bool
+        self,
+        lowest: SequenceKey,
+        truncates: Sequence[Truncate],
+        late_truncates: Sequence[SequenceKey],
+        *,
+        absorbed_matter: bool,
+        moves: bool,
     ) -> dict[str, int]:
         """Computes the events of the staged changes; returns how many changes have which verdict.
 
-        `crossing`: truncates that arrived late. `late`: absorbed changes may matter.
+        `late_truncates`: truncates below the highest applied sequence. `absorbed_matter`: absorbed changes may matter.
         """
         plan, target = self._target.plan, self._target
         rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(PLACE)} FROM {quote_name(target.stage)} AS s)"
         stage = quote_name(target.stage)
-        related = select_candidates(plan, POSTGRES, target.relation, stage, lowest, moves=moves, cuts=crossing)
+        related = select_candidates(plan, POSTGRES, target.relation, stage, lowest, moves=moves, truncates=late_truncates)
         self._create_temporary(
             self._related, related, indexed=(*plan.table.keys, *cdc_sequence_columns(plan.table.sequence))
         )
-        marks = self._absorbed_select() if late else None
+        absorbed = self._absorbed_select() if absorbed_matter else None
         self._known = Scd2Input(
             rows=rows,
             related=self._related,
-            absorbed=marks,
+            absorbed=absorbed,
             lowest=lowest,
-            cuts=[(cut.sequence, instant_expression(cut.at)) for cut in cuts if cut.sequence >= lowest],
+            truncates=[
+                (truncate.sequence, POSTGRES.instant(truncate.at)) for truncate in truncates if truncate.sequence >= lowest
+            ],
             values=carried_columns(plan),
             compared=plan.history.tracked if plan.history else (),
             untracked=plan.history.untracked if plan.history else (),
-            missing=self._missing_columns(marks),
+            missing=self._missing_columns(absorbed),
             moves=moves,
             as_text=target.without_equality,
             applied_at=f"'{self._applied_at.isoformat()}'::timestamptz",
@@ -144,24 +144,30 @@ class ServerScd2:
         """Stores the changes that the versions do not show; True when there are any."""
         names = [OP, *self._target.plan.table.keys, *cdc_sequence_columns(self._target.plan.table.sequence), START_AT]
         columns = ", ".join(map(quote_name, [*names, CDC_UNSENT, *self._known.values]))
-        marks = absorbed_select(self._target.plan, POSTGRES, self._known, self._events)
+        absorbed = absorbed_select(self._target.plan, POSTGRES, self._known, self._events)
         done = self._run(
-            f"INSERT INTO {self._target.tombstones} ({columns}) SELECT {columns} FROM ({marks}) AS m ON CONFLICT DO NOTHING"
+            f"INSERT INTO {self._target.side_table} ({columns}) "
+            f"SELECT {columns} FROM ({absorbed}) AS m ON CONFLICT DO NOTHING"
         )
         return done.rowcount > 0
 
     def _absorbed_select(self) -> str:
         """The absorbed changes of the batch's keys."""
         names = ", ".join(map(quote_name, self._target.plan.table.keys))
-        keys = " UNION ".join(f"SELECT {names} FROM {place}" for place in (quote_name(self._target.stage), self._related))
-        marks = f"{self._target.tombstones} AS m JOIN ({keys}) AS s USING ({names})"
-        return f"(SELECT m.*, -1 AS {quote_name(PLACE)} FROM {marks})"
-
-    def _missing_columns(self, marks: str | None) -> tuple[str, ...]:
-        places = {quote_name(self._target.stage): UNCHANGED, self._related: CDC_UNSENT} | (
-            {marks: CDC_UNSENT} if marks else {}
+        keys = " UNION ".join(
+            f"SELECT {names} FROM {relation}" for relation in (quote_name(self._target.stage), self._related)
         )
-        parts = [f"SELECT unnest(x.{quote_name(column)}) AS name FROM {place} AS x" for place, column in places.items()]
+        absorbed = f"{self._target.side_table} AS m JOIN ({keys}) AS s USING ({names})"
+        return f"(SELECT m.*, -1 AS {quote_name(PLACE)} FROM {absorbed})"
+
+    def _missing_columns(self, absorbed: str | None) -> tuple[str, ...]:
+        unchanged_columns = {quote_name(self._target.stage): UNCHANGED, self._related: CDC_UNSENT} | (
+            {absorbed: CDC_UNSENT} if absorbed else {}
+        )
+        parts = [
+            f"SELECT unnest(x.{quote_name(column)}) AS name FROM {relation} AS x"
+            for relation, column in unchanged_columns.items()
+        ]
         found = {name for (name,) in self._run(" UNION ".join(parts)).fetchall()}
         return tuple(n for n in carried_columns(self._target.plan) if n in found)
 

@@ -96,10 +96,10 @@ class InProcessScd2:
         self._cursor = cursor
         self._target = target
 
-    def judge_parts(self, rows: pa.Table, facts: Facts, cuts: Sequence[Truncate]) -> Iterator[Scd2Result]:
+    def judge_parts(self, rows: pa.Table, facts: Facts, truncates: Sequence[Truncate]) -> Iterator[Scd2Result]:
         """Stages 2 and 3 of a rows frame without relevant absorbed changes, one slice of keys after the other.
 
-        `cuts`: all truncates. The staging table is empty before and after. The cursor is free while a result is
+        `truncates`: all truncates. The staging table is empty before and after. The cursor is free while a result is
         yielded.
         """
         plan, lowest = self._target.plan, facts.lowest
@@ -109,7 +109,7 @@ class InProcessScd2:
         bulk = len(_keys(rows, names)) >= BULK_KEYS
         # One scan serves all keys. The delete and the insert of a key change need the same slice.
         parts = [rows] if bulk or facts.has_key_changes else split_by_key(rows, names, PART)
-        judge = partial(compute_versions, plan, plan.history, marks=None, lowest=lowest, cuts=cuts)
+        judge = partial(compute_versions, plan, plan.history, absorbed=None, lowest=lowest, truncates=truncates)
         with ThreadPoolExecutor(1, "judging") as beside:
             coming = [beside.submit(judge, part, self._read_candidates(part, names, lowest, bulk=bulk)) for part in parts]
             yield from (one.result() for one in coming)
@@ -119,7 +119,7 @@ class InProcessScd2:
         plan, moves = self._target.plan, len(names) > len(self._target.plan.table.keys)
         self._stage_rows(_keys(rows, names))
         select = select_candidates(
-            plan, POSTGRES, self._target.relation, quote_name(self._target.stage), lowest, moves=moves, cuts=()
+            plan, POSTGRES, self._target.relation, quote_name(self._target.stage), lowest, moves=moves, truncates=()
         )
         with planner_hints(self._cursor, bulk=bulk):
             related = self._read_select(select, rows.schema)
@@ -155,9 +155,9 @@ class InProcessScd2:
         else:
             copy_rows(self._cursor, copy_statement(relation, names), begun, self._target.list_forms(names))
 
-    def store_absorbed_changes(self, marks: pa.Table) -> bool:
+    def store_absorbed_changes(self, absorbed: pa.Table) -> bool:
         """Stores the changes that the versions do not show; True when there are any."""
-        if not marks.num_rows:
+        if not absorbed.num_rows:
             return False
         plan = self._target.plan
         names = [
@@ -168,9 +168,9 @@ class InProcessScd2:
             CDC_UNSENT,
             *carried_columns(plan),
         ]
-        self._stage_rows(marks.select(names))
+        self._stage_rows(absorbed.select(names))
         columns, stage = ", ".join(map(quote_name, names)), quote_name(self._target.stage)
-        insert = f"INSERT INTO {self._target.tombstones} ({columns}) SELECT {columns} FROM {stage} ON CONFLICT DO NOTHING"
+        insert = f"INSERT INTO {self._target.side_table} ({columns}) SELECT {columns} FROM {stage} ON CONFLICT DO NOTHING"
         kept = self._cursor.execute(insert.encode(), prepare=False).rowcount  # Read now: the next statement overwrites it.
         self._empty_stage()
         return kept > 0

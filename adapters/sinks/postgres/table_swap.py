@@ -24,7 +24,7 @@ from ...postgres.views import find_own_view
 from ...sql.dialect import text_literal
 from .lane_removal import DroppableLanes, read_remains
 from .shared_staging import drop_shared_tables
-from .tombstones import drop_tombstones, tombstones_name
+from .tombstones import drop_side_table, side_table_name
 
 READERS_SECONDS = 10.0
 """How long to wait for readers that started before the new table was complete."""
@@ -88,7 +88,7 @@ class SwappableLanes(DroppableLanes):
         empty, so the swap waits for it."""
         number, other = self._acquire(lane), self._acquire(rebuilt)
         self._await_readers(rebuilt)
-        (schema, table), (_, anew) = self._place(lane), self._place(rebuilt)
+        (schema, table), (_, anew) = self._find_table(lane), self._find_table(rebuilt)
         with self._exclusive_transaction(lane, "exchanging the table of", rebuilt) as cursor:
             found = read_state(cursor, rebuilt.pipeline, rebuilt.id)
             if found is None:
@@ -137,7 +137,7 @@ def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: 
         )
     held = [name for (name,) in cursor.execute(NOT_KEPT, {"t": quote_name(schema, table)}).fetchall()]
     views = cursor.execute(VIEWS, (quote_name(schema, table),)).fetchall()
-    held += [f"materialized view {place}.{name}" for place, name, kind, *_ in views if kind != "v"]
+    held += [f"materialized view {schema}.{name}" for schema, name, kind, *_ in views if kind != "v"]
     (_, _, identity) = cursor.execute(LOOKS, (quote_name(schema, table),)).fetchone() or ("", None, "")
     held += ["replica identity of an index"] if identity == "i" else []
     if held:
@@ -158,9 +158,9 @@ def _swap_tables(cursor: psycopg.Cursor, schema: str, table: str, anew: str, num
     views = cursor.execute(VIEWS, (old,)).fetchall()
     _run(cursor, f"ALTER TABLE {old} RENAME TO {quote_name(gone)}")
     _run(cursor, f"ALTER TABLE {new} RENAME TO {quote_name(table)}")
-    for place, name, _, text, options in views:
+    for view_schema, name, _, text, options in views:
         told = f" WITH ({', '.join(options)})" if options else ""
-        _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(place, name)}{told} AS {text}")
+        _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(view_schema, name)}{told} AS {text}")
     _run(cursor, f"DROP TABLE {quote_name(schema, gone)}")
     for made, name in indexes:
         _run(cursor, f"ALTER INDEX {quote_name(schema, made)} RENAME TO {quote_name(name)}")
@@ -208,8 +208,8 @@ def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) 
 
 def _copy_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
     """Replaces the tombstones of this lane by those of the other lane."""
-    drop_tombstones(cursor, number)
-    name = tombstones_name(other)
+    drop_side_table(cursor, number)
+    name = side_table_name(other)
     if cursor.execute(HAS, (name,)).fetchone() == (True,):
         _run(cursor, f"ALTER TABLE {name} RENAME TO {quote_name(f'tombstones_{number}')}")
         _rename_indexes(cursor, "_replicator", f"tombstones_{number}", f"tombstones_{other}")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RESET, UNCHANGED
-from replicator.domain.policy.plan import CDC_DELETED, CDC_DELETED_AT, CDC_OP, ApplyPlan, DeleteHorizon, Truncate
+from replicator.domain.policy.plan import CDC_OP, ApplyPlan, DeleteHorizon, Truncate
 from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
@@ -25,7 +25,6 @@ from ...apply.rows_frame import POSITION
 from ...postgres.copy import copy_statement
 from ...postgres.literals import ARRAY_FORM, PLAIN_FORM
 from ...postgres.names import quote_name
-from ...postgres.temporal_text import instant_expression
 from ...postgres.types import ColumnConversion
 from ...sql.dialect import POSTGRES
 from ...sql.key_change_deletes import other_row_condition
@@ -38,8 +37,10 @@ from ...sql.reconcile import (
     old_key_columns,
     purged_condition,
     reconcile_select,
+    truncate_assignments,
 )
 from ...sql.render import render_merge
+from ...sql.scd2_events import truncate_condition
 from .tombstones import delete_statement, upsert_statement
 
 PLACEHOLDER = "\0rows\0"
@@ -55,6 +56,7 @@ class PostgresTarget:
 
     - `number`: part of the names of its temporary tables.
     - `indexed`: an index finds each row.
+    - `side_table`: the table of tombstones, of absorbed changes (scd2) or of column versions, as SQL.
     - `filled`: the open transaction has written rows into the temporary tables.
     - `without_equality`: columns of an scd2 target that are compared as text.
     - `is_lossless`: see `scd2_in_process`.
@@ -67,7 +69,7 @@ class PostgresTarget:
     fits: dict[str, ColumnConversion]
     number: int
     indexed: bool
-    tombstones: str | None
+    side_table: str | None
     without_equality: frozenset[str] = frozenset()
     is_lossless: bool = False
     staged: dict[str, int] = field(default_factory=dict)
@@ -93,9 +95,9 @@ class PostgresTarget:
         return f"stage_{self.number}"
 
     @property
-    def completed_table(self) -> str:
+    def reconciled_table(self) -> str:
         """The name of the table of completed rows."""
-        return f"repaired_{self.number}"
+        return f"reconciled_{self.number}"
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -126,35 +128,35 @@ class PostgresTarget:
         """COPY of these columns into the staging table."""
         return copy_statement((self.stage,), names)
 
-    def merge(self, numbers: Sequence[int] | None = None, *, repaired: bool = False, into: str | None = None) -> bytes:
+    def merge(self, numbers: Sequence[int] | None = None, *, reconciled: bool = False, into: str | None = None) -> bytes:
         """Stage 4 over all rows that apply, or over the rows with these ascending numbers; into the target, or
         into `into`."""
         if numbers is None:
-            return self._render_once(("merge", repaired), lambda: self._merge([], repaired, self.relation))
-        return self._merge([numbers_condition(numbers)], repaired, into or self.relation).encode()
+            return self._render_once(("merge", reconciled), lambda: self._merge([], reconciled, self.relation))
+        return self._merge([numbers_condition(numbers)], reconciled, into or self.relation).encode()
 
-    def _merge(self, conditions: list[str], repaired: bool, relation: str) -> str:
-        return render_merge(self.plan, POSTGRES, relation, self.select_applying(conditions, repaired=repaired))
+    def _merge(self, conditions: list[str], reconciled: bool, relation: str) -> str:
+        return render_merge(self.plan, POSTGRES, relation, self.select_applying(conditions, reconciled=reconciled))
 
-    def select_applying(self, conditions: Sequence[str], *, repaired: bool) -> str:
+    def select_applying(self, conditions: Sequence[str], *, reconciled: bool) -> str:
         """The staged (or completed) rows that apply, as a relation."""
-        conditions = [*conditions, *([f"{quote_name(VERDICT)} = '{APPLY}'"] if repaired else [])]
-        rows = quote_name(self.completed_table if repaired else self.stage)
+        conditions = [*conditions, *([f"{quote_name(VERDICT)} = '{APPLY}'"] if reconciled else [])]
+        rows = quote_name(self.reconciled_table if reconciled else self.stage)
         return f"(SELECT * FROM {rows} WHERE {' AND '.join(conditions)})" if conditions else rows
 
-    def analyze(self, *, whole: bool, repaired: bool = False) -> bytes:
+    def analyze(self, *, whole: bool, reconciled: bool = False) -> bytes:
         """ANALYZE of the staging table (or of the completed rows), only for columns that joins use."""
         names = [*(self.plan.merge_keys or (ROW,)), *(old_key_columns(self.plan) if whole else ())]
-        names += [VERDICT] if repaired else []
+        names += [VERDICT] if reconciled else []
         return (
-            f"ANALYZE {quote_name(self.completed_table if repaired else self.stage)} "
+            f"ANALYZE {quote_name(self.reconciled_table if reconciled else self.stage)} "
             f"({', '.join(map(quote_name, names))})".encode()
         )
 
     def reconcile(
         self,
         *,
-        ledger: bool,
+        tombstones: bool,
         floor: SequenceKey | None,
         resent: SequenceKey | None,
         forgetting: LatenessLimit | None = None,
@@ -164,24 +166,24 @@ class PostgresTarget:
         `resent`: see `get_resent_limit`. `forgetting`: see `find_lateness_limit`.
         """
         if resent is not None or forgetting is not None:
-            return self._reconcile(ledger, floor, resent, forgetting).encode()
-        return self._render_once(("repair", ledger, floor), lambda: self._reconcile(ledger, floor, None, None))
+            return self._reconcile(tombstones, floor, resent, forgetting).encode()
+        return self._render_once(("reconcile", tombstones, floor), lambda: self._reconcile(tombstones, floor, None, None))
 
     def _reconcile(
-        self, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None, forgetting: LatenessLimit | None
+        self, tombstones: bool, floor: SequenceKey | None, resent: SequenceKey | None, forgetting: LatenessLimit | None
     ) -> str:
         select = reconcile_select(
             self.plan,
             POSTGRES,
             rows=quote_name(self.stage),
             related=self.relation,
-            ledger=self.tombstones if ledger else None,
+            tombstones=self.side_table if tombstones else None,
             floor=floor,
             resent=resent,
             forgetting=forgetting,
             keep=(ROW,),
         )
-        return f"INSERT INTO {quote_name(self.completed_table)} {select}"
+        return f"INSERT INTO {quote_name(self.reconciled_table)} {select}"
 
     def delete_foreign_deletes(self) -> bytes:
         """Removes deletes of other rows than the target's from the staging table."""
@@ -198,34 +200,30 @@ class PostgresTarget:
 
     def count_verdicts(self) -> bytes:
         """The number of completed rows per verdict."""
-        query = f"SELECT {quote_name(VERDICT)}, count(*) FROM {quote_name(self.completed_table)} GROUP BY 1"
+        query = f"SELECT {quote_name(VERDICT)}, count(*) FROM {quote_name(self.reconciled_table)} GROUP BY 1"
         return self._render_once("verdicts", lambda: query)
 
     def select_given_up(self) -> bytes:
         """The rows that are incomplete or late: their numbers, verdicts, and missing columns."""
         columns = f"{quote_name(ROW)}, {quote_name(VERDICT)}, {quote_name(UNCHANGED)}"
         query = (
-            f"SELECT {columns} FROM {quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} IN "
+            f"SELECT {columns} FROM {quote_name(self.reconciled_table)} WHERE {quote_name(VERDICT)} IN "
             f"('{INCOMPLETE}', '{LATE}')"
         )
         return query.encode()
 
     def delete_tombstones(self, high: SequenceKey) -> bytes:
         """Removes the tombstones that are not above `high`."""
-        return delete_statement(self.tombstones or "", self.plan, high).encode()
+        return delete_statement(self.side_table or "", self.plan, high).encode()
 
     def delete_marked_rows(self, gone: DeleteHorizon) -> bytes:
         """Removes the marked rows whose tombstones are purged."""
         return f"DELETE FROM {self.relation} WHERE {purged_condition(self.plan, POSTGRES, gone)}".encode()
 
-    def clear(self, cut: Truncate) -> bytes:
+    def clear(self, truncate: Truncate) -> bytes:
         """Removes (or marks) the rows that a truncate clears: older rows, and rows from before replication
         started."""
-        found = cleared_condition(self.plan, POSTGRES, cut.sequence)
-        if not self.plan.soft_deletes:
-            return f"DELETE FROM {self.relation} AS t WHERE {found}".encode()
-        marks = f"{quote_name(CDC_DELETED)} = TRUE, {quote_name(CDC_DELETED_AT)} = {instant_expression(cut.at)}"
-        return f"UPDATE {self.relation} AS t SET {marks} WHERE {found}".encode()
+        return truncate_statement(self.plan, self.relation, truncate).encode()
 
     def merge_inline(self) -> bytes:
         """Stage 4 over rows in one JSON parameter."""
@@ -237,7 +235,7 @@ class PostgresTarget:
     def record_tombstones_inline(self) -> bytes:
         """`record_tombstones` for rows in one JSON parameter."""
         return self._render_once(
-            "remember inline", lambda: self._take_rows_from_parameter(self._record_tombstones(f"{PLACEHOLDER} AS r WHERE"))
+            "tombstones inline", lambda: self._take_rows_from_parameter(self._record_tombstones(f"{PLACEHOLDER} AS r WHERE"))
         )
 
     def _take_rows_from_parameter(self, statement: str) -> str:
@@ -246,21 +244,21 @@ class PostgresTarget:
         rows = f"(SELECT r.*{operation} FROM json_populate_recordset(NULL::{self.relation}, \0::json) AS r)"
         return statement.replace(PLACEHOLDER, rows).replace("%", "%%").replace("\0", "%s")
 
-    def record_tombstones(self, *, repaired: bool) -> bytes:
+    def record_tombstones(self, *, reconciled: bool) -> bytes:
         """Stores the deletes of the batch as tombstones, the highest sequence per key."""
-        applied = f"{quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} = '{APPLY}' AND"
+        applied = f"{quote_name(self.reconciled_table)} WHERE {quote_name(VERDICT)} = '{APPLY}' AND"
         return self._render_once(
-            ("remember", repaired),
-            lambda: self._record_tombstones(applied if repaired else f"{quote_name(self.stage)} WHERE"),
+            ("tombstones", reconciled),
+            lambda: self._record_tombstones(applied if reconciled else f"{quote_name(self.stage)} WHERE"),
         )
 
     def _record_tombstones(self, rows: str) -> str:
-        return upsert_statement(self.tombstones or "", self.plan, f"{rows} {quote_name(OP)} = 'd'")
+        return upsert_statement(self.side_table or "", self.plan, f"{rows} {quote_name(OP)} = 'd'")
 
-    def create_temporary(self, cursor: psycopg.Cursor, generation: int, *, repaired: bool) -> None:
+    def create_temporary(self, cursor: psycopg.Cursor, generation: int, *, reconciled: bool) -> None:
         """Creates the temporary tables that this connection lacks. Empties tables that an earlier write of the
         transaction filled."""
-        wanted = {self.stage: ""} | ({self.completed_table: f", NULL::text AS {quote_name(VERDICT)}"} if repaired else {})
+        wanted = {self.stage: ""} | ({self.reconciled_table: f", NULL::text AS {quote_name(VERDICT)}"} if reconciled else {})
         for name, more in wanted.items():
             if self.staged.get(name) != generation:
                 cursor.execute(self._create(name, more), prepare=False)
@@ -289,6 +287,16 @@ class PostgresTarget:
             columns += [f"NULL::text[] AS {quote_name(UNCHANGED)}", f"NULL::boolean AS {quote_name(RESET)}", *old]
             columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]
         return f"SELECT NULL::int AS {quote_name(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"
+
+
+def truncate_statement(plan: ApplyPlan, relation: str, truncate: Truncate) -> str:
+    """Deletes the rows that a truncate clears, marks them, or ends their open versions."""
+    condition = cleared_condition if plan.history is None else truncate_condition
+    where = condition(plan, POSTGRES, truncate.sequence)
+    assignments = [f"{name} = {value}" for name, value in truncate_assignments(plan, POSTGRES, truncate).items()]
+    if not assignments:
+        return f"DELETE FROM {relation} AS t WHERE {where}"
+    return f"UPDATE {relation} AS t SET {', '.join(assignments)} WHERE {where}"
 
 
 def numbers_condition(numbers: Sequence[int]) -> str:

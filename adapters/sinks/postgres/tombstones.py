@@ -1,4 +1,8 @@
-"""Tombstones in PostgreSQL: one table per lane in schema `_replicator`, with the key of the target.
+"""Tombstones in PostgreSQL, and the side table of a lane: one per lane in schema `_replicator`, with the key of the
+target.
+
+Its name in the database is `tombstones_<number>` under every policy. For scd2 it holds absorbed changes (`scd2`), with a
+sequence for each column the column versions (`per_column`).
 
 Its key columns have the target's types, so that joins use the primary key. The lane's number is its name, not
 the target's name, so two lanes never share one.
@@ -17,7 +21,7 @@ from ...sql.dialect import POSTGRES
 from ...sql.reconcile import not_above_condition
 
 
-def tombstones_name(number: int) -> str:
+def side_table_name(number: int) -> str:
     """The table of the lane with this number, as SQL."""
     return quote_name(SCHEMA, f"tombstones_{number}")
 
@@ -37,7 +41,7 @@ def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
 
 def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
     """Creates the lane's table if it does not exist; returns its name as SQL."""
-    name = tombstones_name(number)
+    name = side_table_name(number)
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     if not there:
         keys = [quote_name(k) for k in plan.table.keys]
@@ -52,20 +56,20 @@ def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, targ
     return name
 
 
-def drop_tombstones(cursor: psycopg.Cursor, number: int) -> None:
+def drop_side_table(cursor: psycopg.Cursor, number: int) -> None:
     """Drops the lane's table: under another policy or key it has other columns."""
-    cursor.execute(f"DROP TABLE IF EXISTS {tombstones_name(number)}".encode(), prepare=False)
+    cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(number)}".encode(), prepare=False)
 
 
-def delete_statement(ledger: str, plan: ApplyPlan, high: Sequence) -> str:
+def delete_statement(side_table: str, plan: ApplyPlan, high: Sequence) -> str:
     """Removes the tombstones that are not above `high`."""
     return (
-        f"DELETE FROM {ledger} AS l WHERE "
+        f"DELETE FROM {side_table} AS l WHERE "
         f"{not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
     )
 
 
-def upsert_statement(ledger: str, plan: ApplyPlan, rows: str) -> str:
+def upsert_statement(side_table: str, plan: ApplyPlan, rows: str) -> str:
     """Stores tombstones, given as SQL text after FROM. The highest sequence per key stays."""
     keys = ", ".join(map(quote_name, plan.table.keys))
     sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
@@ -73,6 +77,6 @@ def upsert_statement(ledger: str, plan: ApplyPlan, rows: str) -> str:
     sets = ", ".join(f"{n} = excluded.{n}" for n in sequence)
     newer = f"({', '.join(f'excluded.{n}' for n in sequence)}) > ({', '.join(f'l.{n}' for n in sequence)})"
     return (
-        f"INSERT INTO {ledger} AS l ({columns}) SELECT {columns} FROM {rows} "
+        f"INSERT INTO {side_table} AS l ({columns}) SELECT {columns} FROM {rows} "
         f"ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE {newer}"
     )

@@ -134,7 +134,7 @@ class PostgresWriter:
     def _purge_state(self, write: Write[RowProvider], before: LaneState) -> LaneState:
         """The state for this write, after the purge of old tombstones and marked rows."""
         after = advance_purge(write.plan, before, write.at)
-        if after != before and after.purged_up_to is not None and self._target.tombstones is not None:
+        if after != before and after.purged_up_to is not None and self._target.side_table is not None:
             self._pending.flush()
             self._cursor.execute(self._target.delete_tombstones(after.purged_up_to.max_sequence), prepare=False)
             if write.plan.soft_deletes:
@@ -143,25 +143,25 @@ class PostgresWriter:
 
     def _write(self, rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
-        repairing = needs_reconcile(plan, facts, before)
-        if not repairing and not self._careful and self._write_inline(rows, facts, outcome):
+        reconciling = needs_reconcile(plan, facts, before)
+        if not reconciling and not self._careful and self._write_inline(rows, facts, outcome):
             return
         self._pending.flush()
-        target.create_temporary(self._cursor, self._generation, repaired=repairing)
+        target.create_temporary(self._cursor, self._generation, reconciled=reconciling)
         bulk = rows.count >= BULK_ROWS or not target.indexed
-        refused = rows.stage(self._cursor, target, target.list_columns(whole=repairing), careful=self._careful)
+        refused = rows.stage(self._cursor, target, target.list_columns(whole=reconciling), careful=self._careful)
         left = rows.count - self._reject_refused(rows, refused, outcome)
         if bulk:
-            self._cursor.execute(target.analyze(whole=repairing), prepare=False)
+            self._cursor.execute(target.analyze(whole=reconciling), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
             left -= self._delete_foreign_deletes(rows, facts, outcome)
-            if repairing:
+            if reconciling:
                 left = self._reconcile(rows, left, write, before, outcome)
-            if bulk and repairing:
-                self._cursor.execute(target.analyze(whole=False, repaired=True), prepare=False)
-            self._merge(rows, left, outcome, repairing, bulk)
+            if bulk and reconciling:
+                self._cursor.execute(target.analyze(whole=False, reconciled=True), prepare=False)
+            self._merge(rows, left, outcome, reconciling, bulk)
             if plan.reconcile.uses_tombstones and facts.has_deletes:
-                self._cursor.execute(target.record_tombstones(repaired=repairing))
+                self._cursor.execute(target.record_tombstones(reconciled=reconciling))
 
     def _write_versions(
         self,
@@ -174,19 +174,20 @@ class PostgresWriter:
         """Stages 2 to 4 for scd2. A constraint that refuses a version refuses the write, because neighbouring
         versions depend on it."""
         facts, target, rows = write.folded.facts, self._target, entered.rows
-        known = {cut.sequence for cut in before.truncates}
-        new = [cut for cut in facts.truncates if cut.sequence not in known]
+        known = {truncate.sequence for truncate in before.truncates}
+        new = [truncate for truncate in facts.truncates if truncate.sequence not in known]
         outcome.counts += Counts(applied=len(new), duplicate=entered.truncates - len(new))
         self._pending.flush()
         versions = ServerScd2(self._cursor, target, applied_at)
         versions.end_versions(new)
-        crossing = [cut.sequence for cut in new if before.max_sequence is not None and cut.sequence <= before.max_sequence]
-        if not (rows.count or crossing) or facts.lowest is None:
+        highest = before.max_sequence
+        late_truncates = [each.sequence for each in new if highest is not None and each.sequence <= highest]
+        if not (rows.count or late_truncates) or facts.lowest is None:
             return outcome
-        target.create_temporary(self._cursor, self._generation, repaired=False)
-        late = before.max_tombstone is not None and has_overlap(facts, before)
-        here = target.is_lossless and not (self._careful or crossing or late)
-        if here and isinstance(rows, RowsInMemory):
+        target.create_temporary(self._cursor, self._generation, reconciled=False)
+        absorbed_matter = before.max_side_table_sequence is not None and has_overlap(facts, before)
+        in_process = target.is_lossless and not (self._careful or late_truncates or absorbed_matter)
+        if in_process and isinstance(rows, RowsInMemory):
             return self._write_versions_in_process(rows.rows, write, before, outcome)
         refused = rows.stage(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
         left = rows.count - self._reject_refused(rows, refused, outcome)
@@ -196,7 +197,11 @@ class PostgresWriter:
         with planner_hints(self._cursor, bulk=bulk):
             left -= self._delete_foreign_deletes(rows, facts, outcome)
             seen = versions.judge_changes(
-                facts.lowest, outcome.state.truncates, crossing, late=late, moves=facts.has_key_changes
+                facts.lowest,
+                outcome.state.truncates,
+                late_truncates,
+                absorbed_matter=absorbed_matter,
+                moves=facts.has_key_changes,
             )
             duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
             outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
@@ -205,7 +210,9 @@ class PostgresWriter:
                 _reject(outcome, rows.rejects(self._cursor, target, lacking))
             versions.write_versions()
             if versions.store_absorbed_changes():
-                outcome.state = replace(outcome.state, max_tombstone=find_highest(before.max_tombstone, facts.highest))
+                outcome.state = replace(
+                    outcome.state, max_side_table_sequence=find_highest(before.max_side_table_sequence, facts.highest)
+                )
         return outcome
 
     def _write_versions_in_process(
@@ -215,13 +222,15 @@ class PostgresWriter:
         repeated with `careful`, in the server."""
         facts = write.folded.facts
         versions = InProcessScd2(self._cursor, self._target)
-        marks = []
+        absorbed = []
         for done in versions.write_versions(versions.judge_parts(rows.drop_columns([ROW]), facts, outcome.state.truncates)):
             outcome.counts += replace(done.counts, rejected=0)
             _reject(outcome, done.rejects)
-            marks.append(done.absorbed)
-        if versions.store_absorbed_changes(pa.concat_tables(marks)):
-            outcome.state = replace(outcome.state, max_tombstone=find_highest(before.max_tombstone, facts.highest))
+            absorbed.append(done.absorbed)
+        if versions.store_absorbed_changes(pa.concat_tables(absorbed)):
+            outcome.state = replace(
+                outcome.state, max_side_table_sequence=find_highest(before.max_side_table_sequence, facts.highest)
+            )
         return outcome
 
     def _write_per_column(
@@ -234,22 +243,22 @@ class PostgresWriter:
         facts, target = write.folded.facts, self._target
         self._pending.flush()
         rows = self._drop_refused_values(entered.rows, outcome)
-        columns, cut = ServerPerColumn(self._cursor, target), facts.truncated_at
-        rows, done = columns.decide(rows, before.truncated_at, truncates=cut is not None)
+        columns, truncated_at = ServerPerColumn(self._cursor, target), facts.truncated_at
+        rows, done = columns.decide(rows, before.truncated_at, truncates=truncated_at is not None)
         outcome.counts += done.counts
-        if cut is not None:
-            self._cursor.execute(target.clear(Truncate(cut, facts.truncate_time)), prepare=False)
+        if truncated_at is not None:
+            self._cursor.execute(target.clear(Truncate(truncated_at, facts.truncate_time)), prepare=False)
         columns.store_versions(select_changed_keys(rows, done, target.plan.table.keys), list(done.column_versions.values()))
         written = number_rows(done.write)
         if not written.count:
             return outcome
-        target.create_temporary(self._cursor, self._generation, repaired=False)
+        target.create_temporary(self._cursor, self._generation, reconciled=False)
         written.stage(self._cursor, target, target.list_columns(whole=True), careful=False)
         bulk = written.count >= BULK_ROWS or not target.indexed
         if bulk:
             self._cursor.execute(target.analyze(whole=True), prepare=False)
         with planner_hints(self._cursor, bulk=bulk):
-            if refused := self._merge_or_refuse(written, repaired=False, bulk=bulk):
+            if refused := self._merge_or_refuse(written, reconciled=False, bulk=bulk):
                 raise refused[0].error
         return outcome
 
@@ -260,7 +269,7 @@ class PostgresWriter:
         if not self._careful:
             return rows.rows
         changes = number_rows(rows.rows.drop_columns([ROW]))
-        self._target.create_temporary(self._cursor, self._generation, repaired=False)
+        self._target.create_temporary(self._cursor, self._generation, reconciled=False)
         refused = changes.stage(self._cursor, self._target, self._target.list_columns(whole=True), careful=True)
         self._reject_refused(changes, refused, outcome)
         left = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused], pa.int32())))
@@ -282,10 +291,10 @@ class PostgresWriter:
     ) -> int:
         """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
         facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)
-        ledger = self._target.tombstones is not None and needs_tombstones(self._target.plan, facts, before)
+        tombstones = self._target.side_table is not None and needs_tombstones(self._target.plan, facts, before)
         below = find_lateness_limit(self._target.plan, facts, before)
-        repair = self._target.reconcile(ledger=ledger, floor=before.truncated_at, resent=resent, forgetting=below)
-        self._cursor.execute(repair, prepare=False)
+        statement = self._target.reconcile(tombstones=tombstones, floor=before.truncated_at, resent=resent, forgetting=below)
+        self._cursor.execute(statement, prepare=False)
         self._cursor.execute(self._target.count_verdicts())
         seen: dict[str, int] = dict(self._cursor.fetchall())
         superseded, duplicate = seen.get(SUPERSEDED, 0), seen.get(DUPLICATE, 0)
@@ -317,27 +326,27 @@ class PostgresWriter:
             self._delete_staged(self._target.stage, untold)
         return found + len(untold)
 
-    def _merge(self, rows: TargetRows, left: int, outcome: WriteOutcome, repaired: bool, bulk: bool) -> None:
-        refused = self._merge_or_refuse(rows, repaired=repaired, bulk=bulk)
+    def _merge(self, rows: TargetRows, left: int, outcome: WriteOutcome, reconciled: bool, bulk: bool) -> None:
+        refused = self._merge_or_refuse(rows, reconciled=reconciled, bulk=bulk)
         left -= self._reject_refused(rows, refused, outcome)
         outcome.counts += Counts(applied=left)
-        self._unrecord_tombstones(refused, repaired)
+        self._unrecord_tombstones(refused, reconciled)
 
-    def _merge_or_refuse(self, rows: TargetRows, *, repaired: bool, bulk: bool) -> Sequence[RefusedRow]:
+    def _merge_or_refuse(self, rows: TargetRows, *, reconciled: bool, bulk: bool) -> Sequence[RefusedRow]:
         """Stage 4; returns the refused rows, which are searched only with `careful`."""
         if not self._careful:
-            self._cursor.execute(self._target.merge(repaired=repaired), prepare=not bulk)
+            self._cursor.execute(self._target.merge(reconciled=reconciled), prepare=not bulk)
             return ()
-        refused = merge_with_bisection(self._cursor, self._target, range(rows.bound), repaired=repaired)
+        refused = merge_with_bisection(self._cursor, self._target, range(rows.bound), reconciled=reconciled)
         waiting = [one for one in refused if one.waits]
         if waiting and self._patient:
             raise RowsWaiting(waiting[0].reject.sentence)
         return refused
 
-    def _unrecord_tombstones(self, refused: Sequence[RefusedRow], repaired: bool) -> None:
+    def _unrecord_tombstones(self, refused: Sequence[RefusedRow], reconciled: bool) -> None:
         """A delete that the database refused leaves no tombstone."""
         if refused:
-            relation = self._target.completed_table if repaired else self._target.stage
+            relation = self._target.reconciled_table if reconciled else self._target.stage
             self._delete_staged(relation, [one.number for one in refused])
 
     def _delete_staged(self, relation: str, numbers: list[int]) -> None:
@@ -409,13 +418,13 @@ def advance_state(before: LaneState, write: Write[Any], target: PostgresTarget) 
     """The lane's state after the write."""
     before = advance_purge(write.plan, before, write.at)
     facts, plan = write.folded.facts, write.plan
-    deleted = facts.highest if facts.has_deletes and plan.reconcile.uses_tombstones and target.tombstones else None
+    deleted = facts.highest if facts.has_deletes and plan.reconcile.uses_tombstones and target.side_table else None
     return replace(
         before,
         position=before.position.advanced_to(write.span.end),
         max_sequence=find_highest(before.max_sequence, facts.highest),
         truncated_at=find_highest(before.truncated_at, facts.truncated_at if plan.truncates else None),
-        max_tombstone=find_highest(before.max_tombstone, deleted),
+        max_side_table_sequence=find_highest(before.max_side_table_sequence, deleted),
         identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
         rule=plan.rule,
         max_event_time=advance_event_times(plan, facts, before),

@@ -267,7 +267,7 @@ class LaneState:
     - `position`: all changes below it are applied. `max_sequence`: the highest applied sequence.
     - `truncated_at`: the sequence of the last truncate; a change at or below it is superseded. `truncates`: every
       truncate of an scd2 table.
-    - `max_tombstone`: the highest sequence of a tombstone.
+    - `max_side_table_sequence`: the highest sequence in the side table: of a tombstone, for scd2 of an absorbed change.
     - `identity`: per topic the broker's id of it, so that a topic that was created again is detected.
     - `rule`: the `ApplyPlan.rule` under which rows were written; empty if there are none.
     - `max_event_time`: per partition the greatest event time of the changes up to `position`, in microseconds since
@@ -282,7 +282,7 @@ class LaneState:
     position: Position = field(default_factory=Position)
     max_sequence: Sequence | None = None
     truncated_at: Sequence | None = None
-    max_tombstone: Sequence | None = None
+    max_side_table_sequence: Sequence | None = None
     identity: tuple[tuple[str, str], ...] = ()
     rule: str = ""
     max_event_time: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -318,7 +318,7 @@ def is_counting_copies(plan: ApplyPlan, state: LaneState, span: Span) -> bool:
 
 def merge_truncates(*several: tuple[Truncate, ...]) -> tuple[Truncate, ...]:
     """All truncates by sequence; of equal ones the first counts."""
-    known = {cut.sequence: cut for cuts in reversed(several) for cut in reversed(cuts)}
+    known = {truncate.sequence: truncate for truncates in reversed(several) for truncate in reversed(truncates)}
     return tuple(known[sequence] for sequence in sorted(known))
 
 

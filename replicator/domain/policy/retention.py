@@ -86,7 +86,7 @@ def update_delete_horizons(
 
 def needs_tombstones(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
     """True if a tombstone, or a purged one, can affect some change of the batch."""
-    known = find_highest(state.max_tombstone, _get_purged_sequence(state))
+    known = find_highest(state.max_side_table_sequence, _get_purged_sequence(state))
     return plan.reconcile.uses_tombstones and facts.lowest is not None and known is not None and facts.lowest <= known
 
 

@@ -34,12 +34,12 @@ def stages(request, policy, project, answer, monkeypatch):
 def test_each_sink_shows_what_it_runs(stages, policy, ask):
     lake, mirror, quote = stages
     verb = "MERGE INTO" if policy == "scd1" else "INSERT INTO"
-    assert list(lake) == list(mirror) == ["fold", "repair", "write"]
+    assert list(lake) == list(mirror) == ["fold", "reconcile", "write"]
     assert lake["fold"] == mirror["fold"] and f"{quote}sku{quote}" in lake["fold"]
     assert f'{verb} "my schema"."products"' in mirror["write"] and "OVERRIDING" in mirror["write"]
     assert f"{verb} {quote}products{quote}" in lake["write"] and "OVERRIDING" not in lake["write"]
     # In process rows are related by their numbers, elsewhere they are completed where they are.
-    assert ("r._row" in lake["repair"]) == (quote == '"') and 'r."_op" AS "_op"' in mirror["repair"]
+    assert ("r._row" in lake["reconcile"]) == (quote == '"') and 'r."_op" AS "_op"' in mirror["reconcile"]
     shown = ask("plan", "products", "--sql").stdout
     assert all(statement in shown for sink in (lake, mirror) for statement in sink.values())
 

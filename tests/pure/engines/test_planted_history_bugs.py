@@ -115,9 +115,9 @@ def test_nothing_is_remembered_of(change_statement, what):
 def test_only_open_versions_are_read(monkeypatch):
     real = scd2_in_process.compute_versions
 
-    def some(plan, kept, rows, related, marks, **given):
+    def some(plan, kept, rows, related, absorbed, **given):
         related = related.filter(related["_cdc_end_seq_1"].is_null())
-        return real(plan, kept, rows, related, marks, **given)
+        return real(plan, kept, rows, related, absorbed, **given)
 
     monkeypatch.setattr(scd2_in_process, "compute_versions", some)
     caught()

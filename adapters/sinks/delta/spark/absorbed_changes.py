@@ -30,12 +30,12 @@ class SparkAbsorbedChanges:
         self._lake = lake
         self._upkeep = TableMaintenance(compact_every)
 
-    def record(self, lane: Lane, plan: ApplyPlan, marks: DataFrame) -> bool:
-        """Stores `marks`, with `_op` and columns of the target; True when there are any. They are visible on
+    def record(self, lane: Lane, plan: ApplyPlan, changes: DataFrame) -> bool:
+        """Stores `changes`, with `_op` and columns of the target; True when there are any. They are visible on
         return."""
         path = self._lake.tombstones(lane.into)
-        marks = keep_parents(marks.drop(PLACE), marks)
-        few = marks.limit(THROUGH_DRIVER + 1).toArrow()
+        changes = keep_parents(changes.drop(PLACE), changes)
+        few = changes.limit(THROUGH_DRIVER + 1).toArrow()
         if not few.num_rows:
             return False
         with translate_errors(f"tombstones of {lane.into}"):
@@ -45,7 +45,7 @@ class SparkAbsorbedChanges:
                 columns = [few[n].cast(kinds[n].type) for n in few.column_names]
                 write_deltalake(table, few.from_arrays(columns, names=few.column_names), mode="append", schema_mode="merge")
         if few.num_rows > THROUGH_DRIVER:
-            marks.write.format("delta").mode("append").save(to_spark_path(path.uri))
+            changes.write.format("delta").mode("append").save(to_spark_path(path.uri))
         with translate_errors(f"tombstones of {lane.into}"):
             table = open_absorbed_changes(path, lane, plan)
             self._upkeep.after_commit(table, table.version())
@@ -58,9 +58,9 @@ class SparkAbsorbedChanges:
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             open_absorbed_changes(path, lane, plan)
-        marks = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
+        changes = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = [column(k) for k in plan.table.keys]
         keys = rows.select(names).unionAll(related.select(names)).distinct()
         counted = is_applied(applied) & is_of_others(rows) if again else is_applied(applied)
-        found = marks.filter(counted).join(keys, list(plan.table.keys), "left_semi")
+        found = changes.filter(counted).join(keys, list(plan.table.keys), "left_semi")
         return keep_parents(found.withColumn(PLACE, sf.lit(-1)), rows)

@@ -48,7 +48,14 @@ from ....spark.types import arrow_schema
 from ....spark.watermark_filter import filter_late
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
-from ..staged_write import StagedWrite, advance_state, count_truncates, find_late_cuts, find_new_cuts, find_new_truncate
+from ..staged_write import (
+    StagedWrite,
+    advance_state,
+    count_truncates,
+    find_late_truncates,
+    find_new_truncate,
+    find_new_truncates,
+)
 from .absorbed_changes import SparkAbsorbedChanges
 from .column_versions_table import SparkColumnVersions
 from .per_column import SparkPerColumn
@@ -64,12 +71,16 @@ class SparkMirror:
     and version."""
 
     def __init__(
-        self, session: LazySession, ledger: SparkTombstones, marks: SparkAbsorbedChanges, beside: SparkColumnVersions
+        self,
+        session: LazySession,
+        tombstones: SparkTombstones,
+        absorbed_changes: SparkAbsorbedChanges,
+        column_versions: SparkColumnVersions,
     ) -> None:
         self._session = session
-        self._ledger = ledger
-        self._columns = SparkPerColumn(beside, self._read_candidates)
-        self._histories = SparkScd2(session, marks)
+        self._tombstones = tombstones
+        self._columns = SparkPerColumn(column_versions, self._read_candidates)
+        self._histories = SparkScd2(session, absorbed_changes)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         with translate_errors(f"writing {write.lane.id}"):
@@ -102,11 +113,11 @@ class SparkMirror:
             left = Counts(rejected=counts.rejected, duplicate=left_out)
             return replace(staged, counts=staged.counts + left, rejects=to_rejects(unfit, staged.rejects))
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
-            self._ledger.forget(write.lane, plan, state.purged_up_to.max_sequence)
+            self._tombstones.forget(write.lane, plan, state.purged_up_to.max_sequence)
         partitions = _find_partitions(snapshot, plan, good) if counts.applied else {}
         related = partial(self._read_candidates, snapshot, partitions)
         good, given_up, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
-        recorded = self._ledger.record(write.lane, plan, good, facts)
+        recorded = self._tombstones.record(write.lane, plan, good, facts)
         good, holes, empty = _refuse_rows(
             good, plan, [*_null_refusals(good, snapshot), *_partition_refusals(good, partition_columns(snapshot))]
         )
@@ -131,17 +142,17 @@ class SparkMirror:
     ) -> StagedWrite:
         """Stages the rows of an scd2 lane that fit the table."""
         plan, facts = write.plan, write.folded.facts
-        cuts = find_new_cuts(facts, state)
-        if not any_rows and not find_late_cuts(facts, state):
+        truncates = find_new_truncates(facts, state)
+        if not any_rows and not find_late_truncates(facts, state):
             nothing = rows.select([column(OP), *(column(c.name) for c in plan.target)]).limit(0)
-            operation = write_stage(plan, nothing, None, {}, cuts) if cuts else None
+            operation = write_stage(plan, nothing, None, {}, truncates) if truncates else None
             return StagedWrite(operation, advance_state(plan, state, facts, None), Counts(), None)
         good, holes, empty = _refuse_rows(
             rows, plan, [*_null_refusals(rows, snapshot), *_partition_refusals(rows, partition_columns(snapshot))]
         )
         done = self._histories.compute_versions(snapshot, state, write, good, applied_at)
         counts = done.counts + Counts(rejected=empty)
-        operation = write_stage(plan, done.write, None, {}, cuts) if done.counts.applied or cuts else None
+        operation = write_stage(plan, done.write, None, {}, truncates) if done.counts.applied or truncates else None
         rejects = to_rejects(holes, done.rejects)
         return StagedWrite(operation, advance_state(plan, state, facts, done.recorded), counts, rejects)
 
@@ -174,8 +185,8 @@ class SparkMirror:
             return rows, None, Counts(applied=counts.applied)
         known = related()
         rows, others, untold = drop_foreign_deletes(write.plan, write.folded.facts, rows, known)
-        ledger = self._read_tombstones(write, rows, state)
-        relations = {"rows": rows, "related": known} | ({} if ledger is None else {"ledger": ledger})
+        tombstones = self._read_tombstones(write, rows, state)
+        relations = {"rows": rows, "related": known} | ({} if tombstones is None else {"ledger": tombstones})
         resent = get_resent_limit(write.plan, state, write.span)
         below = find_lateness_limit(write.plan, write.folded.facts, state)
 
@@ -185,7 +196,7 @@ class SparkMirror:
                 SPARK,
                 rows=names["rows"],
                 related=names["related"],
-                ledger=names.get("ledger"),
+                tombstones=names.get("ledger"),
                 floor=state.truncated_at,
                 resent=resent,
                 forgetting=below,
@@ -216,7 +227,7 @@ class SparkMirror:
     def _read_tombstones(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
         if not needs_tombstones(write.plan, write.folded.facts, state):
             return None
-        return self._ledger.lookup(write.lane, write.plan, rows, state.position, again=write.out_of_band)
+        return self._tombstones.lookup(write.lane, write.plan, rows, state.position, again=write.out_of_band)
 
 
 def _count_truncates(plan: ApplyPlan, facts: Facts) -> int:
@@ -335,8 +346,8 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
     if plan.soft_deletes:
         # As in `delta.conform.reject_rows`, a delete with bad values counts as a delete without values.
-        marks = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
-        rows = keep_parents(rows.withColumn(CDC_DELETED, marks), rows)
+        deleted = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
+        rows = keep_parents(rows.withColumn(CDC_DELETED, deleted), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
     holes = keep_parents(filter_rows(rows, error.isNotNull()).withColumn(ERROR, error), rows)
     return filter_rows(rows, error.isNull()), holes, holes.count()

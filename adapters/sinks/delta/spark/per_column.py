@@ -71,13 +71,15 @@ class PerColumnTask:
 
     def _decide(self, given: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
         keys, sequence = list(self.plan.table.keys), cdc_sequence_columns(self.plan.table.sequence)
-        changes, related, beside = (given.filter(pc.equal(given[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
+        changes, related, column_versions = (given.filter(pc.equal(given[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
         changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
         rows = changes.take(pc.sort_indices(changes[PLACE])).drop_columns([KIND, PLACE, BESIDE])
-        rows = add_key_rows(rows, beside.select(keys)) if self.clears else rows
+        rows = add_key_rows(rows, column_versions.select(keys)) if self.clears else rows
         numbers = number_keys(rows, keys)
         first = select_keys(rows, self.plan, find_first_rows(numbers))
-        there = read_key_states(self.plan, first, related.select([*keys, *sequence]), beside.select([*keys, BESIDE]))
+        there = read_key_states(
+            self.plan, first, related.select([*keys, *sequence]), column_versions.select([*keys, BESIDE])
+        )
         done = decide_columns(self.plan, rows, numbers, there, self.floor)
         keep = select_keys(rows, self.plan, list(done.column_versions))
         keep = keep.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
@@ -98,8 +100,8 @@ class SparkPerColumn:
     """Stages the writes of lanes with a sequence for each column. `read`: the rows of a snapshot in these
     partitions."""
 
-    def __init__(self, beside: SparkColumnVersions, read: Read) -> None:
-        self._beside = beside
+    def __init__(self, column_versions: SparkColumnVersions, read: Read) -> None:
+        self._column_versions = column_versions
         self._read = read
 
     def stage(
@@ -110,21 +112,21 @@ class SparkPerColumn:
         The side table is written on return, at the version that the staged state names.
         """
         plan, facts = write.plan, write.folded.facts
-        table = self._beside.open_table(write.lane, plan, state.side_table_version, read_schema(snapshot))
+        table = self._column_versions.open_table(write.lane, plan, state.side_table_version, read_schema(snapshot))
         changes, truncates = _number_rows(rows, plan), None
         is_truncate = column(OP) == Op.TRUNCATE.value
         if facts.truncated_at is not None:
             truncates = changes.filter(is_truncate).toArrow()
             changes = filter_rows(changes, ~is_truncate)
         deciding = _create_task(plan, state.truncated_at, truncates)
-        related, texts = self._read(snapshot, partitions), self._beside.read_rows(table)
+        related, texts = self._read(snapshot, partitions), self._column_versions.read_rows(table)
         done = cache_frame(_decide_by_key(changes, related, texts, deciding))
         numbers = [json.loads(row[0]) for row in done.filter(column(KIND) == TOLD).select(BESIDE).collect()]
         *counts, written, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
         version = table.version()
         if keep:
             texts = done.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
-            version = self._beside.store(table, texts, keep, write.lane)
+            version = self._column_versions.store(table, texts, keep, write.lane)
         clear = find_new_truncate(facts, state)
         names = [OP, *(c.name for c in plan.target), UNCHANGED]
         made = keep_parents(done.filter(column(KIND) == WRITE).select([column(n) for n in names]), done)
@@ -148,18 +150,18 @@ def _create_task(plan: ApplyPlan, floor: Sequence | None, truncates: pa.Table | 
     return PerColumnTask(plan, floor, ordered, alone, clears=True)
 
 
-def _decide_by_key(changes: DataFrame, target: DataFrame, beside: DataFrame, deciding: PerColumnTask) -> DataFrame:
+def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataFrame, deciding: PerColumnTask) -> DataFrame:
     """The output of the tasks. All rows of a key are in one task."""
     plan = deciding.plan
     keys, names = [column(k) for k in plan.table.keys], list(plan.table.keys)
     wanted = changes.select(keys)
     if deciding.clears:
-        wanted = wanted.unionAll(beside.select(keys))
+        wanted = wanted.unionAll(column_versions.select(keys))
     known = [*keys, *(column(n) for n in cdc_sequence_columns(plan.table.sequence))]
     parts = {
         CHANGE: changes,
         RELATED: target.select(known).join(wanted, names, "left_semi"),
-        KEPT: beside if deciding.clears else beside.join(wanted, names, "left_semi"),
+        KEPT: column_versions if deciding.clears else column_versions.join(wanted, names, "left_semi"),
     }
     schema = _task_schema(changes)
     frames = [_to_kind(frame, kind, schema) for kind, frame in parts.items()]

@@ -34,7 +34,7 @@ from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
 from ....sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
-from ..staged_write import find_late_cuts
+from ..staged_write import find_late_truncates
 from .absorbed_changes import SparkAbsorbedChanges
 
 
@@ -57,9 +57,9 @@ class SparkScd2Result:
 class SparkScd2:
     """Stage 3 of scd2 lanes: the rows to write and the absorbed changes."""
 
-    def __init__(self, session: LazySession, marks: SparkAbsorbedChanges) -> None:
+    def __init__(self, session: LazySession, absorbed_changes: SparkAbsorbedChanges) -> None:
         self._session = session
-        self._marks = marks
+        self._absorbed_changes = absorbed_changes
 
     def compute_versions(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, applied_at: datetime
@@ -68,27 +68,31 @@ class SparkScd2:
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
         rows = keep_parents(rows.withColumn(PLACE, column(OFFSET)), rows)
-        crossing = find_late_cuts(facts, state)
-        related = cache_frame(self._read_candidates(snapshot, plan, rows, lowest, crossing, moves=facts.has_key_changes))
-        rows, others, untold = drop_foreign_deletes(plan, facts, rows, related)
-        late = state.max_tombstone is not None and has_overlap(facts, state)
-        marks = (
-            self._marks.lookup(write.lane, plan, rows, related, state.position, again=write.out_of_band) if late else None
+        late_truncates = find_late_truncates(facts, state)
+        related = cache_frame(
+            self._read_candidates(snapshot, plan, rows, lowest, late_truncates, moves=facts.has_key_changes)
         )
-        cuts = merge_truncates(state.truncates, facts.truncates)
-        relations = {"rows": rows, "related": related} | ({} if marks is None else {"marks": marks})
-        lacking = _list_missing_columns(plan, write, related, marks)
+        rows, others, untold = drop_foreign_deletes(plan, facts, rows, related)
+        absorbed_matter = state.max_side_table_sequence is not None and has_overlap(facts, state)
+        absorbed = (
+            self._absorbed_changes.lookup(write.lane, plan, rows, related, state.position, again=write.out_of_band)
+            if absorbed_matter
+            else None
+        )
+        truncates = merge_truncates(state.truncates, facts.truncates)
+        relations = {"rows": rows, "related": related} | ({} if absorbed is None else {"absorbed": absorbed})
+        lacking = _list_missing_columns(plan, write, related, absorbed)
 
         def make_input(names: Mapping[str, str]) -> Scd2Input:
-            return _scd2_input(plan, names, cuts, lowest, lacking, moves=facts.has_key_changes, applied_at=applied_at)
+            return _scd2_input(plan, names, truncates, lowest, lacking, moves=facts.has_key_changes, applied_at=applied_at)
 
         events = self._run_select(lambda names: events_select(plan, SPARK, make_input(names)), relations)
         events = cache_frame(keep_parents(events, *relations.values()))
         seen: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
-        found, made = make_input(dict.fromkeys(("rows", "related", "marks"), "")), {"events": events}
+        found, made = make_input(dict.fromkeys(("rows", "related", "absorbed"), "")), {"events": events}
         written = self._run_select(lambda names: versions_select(plan, SPARK, found, names["events"]), made)
         hidden = self._run_select(lambda names: absorbed_select(plan, SPARK, found, names["events"]), made)
-        recorded = facts.highest if self._marks.record(write.lane, plan, keep_parents(hidden, events)) else None
+        recorded = facts.highest if self._absorbed_changes.record(write.lane, plan, keep_parents(hidden, events)) else None
         incomplete = seen.get(INCOMPLETE, 0)
         rejected = incomplete + (untold.count() if untold else 0)
         counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=rejected, superseded=others)
@@ -104,14 +108,16 @@ class SparkScd2:
         plan: ApplyPlan,
         rows: DataFrame,
         lowest: SequenceKey,
-        crossing: Sequence[SequenceKey],
+        late_truncates: Sequence[SequenceKey],
         *,
         moves: bool,
     ) -> DataFrame:
         reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
         table = reader.load(to_spark_path(snapshot.table_uri))
         return self._run_select(
-            lambda names: select_candidates(plan, SPARK, names["table"], names["rows"], lowest, moves=moves, cuts=crossing),
+            lambda names: select_candidates(
+                plan, SPARK, names["table"], names["rows"], lowest, moves=moves, truncates=late_truncates
+            ),
             {"table": table, "rows": rows},
         )
 
@@ -119,7 +125,7 @@ class SparkScd2:
 def _scd2_input(
     plan: ApplyPlan,
     names: Mapping[str, str],
-    cuts: Sequence[Truncate],
+    truncates: Sequence[Truncate],
     lowest: SequenceKey,
     lacking: tuple[str, ...],
     *,
@@ -132,20 +138,20 @@ def _scd2_input(
     return Scd2Input(
         rows=names["rows"],
         related=names["related"],
-        absorbed=names.get("marks"),
+        absorbed=names.get("absorbed"),
         lowest=lowest,
-        cuts=[(cut.sequence, _format_time(cut.at)) for cut in cuts if cut.sequence >= lowest],
+        truncates=[(truncate.sequence, SPARK.instant(truncate.at)) for truncate in truncates if truncate.sequence >= lowest],
         values=carried_columns(plan),
         compared=history.tracked,
         untracked=history.untracked,
         missing=lacking,
         moves=moves,
-        applied_at=_format_time(round(applied_at.timestamp() * 1_000_000)),
+        applied_at=SPARK.instant(round(applied_at.timestamp() * 1_000_000)),
     )
 
 
 def _list_missing_columns(
-    plan: ApplyPlan, write: Write[DataFrame], related: DataFrame, marks: DataFrame | None
+    plan: ApplyPlan, write: Write[DataFrame], related: DataFrame, absorbed: DataFrame | None
 ) -> tuple[str, ...]:
     """The columns that some event did not send.
 
@@ -153,7 +159,7 @@ def _list_missing_columns(
     """
     known = get_facts(write.folded.frame)
     found = set(known.unsent) if known is not None else set()
-    asked = [] if marks is None else [related, marks]
+    asked = [] if absorbed is None else [related, absorbed]
     if known is None:
         asked.append(write.folded.frame.withColumn(CDC_UNSENT, column(UNCHANGED)))
     for frame in asked:
@@ -167,7 +173,3 @@ def _select_rejects(plan: ApplyPlan, rows: DataFrame, events: DataFrame) -> Data
     names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), PLACE]
     lost = filter_rows(events, (column(KIND) == CHANGE) & (column(VERDICT) == INCOMPLETE)).select([column(n) for n in names])
     return keep_parents(rows.join(lost, names, "left_semi").withColumn(ERROR, incomplete_reason()), rows, events)
-
-
-def _format_time(micros: int | None) -> str:
-    return "CAST(NULL AS TIMESTAMP)" if micros is None else f"timestamp_micros({micros})"

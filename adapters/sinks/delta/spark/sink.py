@@ -49,9 +49,12 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         lake = said.lake
         session.add_store(lake.root, said.storage)
         every = said.compact_every
-        ledger = SparkTombstones(session, lake, every)
-        marks, beside = SparkAbsorbedChanges(session, lake, every), SparkColumnVersions(session, lake, every)
-        stages, writer = SparkMirror(session, ledger, marks, beside), SparkTableWriter(session)
+        tombstones = SparkTombstones(session, lake, every)
+        absorbed_changes, column_versions = (
+            SparkAbsorbedChanges(session, lake, every),
+            SparkColumnVersions(session, lake, every),
+        )
+        stages, writer = SparkMirror(session, tombstones, absorbed_changes, column_versions), SparkTableWriter(session)
         lanes = DeltaLanes(
             lake,
             lambda lane: lake.table(lane.into),
@@ -64,7 +67,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         self._session = session
         schema = said.schema_name
         self._names = None if schema is None else CatalogNames(session, schema, lambda lane: lake.table(lane.into))
-        super().__init__(lake, lanes, ledger, writer)
+        super().__init__(lake, lanes, tombstones, writer)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Raises ConfigProblem when a name in the catalog belongs to somebody else."""

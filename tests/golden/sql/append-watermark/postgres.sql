@@ -1,6 +1,6 @@
 -- Policy append-watermark, postgres. See tests/golden/test_sql.py.
 
--- one key: repair
+-- one key: reconcile
 SELECT r."_op" AS "_op", r."id" AS "id", r."v" AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
@@ -12,14 +12,14 @@ INSERT INTO "public"."target" ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_c
 OVERRIDING SYSTEM VALUE SELECT s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_unsent"
 FROM rows AS s;
 
--- one key: repair, after a truncate
+-- one key: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."id" AS "id", r."v" AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r;
 
--- composite key: repair
+-- composite key: reconcile
 SELECT r."_op" AS "_op", r."a" AS "a", r."v" AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."a" IS NOT DISTINCT FROM r."a" AND t."b" IS NOT DISTINCT FROM r."b" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2") THEN 'duplicate'
@@ -31,14 +31,14 @@ INSERT INTO "public"."target" ("a", "v", "b", "_cdc_op", "_cdc_ts", "_event_id",
 OVERRIDING SYSTEM VALUE SELECT s."a", s."v", s."b", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_unsent"
 FROM rows AS s;
 
--- composite key: repair, after a truncate
+-- composite key: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."a" AS "a", r."v" AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."a" IS NOT DISTINCT FROM r."a" AND t."b" IS NOT DISTINCT FROM r."b" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2") THEN 'duplicate'
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT r."_op" AS "_op", r."id" AS "id", r."v" AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3" AND t."_cdc_seq_4" = r."_cdc_seq_4") THEN 'duplicate'
@@ -50,14 +50,14 @@ INSERT INTO "public"."target" ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_c
 OVERRIDING SYSTEM VALUE SELECT s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_seq_3", s."_cdc_seq_4", s."_cdc_unsent"
 FROM rows AS s;
 
--- several sequence elements: repair, after a truncate
+-- several sequence elements: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."id" AS "id", r."v" AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3" AND t."_cdc_seq_4" = r."_cdc_seq_4") THEN 'duplicate'
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r;
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", r."v'; \DROP {b}" AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."k ""1"" `2`" IS NOT DISTINCT FROM r."k ""1"" `2`" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
@@ -69,14 +69,14 @@ INSERT INTO "public"."target" ("k ""1"" `2`", "v'; \DROP {b}", "_cdc_op", "_cdc_
 OVERRIDING SYSTEM VALUE SELECT s."k ""1"" `2`", s."v'; \DROP {b}", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_unsent"
 FROM rows AS s;
 
--- awkward name: repair, after a truncate
+-- awkward name: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", r."v'; \DROP {b}" AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."k ""1"" `2`" IS NOT DISTINCT FROM r."k ""1"" `2`" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
   ELSE 'apply' END AS "_verdict"
 FROM folded AS r;
 
--- no key, counted: repair
+-- no key, counted: reconcile
 SELECT r."_op" AS "_op", r."v" AS "v", r."w" AS "w", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."v" IS NOT DISTINCT FROM r."v" AND t."w" IS NOT DISTINCT FROM r."w" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3") THEN 'duplicate'
@@ -88,7 +88,7 @@ INSERT INTO "public"."target" ("v", "w", "_cdc_op", "_cdc_ts", "_event_id", "_cd
 OVERRIDING SYSTEM VALUE SELECT s."v", s."w", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_seq_3", s."_cdc_unsent"
 FROM rows AS s;
 
--- no key, counted: repair, after a truncate
+-- no key, counted: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."v" AS "v", r."w" AS "w", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_unsent" AS "_cdc_unsent", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" > 9)) AND (SELECT count(*) FROM related AS t WHERE t."v" IS NOT DISTINCT FROM r."v" AND t."w" IS NOT DISTINCT FROM r."w" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2") >= row_number() OVER (PARTITION BY r."v", r."w", r."_cdc_seq_1", r."_cdc_seq_2" ORDER BY r."_cdc_seq_3", r."_offset") THEN 'duplicate'

@@ -6,7 +6,7 @@ FROM changes
 GROUP BY "id", "_seq_1", "_op"
 ORDER BY _last;
 
--- one key: repair
+-- one key: reconcile
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
@@ -14,7 +14,7 @@ CASE
 FROM changes AS r
 ORDER BY r._row;
 
--- one key: repair, after a truncate
+-- one key: reconcile, after a truncate
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
@@ -28,7 +28,7 @@ FROM changes
 GROUP BY "a", "b", "_seq_1", "_seq_2", "_op"
 ORDER BY _last;
 
--- composite key: repair
+-- composite key: reconcile
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."a" IS NOT DISTINCT FROM r."a" AND t."b" IS NOT DISTINCT FROM r."b" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2") THEN 'duplicate'
@@ -36,7 +36,7 @@ CASE
 FROM changes AS r
 ORDER BY r._row;
 
--- composite key: repair, after a truncate
+-- composite key: reconcile, after a truncate
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."a" IS NOT DISTINCT FROM r."a" AND t."b" IS NOT DISTINCT FROM r."b" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2") THEN 'duplicate'
@@ -50,7 +50,7 @@ FROM changes
 GROUP BY "id", "_seq_1", "_seq_2", "_seq_3", "_seq_4", "_op"
 ORDER BY _last;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3" AND t."_cdc_seq_4" = r."_cdc_seq_4") THEN 'duplicate'
@@ -58,7 +58,7 @@ CASE
 FROM changes AS r
 ORDER BY r._row;
 
--- several sequence elements: repair, after a truncate
+-- several sequence elements: reconcile, after a truncate
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."id" IS NOT DISTINCT FROM r."id" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3" AND t."_cdc_seq_4" = r."_cdc_seq_4") THEN 'duplicate'
@@ -72,7 +72,7 @@ FROM changes
 GROUP BY "k ""1"" `2`", "_seq_1", "_op"
 ORDER BY _last;
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."k ""1"" `2`" IS NOT DISTINCT FROM r."k ""1"" `2`" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
@@ -80,7 +80,7 @@ CASE
 FROM changes AS r
 ORDER BY r._row;
 
--- awkward name: repair, after a truncate
+-- awkward name: reconcile, after a truncate
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."k ""1"" `2`" IS NOT DISTINCT FROM r."k ""1"" `2`" AND t."_cdc_seq_1" = r."_cdc_seq_1") THEN 'duplicate'
@@ -94,7 +94,7 @@ FROM (SELECT *, row_number() OVER (PARTITION BY "_reading", "_topic", "_partitio
 GROUP BY "v", "w", "_seq_1", "_seq_2", "_op", "_copy"
 ORDER BY _last;
 
--- no key, counted: repair
+-- no key, counted: reconcile
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN EXISTS (SELECT 1 FROM related AS t WHERE t."v" IS NOT DISTINCT FROM r."v" AND t."w" IS NOT DISTINCT FROM r."w" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2" AND t."_cdc_seq_3" = r."_cdc_seq_3") THEN 'duplicate'
@@ -102,7 +102,7 @@ CASE
 FROM changes AS r
 ORDER BY r._row;
 
--- no key, counted: repair, after a truncate
+-- no key, counted: reconcile, after a truncate
 SELECT CAST(NULL AS BIGINT) AS _t, CAST(NULL AS BIGINT) AS _o,
 CASE
   WHEN NOT ((r."_cdc_seq_1" > 7) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" > 8) OR (r."_cdc_seq_1" = 7 AND r."_cdc_seq_2" = 8 AND r."_cdc_seq_3" > 9)) AND (SELECT count(*) FROM related AS t WHERE t."v" IS NOT DISTINCT FROM r."v" AND t."w" IS NOT DISTINCT FROM r."w" AND t."_cdc_seq_1" = r."_cdc_seq_1" AND t."_cdc_seq_2" = r."_cdc_seq_2") >= row_number() OVER (PARTITION BY r."v", r."w", r."_cdc_seq_1", r."_cdc_seq_2" ORDER BY r."_cdc_seq_3", r."_offset") THEN 'duplicate'

@@ -6,7 +6,7 @@ FROM changes
 GROUP BY "id", "_seq_1", "_op"
 ORDER BY _last;
 
--- one key: repair
+-- one key: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -99,7 +99,7 @@ FROM changes
 GROUP BY "a", "b", "_seq_1", "_seq_2", "_op"
 ORDER BY _last;
 
--- composite key: repair
+-- composite key: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -192,7 +192,7 @@ FROM changes
 GROUP BY "id", "_seq_1", "_seq_2", "_seq_3", "_seq_4", "_op"
 ORDER BY _last;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -285,7 +285,7 @@ FROM changes
 GROUP BY "k ""1"" `2`", "_seq_1", "_op"
 ORDER BY _last;
 
--- awkward name: repair
+-- awkward name: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),

@@ -1,6 +1,6 @@
 -- Policy scd1-by-column, postgres. See tests/golden/test_sql.py.
 
--- one key: repair
+-- one key: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -94,9 +94,9 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v" = CASE WHEN 'v' = ANY(s."_un
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_unsent");
 
 -- one key: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
 
--- composite key: repair
+-- composite key: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -190,9 +190,9 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v" = CASE WHEN 'v' = ANY(s."_un
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("a", "v", "b", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."a", s."v", s."b", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_unsent");
 
 -- composite key: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")));
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -286,9 +286,9 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v" = CASE WHEN 'v' = ANY(s."_un
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_seq_3", s."_cdc_seq_4", s."_cdc_unsent");
 
 -- several sequence elements: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")));
 
--- awkward name: repair
+-- awkward name: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -382,6 +382,6 @@ WHEN MATCHED AND s."_op" <> 'd' THEN UPDATE SET "v'; \DROP {b}" = CASE WHEN 'v''
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("k ""1"" `2`", "v'; \DROP {b}", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_unsent") OVERRIDING SYSTEM VALUE VALUES (s."k ""1"" `2`", s."v'; \DROP {b}", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_unsent");
 
 -- awkward name: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
 
 -- no key, counted: table public.t has no key, which policy scd1 needs

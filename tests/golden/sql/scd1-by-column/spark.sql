@@ -3,7 +3,7 @@
 -- one key: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `id`, `_seq_1`, `_op`) AS _last FROM changes;
 
--- one key: repair
+-- one key: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -102,12 +102,12 @@ CREATE SCHEMA IF NOT EXISTS `spark_catalog`.`shop`;
 CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b' LOCATION '/a \'lake\'/it_x0027_s';
 
 -- one key: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`))) THEN DELETE;
 
 -- composite key: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `a`, `b`, `_seq_1`, `_seq_2`, `_op`) AS _last FROM changes;
 
--- composite key: repair
+-- composite key: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -201,12 +201,12 @@ WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v` = CASE WHEN array_contains(s
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`a`, `v`, `b`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_unsent`) VALUES (s.`a`, s.`v`, s.`b`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_seq_2`, s.`_cdc_unsent`);
 
 -- composite key: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`))) THEN DELETE;
 
 -- several sequence elements: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `id`, `_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`, `_op`) AS _last FROM changes;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -300,12 +300,12 @@ WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v` = CASE WHEN array_contains(s
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`id`, `v`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`, `_cdc_unsent`) VALUES (s.`id`, s.`v`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_seq_2`, s.`_cdc_seq_3`, s.`_cdc_seq_4`, s.`_cdc_unsent`);
 
 -- several sequence elements: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`))) THEN DELETE;
 
 -- awkward name: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `k "1" ``2```, `_seq_1`, `_op`) AS _last FROM changes;
 
--- awkward name: repair
+-- awkward name: reconcile
 WITH events AS (
 SELECT c.*, k.row_rank,
   greatest(coalesce(max(CASE WHEN c._op = 'd' THEN c._rank END) OVER (PARTITION BY c._key ORDER BY _row ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1),
@@ -399,6 +399,6 @@ WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v'; \DROP {b}` = CASE WHEN arra
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`k "1" ``2```, `v'; \DROP {b}`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `_cdc_unsent`) VALUES (s.`k "1" ``2```, s.`v'; \DROP {b}`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_unsent`);
 
 -- awkward name: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`))) THEN DELETE;
 
 -- no key, counted: table public.t has no key, which policy scd1 needs

@@ -6,7 +6,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`) = `_k` OR struct(`_seq_
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `id`) AS _last,
   CASE WHEN max_by(`_op`, CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `id`) <> 'd' THEN max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `id`) END AS _void FROM guarded;
 
--- one key: repair
+-- one key: reconcile
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -36,7 +36,7 @@ CREATE VIEW `spark_catalog`.`shop`.`it_x0027_s_living` COMMENT 'replicator: the 
 -- one key: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_w`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND TRUE THEN `_i` END) OVER (PARTITION BY `id`) AS `_a` FROM windows;
 
--- one key: repair, after a truncate
+-- one key: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -51,7 +51,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- one key: repair, after deletes were forgotten
+-- one key: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -66,7 +66,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- one key: repair, after deletes were forgotten, with a truncate
+-- one key: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -83,7 +83,7 @@ LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: truncate
-NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+WHEN NOT MATCHED BY SOURCE AND NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`))) THEN UPDATE SET `_cdc_deleted` = TRUE, `_cdc_deleted_at` = timestamp_micros(1700000000000000);
 
 -- one key: deleted rows that go
 `_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7));
@@ -97,7 +97,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`) = `_k` OR str
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS _last,
   CASE WHEN max_by(`_op`, CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `a`, `b`) <> 'd' THEN max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `a`, `b`) END AS _void FROM guarded;
 
--- composite key: repair
+-- composite key: reconcile
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_2` IS NOT NULL THEN (o.`b` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`b` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -120,7 +120,7 @@ WHEN NOT MATCHED AND NOT (s.`_cdc_deleted` IS NULL) THEN INSERT (`a`, `v`, `b`, 
 -- composite key: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_w`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND TRUE THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_a` FROM windows;
 
--- composite key: repair, after a truncate
+-- composite key: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_2` IS NOT NULL THEN (o.`b` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`b` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -135,7 +135,7 @@ LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
 LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
--- composite key: repair, after deletes were forgotten
+-- composite key: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_2` IS NOT NULL THEN (o.`b` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`b` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -150,7 +150,7 @@ LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
 LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
--- composite key: repair, after deletes were forgotten, with a truncate
+-- composite key: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_2` IS NOT NULL THEN (o.`b` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`b` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -167,7 +167,7 @@ LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_c
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: truncate
-NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)));
+WHEN NOT MATCHED BY SOURCE AND NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`))) THEN UPDATE SET `_cdc_deleted` = TRUE, `_cdc_deleted_at` = timestamp_micros(1700000000000000);
 
 -- composite key: deleted rows that go
 `_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` > 8));
@@ -181,7 +181,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_s
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `id`) AS _last,
   CASE WHEN max_by(`_op`, CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `id`) <> 'd' THEN max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `id`) END AS _void FROM guarded;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -204,7 +204,7 @@ WHEN NOT MATCHED AND NOT (s.`_cdc_deleted` IS NULL) THEN INSERT (`id`, `v`, `_cd
 -- several sequence elements: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_w`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND TRUE THEN `_i` END) OVER (PARTITION BY `id`) AS `_a` FROM windows;
 
--- several sequence elements: repair, after a truncate
+-- several sequence elements: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -219,7 +219,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- several sequence elements: repair, after deletes were forgotten
+-- several sequence elements: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -234,7 +234,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- several sequence elements: repair, after deletes were forgotten, with a truncate
+-- several sequence elements: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`id` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`id` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -251,7 +251,7 @@ LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: truncate
-NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)));
+WHEN NOT MATCHED BY SOURCE AND NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`))) THEN UPDATE SET `_cdc_deleted` = TRUE, `_cdc_deleted_at` = timestamp_micros(1700000000000000);
 
 -- several sequence elements: deleted rows that go
 `_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` > 8) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` = 8 AND `_cdc_seq_3` > 9) OR (`_cdc_seq_1` = 7 AND `_cdc_seq_2` = 8 AND `_cdc_seq_3` = 9 AND `_cdc_seq_4` > 10));
@@ -265,7 +265,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`) = `_k` OR struct(`_seq_
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS _last,
   CASE WHEN max_by(`_op`, CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) <> 'd' THEN max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `k "1" ``2```) END AS _void FROM guarded;
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`k "1" ``2``` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -288,7 +288,7 @@ WHEN NOT MATCHED AND NOT (s.`_cdc_deleted` IS NULL) THEN INSERT (`k "1" ``2```, 
 -- awkward name: fold, values that were not sent
 SELECT *, max_by(`v'; \DROP {b}`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v\'; \\DROP {b}')) THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v\'; \\DROP {b}')) THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_w`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, '')) AND TRUE THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_a` FROM windows;
 
--- awkward name: repair, after a truncate
+-- awkward name: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`k "1" ``2``` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -303,7 +303,7 @@ LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
 LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
--- awkward name: repair, after deletes were forgotten
+-- awkward name: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`k "1" ``2``` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -318,7 +318,7 @@ LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
 LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
--- awkward name: repair, after deletes were forgotten, with a truncate
+-- awkward name: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, CASE WHEN r.`_op` = 'd' AND NOT array_contains(r.`_unsent`, '') AND NOT CASE WHEN r.`_from_1` IS NOT NULL THEN (o.`k "1" ``2``` IS NULL OR COALESCE(o.`_cdc_deleted`, FALSE)) ELSE (t.`k "1" ``2``` IS NULL OR COALESCE(t.`_cdc_deleted`, FALSE)) END THEN TRUE ELSE r.`_cdc_deleted` END AS `_cdc_deleted`, r.`_cdc_deleted_at` AS `_cdc_deleted_at`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -335,7 +335,7 @@ LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS N
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: truncate
-NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+WHEN NOT MATCHED BY SOURCE AND NOT COALESCE(t.`_cdc_deleted`, FALSE) AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`))) THEN UPDATE SET `_cdc_deleted` = TRUE, `_cdc_deleted_at` = timestamp_micros(1700000000000000);
 
 -- awkward name: deleted rows that go
 `_cdc_deleted` AND `_cdc_op` = 'd' AND NOT ((`_cdc_seq_1` > 7));

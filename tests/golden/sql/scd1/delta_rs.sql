@@ -7,7 +7,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AN
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1") VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1");
 
 -- one key: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+WHEN NOT MATCHED BY SOURCE AND (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1"))) THEN DELETE;
 
 -- one key: forget deletes
 NOT (("_cdc_seq_1" > 7));
@@ -19,7 +19,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("a", "v", "b", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2") VALUES (s."a", s."v", s."b", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2");
 
 -- composite key: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")));
+WHEN NOT MATCHED BY SOURCE AND (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2"))) THEN DELETE;
 
 -- composite key: forget deletes
 NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8));
@@ -31,7 +31,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_seq_3", s."_cdc_seq_4");
 
 -- several sequence elements: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")));
+WHEN NOT MATCHED BY SOURCE AND (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4"))) THEN DELETE;
 
 -- several sequence elements: forget deletes
 NOT (("_cdc_seq_1" > 7) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" > 8) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" > 9) OR ("_cdc_seq_1" = 7 AND "_cdc_seq_2" = 8 AND "_cdc_seq_3" = 9 AND "_cdc_seq_4" > 10));
@@ -43,7 +43,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AN
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("k ""1"" `2`", "v'; \DROP {b}", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1") VALUES (s."k ""1"" `2`", s."v'; \DROP {b}", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1");
 
 -- awkward name: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+WHEN NOT MATCHED BY SOURCE AND (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1"))) THEN DELETE;
 
 -- awkward name: forget deletes
 NOT (("_cdc_seq_1" > 7));

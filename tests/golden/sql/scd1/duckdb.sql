@@ -13,7 +13,7 @@ FROM kept
 GROUP BY "id"
 ORDER BY _last;
 
--- one key: repair
+-- one key: reconcile
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -34,7 +34,7 @@ FROM folded AS f JOIN kept AS c ON c."id" = f."id"
 GROUP BY f._last
 ORDER BY f._last;
 
--- one key: repair, after a truncate
+-- one key: reconcile, after a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -50,7 +50,7 @@ LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
--- one key: repair, after deletes were forgotten
+-- one key: reconcile, after deletes were forgotten
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -66,7 +66,7 @@ LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
--- one key: repair, after deletes were forgotten, with a truncate
+-- one key: reconcile, after deletes were forgotten, with a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -96,7 +96,7 @@ FROM kept
 GROUP BY "a", "b"
 ORDER BY _last;
 
--- composite key: repair
+-- composite key: reconcile
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -117,7 +117,7 @@ FROM folded AS f JOIN kept AS c ON c."a" = f."a" AND c."b" = f."b"
 GROUP BY f._last
 ORDER BY f._last;
 
--- composite key: repair, after a truncate
+-- composite key: reconcile, after a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -133,7 +133,7 @@ LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_c
 LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
--- composite key: repair, after deletes were forgotten
+-- composite key: reconcile, after deletes were forgotten
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -149,7 +149,7 @@ LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_c
 LEFT JOIN ledger AS l ON l."a" = r."a" AND l."b" = r."b"
 ORDER BY r._row;
 
--- composite key: repair, after deletes were forgotten, with a truncate
+-- composite key: reconcile, after deletes were forgotten, with a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -179,7 +179,7 @@ FROM kept
 GROUP BY "id"
 ORDER BY _last;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -200,7 +200,7 @@ FROM folded AS f JOIN kept AS c ON c."id" = f."id"
 GROUP BY f._last
 ORDER BY f._last;
 
--- several sequence elements: repair, after a truncate
+-- several sequence elements: reconcile, after a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -216,7 +216,7 @@ LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
--- several sequence elements: repair, after deletes were forgotten
+-- several sequence elements: reconcile, after deletes were forgotten
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -232,7 +232,7 @@ LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((
 LEFT JOIN ledger AS l ON l."id" = r."id"
 ORDER BY r._row;
 
--- several sequence elements: repair, after deletes were forgotten, with a truncate
+-- several sequence elements: reconcile, after deletes were forgotten, with a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -262,7 +262,7 @@ FROM kept
 GROUP BY "k ""1"" `2`"
 ORDER BY _last;
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -283,7 +283,7 @@ FROM folded AS f JOIN kept AS c ON c."k ""1"" `2`" = f."k ""1"" `2`"
 GROUP BY f._last
 ORDER BY f._last;
 
--- awkward name: repair, after a truncate
+-- awkward name: reconcile, after a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -299,7 +299,7 @@ LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS N
 LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
--- awkward name: repair, after deletes were forgotten
+-- awkward name: reconcile, after deletes were forgotten
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -315,7 +315,7 @@ LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS N
 LEFT JOIN ledger AS l ON l."k ""1"" `2`" = r."k ""1"" `2`"
 ORDER BY r._row;
 
--- awkward name: repair, after deletes were forgotten, with a truncate
+-- awkward name: reconcile, after deletes were forgotten, with a truncate
 SELECT t._row AS _t, o._row AS _o,
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'

@@ -1,6 +1,6 @@
 -- Policy scd1, postgres. See tests/golden/test_sql.py.
 
--- one key: repair
+-- one key: reconcile
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -20,7 +20,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AN
 WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AND s."_op" <> 'd') THEN UPDATE SET "v" = s."v", "_cdc_op" = s."_cdc_op", "_cdc_ts" = s."_cdc_ts", "_event_id" = s."_event_id", "_cdc_applied_at" = s."_cdc_applied_at", "_cdc_seq_1" = s."_cdc_seq_1"
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1") OVERRIDING SYSTEM VALUE VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1");
 
--- one key: repair, after a truncate
+-- one key: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -35,7 +35,7 @@ LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
--- one key: repair, after deletes were forgotten
+-- one key: reconcile, after deletes were forgotten
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -50,7 +50,7 @@ LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
--- one key: repair, after deletes were forgotten, with a truncate
+-- one key: reconcile, after deletes were forgotten, with a truncate
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -67,7 +67,7 @@ LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- one key: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
 
 -- one key: remember deletes
 INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1") SELECT "id", "_cdc_seq_1" FROM "rows" ON CONFLICT ("id") DO UPDATE SET "_cdc_seq_1" = excluded."_cdc_seq_1" WHERE (excluded."_cdc_seq_1") > (l."_cdc_seq_1");
@@ -75,7 +75,7 @@ INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1") SELECT "id", "_cdc_seq_1" FRO
 -- one key: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7));
 
--- composite key: repair
+-- composite key: reconcile
 SELECT r."_op" AS "_op", r."a" AS "a", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_2" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -95,7 +95,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR
 WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR (s."_cdc_seq_1" = t."_cdc_seq_1" AND s."_cdc_seq_2" > t."_cdc_seq_2"))) AND s."_op" <> 'd') THEN UPDATE SET "v" = s."v", "_cdc_op" = s."_cdc_op", "_cdc_ts" = s."_cdc_ts", "_event_id" = s."_event_id", "_cdc_applied_at" = s."_cdc_applied_at", "_cdc_seq_1" = s."_cdc_seq_1", "_cdc_seq_2" = s."_cdc_seq_2"
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("a", "v", "b", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2") OVERRIDING SYSTEM VALUE VALUES (s."a", s."v", s."b", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2");
 
--- composite key: repair, after a truncate
+-- composite key: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."a" AS "a", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_2" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -110,7 +110,7 @@ LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
 LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
--- composite key: repair, after deletes were forgotten
+-- composite key: reconcile, after deletes were forgotten
 SELECT r."_op" AS "_op", r."a" AS "a", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_2" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -125,7 +125,7 @@ LEFT JOIN related AS t ON t."a" = r."a" AND t."b" = r."b"
 LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2")))
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
--- composite key: repair, after deletes were forgotten, with a truncate
+-- composite key: reconcile, after deletes were forgotten, with a truncate
 SELECT r."_op" AS "_op", r."a" AS "a", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_2" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."b" AS "b", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_from_2" AS "_from_2", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" THEN 'duplicate'
@@ -142,7 +142,7 @@ LEFT JOIN related AS o ON o."a" = r."_from_1" AND o."b" = r."_from_2" AND (o."_c
 LEFT JOIN tombstones AS l ON l."a" = r."a" AND l."b" = r."b";
 
 -- composite key: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2")));
 
 -- composite key: remember deletes
 INSERT INTO "tombstones" AS l ("a", "b", "_cdc_seq_1", "_cdc_seq_2") SELECT "a", "b", "_cdc_seq_1", "_cdc_seq_2" FROM "rows" ON CONFLICT ("a", "b") DO UPDATE SET "_cdc_seq_1" = excluded."_cdc_seq_1", "_cdc_seq_2" = excluded."_cdc_seq_2" WHERE (excluded."_cdc_seq_1", excluded."_cdc_seq_2") > (l."_cdc_seq_1", l."_cdc_seq_2");
@@ -150,7 +150,7 @@ INSERT INTO "tombstones" AS l ("a", "b", "_cdc_seq_1", "_cdc_seq_2") SELECT "a",
 -- composite key: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" > 8));
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -170,7 +170,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR
 WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR (s."_cdc_seq_1" > t."_cdc_seq_1" OR (s."_cdc_seq_1" = t."_cdc_seq_1" AND s."_cdc_seq_2" > t."_cdc_seq_2") OR (s."_cdc_seq_1" = t."_cdc_seq_1" AND s."_cdc_seq_2" = t."_cdc_seq_2" AND s."_cdc_seq_3" > t."_cdc_seq_3") OR (s."_cdc_seq_1" = t."_cdc_seq_1" AND s."_cdc_seq_2" = t."_cdc_seq_2" AND s."_cdc_seq_3" = t."_cdc_seq_3" AND s."_cdc_seq_4" > t."_cdc_seq_4"))) AND s."_op" <> 'd') THEN UPDATE SET "v" = s."v", "_cdc_op" = s."_cdc_op", "_cdc_ts" = s."_cdc_ts", "_event_id" = s."_event_id", "_cdc_applied_at" = s."_cdc_applied_at", "_cdc_seq_1" = s."_cdc_seq_1", "_cdc_seq_2" = s."_cdc_seq_2", "_cdc_seq_3" = s."_cdc_seq_3", "_cdc_seq_4" = s."_cdc_seq_4"
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("id", "v", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") OVERRIDING SYSTEM VALUE VALUES (s."id", s."v", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1", s."_cdc_seq_2", s."_cdc_seq_3", s."_cdc_seq_4");
 
--- several sequence elements: repair, after a truncate
+-- several sequence elements: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -185,7 +185,7 @@ LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
--- several sequence elements: repair, after deletes were forgotten
+-- several sequence elements: reconcile, after deletes were forgotten
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -200,7 +200,7 @@ LEFT JOIN related AS t ON t."id" = r."id"
 LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" > o."_cdc_seq_2") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" > o."_cdc_seq_3") OR (r."_cdc_seq_1" = o."_cdc_seq_1" AND r."_cdc_seq_2" = o."_cdc_seq_2" AND r."_cdc_seq_3" = o."_cdc_seq_3" AND r."_cdc_seq_4" > o."_cdc_seq_4")))
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
--- several sequence elements: repair, after deletes were forgotten, with a truncate
+-- several sequence elements: reconcile, after deletes were forgotten, with a truncate
 SELECT r."_op" AS "_op", r."id" AS "id", CASE WHEN 'v' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v" ELSE t."v" END ELSE r."v" END AS "v", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" AND r."_cdc_seq_2" = t."_cdc_seq_2" AND r."_cdc_seq_3" = t."_cdc_seq_3" AND r."_cdc_seq_4" = t."_cdc_seq_4" THEN 'duplicate'
@@ -217,7 +217,7 @@ LEFT JOIN related AS o ON o."id" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((
 LEFT JOIN tombstones AS l ON l."id" = r."id";
 
 -- several sequence elements: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1") OR (7 = t."_cdc_seq_1" AND 8 > t."_cdc_seq_2") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 > t."_cdc_seq_3") OR (7 = t."_cdc_seq_1" AND 8 = t."_cdc_seq_2" AND 9 = t."_cdc_seq_3" AND 10 > t."_cdc_seq_4")));
 
 -- several sequence elements: remember deletes
 INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") SELECT "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4" FROM "rows" ON CONFLICT ("id") DO UPDATE SET "_cdc_seq_1" = excluded."_cdc_seq_1", "_cdc_seq_2" = excluded."_cdc_seq_2", "_cdc_seq_3" = excluded."_cdc_seq_3", "_cdc_seq_4" = excluded."_cdc_seq_4" WHERE (excluded."_cdc_seq_1", excluded."_cdc_seq_2", excluded."_cdc_seq_3", excluded."_cdc_seq_4") > (l."_cdc_seq_1", l."_cdc_seq_2", l."_cdc_seq_3", l."_cdc_seq_4");
@@ -225,7 +225,7 @@ INSERT INTO "tombstones" AS l ("id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "
 -- several sequence elements: forget deletes
 DELETE FROM "tombstones" AS l WHERE NOT ((l."_cdc_seq_1" > 7) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" > 8) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" = 8 AND l."_cdc_seq_3" > 9) OR (l."_cdc_seq_1" = 7 AND l."_cdc_seq_2" = 8 AND l."_cdc_seq_3" = 9 AND l."_cdc_seq_4" > 10));
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", CASE WHEN 'v''; \DROP {b}' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v'; \DROP {b}" ELSE t."v'; \DROP {b}" END ELSE r."v'; \DROP {b}" END AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -245,7 +245,7 @@ WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AN
 WHEN MATCHED AND ((t."_cdc_seq_1" IS NULL OR s."_cdc_seq_1" > t."_cdc_seq_1") AND s."_op" <> 'd') THEN UPDATE SET "v'; \DROP {b}" = s."v'; \DROP {b}", "_cdc_op" = s."_cdc_op", "_cdc_ts" = s."_cdc_ts", "_event_id" = s."_event_id", "_cdc_applied_at" = s."_cdc_applied_at", "_cdc_seq_1" = s."_cdc_seq_1"
 WHEN NOT MATCHED AND s."_op" <> 'd' THEN INSERT ("k ""1"" `2`", "v'; \DROP {b}", "_cdc_op", "_cdc_ts", "_event_id", "_cdc_applied_at", "_cdc_seq_1") OVERRIDING SYSTEM VALUE VALUES (s."k ""1"" `2`", s."v'; \DROP {b}", s."_cdc_op", s."_cdc_ts", s."_event_id", s."_cdc_applied_at", s."_cdc_seq_1");
 
--- awkward name: repair, after a truncate
+-- awkward name: reconcile, after a truncate
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", CASE WHEN 'v''; \DROP {b}' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v'; \DROP {b}" ELSE t."v'; \DROP {b}" END ELSE r."v'; \DROP {b}" END AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -260,7 +260,7 @@ LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
 LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
--- awkward name: repair, after deletes were forgotten
+-- awkward name: reconcile, after deletes were forgotten
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", CASE WHEN 'v''; \DROP {b}' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v'; \DROP {b}" ELSE t."v'; \DROP {b}" END ELSE r."v'; \DROP {b}" END AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -275,7 +275,7 @@ LEFT JOIN related AS t ON t."k ""1"" `2`" = r."k ""1"" `2`"
 LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS NULL OR ((r."_cdc_seq_1" > o."_cdc_seq_1")))
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
--- awkward name: repair, after deletes were forgotten, with a truncate
+-- awkward name: reconcile, after deletes were forgotten, with a truncate
 SELECT r."_op" AS "_op", r."k ""1"" `2`" AS "k ""1"" `2`", CASE WHEN 'v''; \DROP {b}' = ANY(r."_unsent") THEN CASE WHEN r."_from_1" IS NOT NULL THEN o."v'; \DROP {b}" ELSE t."v'; \DROP {b}" END ELSE r."v'; \DROP {b}" END AS "v'; \DROP {b}", r."_cdc_op" AS "_cdc_op", r."_cdc_ts" AS "_cdc_ts", r."_event_id" AS "_event_id", r."_cdc_applied_at" AS "_cdc_applied_at", r."_cdc_seq_1" AS "_cdc_seq_1", r."_unsent" AS "_unsent", r."_reset" AS "_reset", r."_from_1" AS "_from_1", r."_topic" AS "_topic", r."_partition" AS "_partition", r."_offset" AS "_offset",
 CASE
   WHEN r."_cdc_seq_1" = t."_cdc_seq_1" THEN 'duplicate'
@@ -292,7 +292,7 @@ LEFT JOIN related AS o ON o."k ""1"" `2`" = r."_from_1" AND (o."_cdc_seq_1" IS N
 LEFT JOIN tombstones AS l ON l."k ""1"" `2`" = r."k ""1"" `2`";
 
 -- awkward name: truncate
-(t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
+DELETE FROM "public"."target" AS t WHERE (t."_cdc_seq_1" IS NULL OR ((7 > t."_cdc_seq_1")));
 
 -- awkward name: remember deletes
 INSERT INTO "tombstones" AS l ("k ""1"" `2`", "_cdc_seq_1") SELECT "k ""1"" `2`", "_cdc_seq_1" FROM "rows" ON CONFLICT ("k ""1"" `2`") DO UPDATE SET "_cdc_seq_1" = excluded."_cdc_seq_1" WHERE (excluded."_cdc_seq_1") > (l."_cdc_seq_1");

@@ -6,7 +6,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`) = `_k` OR struct(`_seq_
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `id`) AS _last,
   max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `id`) AS _void FROM guarded;
 
--- one key: repair
+-- one key: reconcile
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -34,7 +34,7 @@ CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b
 -- one key: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_w` FROM windows;
 
--- one key: repair, after a truncate
+-- one key: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -49,7 +49,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- one key: repair, after deletes were forgotten
+-- one key: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -64,7 +64,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- one key: repair, after deletes were forgotten, with a truncate
+-- one key: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -81,7 +81,7 @@ LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- one key: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`))) THEN DELETE;
 
 -- composite key: fold
 SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`) = `_k` OR struct(`_seq_1`, `_seq_2`) = `_f` THEN 'duplicate' WHEN struct(`_seq_1`, `_seq_2`) < `_k` OR struct(`_seq_1`, `_seq_2`) < `_f` THEN 'superseded' ELSE 'kept' END AS _outcome FROM (SELECT *, max(struct(`_seq_1`, `_seq_2`)) OVER (PARTITION BY `a`, `b` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_k`, max(CASE WHEN `_op` = 't' THEN struct(`_seq_1`, `_seq_2`) END) OVER (ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_f` FROM changes);
@@ -89,7 +89,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`) = `_k` OR str
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS _last,
   max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `a`, `b`) AS _void FROM guarded;
 
--- composite key: repair
+-- composite key: reconcile
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -112,7 +112,7 @@ WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`a`, `v`, `b`, `_cdc_op`, `_cdc
 -- composite key: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `a`, `b`) AS `_w` FROM windows;
 
--- composite key: repair, after a truncate
+-- composite key: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -127,7 +127,7 @@ LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
 LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
--- composite key: repair, after deletes were forgotten
+-- composite key: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -142,7 +142,7 @@ LEFT JOIN related AS t ON t.`a` = r.`a` AND t.`b` = r.`b`
 LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`)))
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
--- composite key: repair, after deletes were forgotten, with a truncate
+-- composite key: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`a` AS `a`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_2` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`b` AS `b`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_from_2` AS `_from_2`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` THEN 'duplicate'
@@ -159,7 +159,7 @@ LEFT JOIN related AS o ON o.`a` = r.`_from_1` AND o.`b` = r.`_from_2` AND (o.`_c
 LEFT JOIN tombstones AS l ON l.`a` = r.`a` AND l.`b` = r.`b`;
 
 -- composite key: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`))) THEN DELETE;
 
 -- several sequence elements: fold
 SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) = `_k` OR struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) = `_f` THEN 'duplicate' WHEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) < `_k` OR struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) < `_f` THEN 'superseded' ELSE 'kept' END AS _outcome FROM (SELECT *, max(struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`)) OVER (PARTITION BY `id` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_k`, max(CASE WHEN `_op` = 't' THEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`) END) OVER (ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_f` FROM changes);
@@ -167,7 +167,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`, `_seq_2`, `_seq_3`, `_s
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `id`) AS _last,
   max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `id`) AS _void FROM guarded;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -190,7 +190,7 @@ WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`id`, `v`, `_cdc_op`, `_cdc_ts`
 -- several sequence elements: fold, values that were not sent
 SELECT *, max_by(`v`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v')) THEN `_i` END) OVER (PARTITION BY `id`) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `id`) AS `_w` FROM windows;
 
--- several sequence elements: repair, after a truncate
+-- several sequence elements: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -205,7 +205,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- several sequence elements: repair, after deletes were forgotten
+-- several sequence elements: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -220,7 +220,7 @@ LEFT JOIN related AS t ON t.`id` = r.`id`
 LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` > o.`_cdc_seq_2`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` > o.`_cdc_seq_3`) OR (r.`_cdc_seq_1` = o.`_cdc_seq_1` AND r.`_cdc_seq_2` = o.`_cdc_seq_2` AND r.`_cdc_seq_3` = o.`_cdc_seq_3` AND r.`_cdc_seq_4` > o.`_cdc_seq_4`)))
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
--- several sequence elements: repair, after deletes were forgotten, with a truncate
+-- several sequence elements: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`id` AS `id`, CASE WHEN array_contains(r.`_unsent`, 'v') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v` ELSE t.`v` END ELSE r.`v` END AS `v`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_cdc_seq_2` AS `_cdc_seq_2`, r.`_cdc_seq_3` AS `_cdc_seq_3`, r.`_cdc_seq_4` AS `_cdc_seq_4`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` AND r.`_cdc_seq_2` = t.`_cdc_seq_2` AND r.`_cdc_seq_3` = t.`_cdc_seq_3` AND r.`_cdc_seq_4` = t.`_cdc_seq_4` THEN 'duplicate'
@@ -237,7 +237,7 @@ LEFT JOIN related AS o ON o.`id` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((
 LEFT JOIN tombstones AS l ON l.`id` = r.`id`;
 
 -- several sequence elements: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`))) THEN DELETE;
 
 -- awkward name: fold
 SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`) = `_k` OR struct(`_seq_1`) = `_f` THEN 'duplicate' WHEN struct(`_seq_1`) < `_k` OR struct(`_seq_1`) < `_f` THEN 'superseded' ELSE 'kept' END AS _outcome FROM (SELECT *, max(struct(`_seq_1`)) OVER (PARTITION BY `k "1" ``2``` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_k`, max(CASE WHEN `_op` = 't' THEN struct(`_seq_1`) END) OVER (ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS `_f` FROM changes);
@@ -245,7 +245,7 @@ SELECT * EXCEPT (`_k`, `_f`), CASE WHEN struct(`_seq_1`) = `_k` OR struct(`_seq_
 SELECT *, max(CASE WHEN _live THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS _last,
   max(CASE WHEN _live THEN CASE WHEN `_op` = 'd' THEN `_i` WHEN `_reset` THEN `_i` - 1 END END) OVER (PARTITION BY `k "1" ``2```) AS _void FROM guarded;
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -268,7 +268,7 @@ WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`k "1" ``2```, `v'; \DROP {b}`,
 -- awkward name: fold, values that were not sent
 SELECT *, max_by(`v'; \DROP {b}`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v\'; \\DROP {b}')) THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_v0`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND (`_unsent` IS NULL OR NOT array_contains(`_unsent`, 'v\'; \\DROP {b}')) THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_p0`, max_by(`_moved_from`, CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_moved_from` IS NOT NULL THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_m`, max(CASE WHEN _live AND `_i` > COALESCE(_void, -1) AND `_unsent` IS NULL THEN `_i` END) OVER (PARTITION BY `k "1" ``2```) AS `_w` FROM windows;
 
--- awkward name: repair, after a truncate
+-- awkward name: reconcile, after a truncate
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -283,7 +283,7 @@ LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
 LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
--- awkward name: repair, after deletes were forgotten
+-- awkward name: reconcile, after deletes were forgotten
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -298,7 +298,7 @@ LEFT JOIN related AS t ON t.`k "1" ``2``` = r.`k "1" ``2```
 LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS NULL OR ((r.`_cdc_seq_1` > o.`_cdc_seq_1`)))
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
--- awkward name: repair, after deletes were forgotten, with a truncate
+-- awkward name: reconcile, after deletes were forgotten, with a truncate
 SELECT r.`_op` AS `_op`, r.`k "1" ``2``` AS `k "1" ``2```, CASE WHEN array_contains(r.`_unsent`, 'v\'; \\DROP {b}') THEN CASE WHEN r.`_from_1` IS NOT NULL THEN o.`v'; \DROP {b}` ELSE t.`v'; \DROP {b}` END ELSE r.`v'; \DROP {b}` END AS `v'; \DROP {b}`, r.`_cdc_op` AS `_cdc_op`, r.`_cdc_ts` AS `_cdc_ts`, r.`_event_id` AS `_event_id`, r.`_cdc_applied_at` AS `_cdc_applied_at`, r.`_cdc_seq_1` AS `_cdc_seq_1`, r.`_unsent` AS `_unsent`, r.`_reset` AS `_reset`, r.`_from_1` AS `_from_1`, r.`_topic` AS `_topic`, r.`_partition` AS `_partition`, r.`_offset` AS `_offset`,
 CASE
   WHEN r.`_cdc_seq_1` = t.`_cdc_seq_1` THEN 'duplicate'
@@ -315,6 +315,6 @@ LEFT JOIN related AS o ON o.`k "1" ``2``` = r.`_from_1` AND (o.`_cdc_seq_1` IS N
 LEFT JOIN tombstones AS l ON l.`k "1" ``2``` = r.`k "1" ``2```;
 
 -- awkward name: truncate
-(t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_seq_1` IS NULL OR ((7 > t.`_cdc_seq_1`))) THEN DELETE;
 
 -- no key, counted: table public.t has no key, which policy scd1 needs

@@ -3,7 +3,7 @@
 -- one key: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `id`, `_seq_1`, `_op`) AS _last FROM changes;
 
--- one key: repair
+-- one key: reconcile
 SELECT t.`id`, t.`v`, t.`_cdc_op`, t.`_cdc_ts`, t.`_event_id`, t.`_cdc_applied_at`, t.`_cdc_seq_1`, t.`__START_AT`, t.`__END_AT`, t.`_cdc_end_seq_1`, t.`_cdc_last_seq_1`, t.`_cdc_unsent`, -1 AS `_place`
 FROM target AS t JOIN (SELECT DISTINCT `id` FROM folded) AS w ON t.`id` = w.`id`
 WHERE (t.`_cdc_end_seq_1` IS NULL OR NOT ((0 > t.`_cdc_end_seq_1`)));
@@ -22,7 +22,7 @@ SELECT 4 AS `_cdc__kind`, t.`_place` AS `_place`, 'd' AS `_op`, FALSE AS `_cdc__
 FROM related AS t WHERE t.`_cdc_end_seq_1` IS NOT NULL
 UNION ALL
 SELECT 0 AS `_cdc__kind`, m.`_place` AS `_place`, m.`_op` AS `_op`, FALSE AS `_cdc__lost`, m.`id` AS `id`, m.`_cdc_seq_1` AS `_cdc_seq_1`, m.`__START_AT` AS `__START_AT`, m.`_cdc_unsent` AS `_cdc_unsent`, m.`v` AS `v`, m.`_cdc_op` AS `_cdc_op`, m.`_cdc_ts` AS `_cdc_ts`, m.`_event_id` AS `_event_id`, m.`_cdc_applied_at` AS `_cdc_applied_at`, 0 AS `_cdc__there`, NULL AS `_cdc__was_end_1`, NULL AS `_cdc__was_last_1`
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m.`_cdc_seq_1`)) OR EXISTS (SELECT 1 FROM related AS t WHERE t.`id` = m.`id` AND NOT ((t.`_cdc_seq_1` > m.`_cdc_seq_1`)))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY `id`, `_cdc_seq_1` ORDER BY `_cdc__kind`, `_place`) AS `_cdc__nth`, max(`_cdc__there`) OVER (PARTITION BY `id`, `_cdc_seq_1`) AS `_cdc__k_cdc__there`, max(`_cdc__was_end_1`) OVER (PARTITION BY `id`, `_cdc_seq_1`) AS `_cdc__k_cdc__was_end_1`, max(`_cdc__was_last_1`) OVER (PARTITION BY `id`, `_cdc_seq_1`) AS `_cdc__k_cdc__was_last_1` FROM events),
@@ -52,12 +52,12 @@ CREATE TABLE `spark_catalog`.`shop`.`it_x0027_s` USING delta COMMENT 'lane `a`.b
 CREATE VIEW `spark_catalog`.`shop`.`it_x0027_s_current` COMMENT 'replicator: the rows of it_x0027_s that hold now' AS SELECT * FROM `spark_catalog`.`shop`.`it_x0027_s` WHERE `_cdc_end_seq_1` IS NULL;
 
 -- one key: truncate
-(t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`)) AND NOT ((t.`_cdc_last_seq_1` > 7)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`)) AND NOT ((t.`_cdc_last_seq_1` > 7))) THEN UPDATE SET `_cdc_end_seq_1` = 7, `__END_AT` = timestamp_micros(1700000000000000);
 
 -- composite key: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `a`, `b`, `_seq_1`, `_seq_2`, `_op`) AS _last FROM changes;
 
--- composite key: repair
+-- composite key: reconcile
 SELECT t.`a`, t.`v`, t.`b`, t.`_cdc_op`, t.`_cdc_ts`, t.`_event_id`, t.`_cdc_applied_at`, t.`_cdc_seq_1`, t.`_cdc_seq_2`, t.`__START_AT`, t.`__END_AT`, t.`_cdc_end_seq_1`, t.`_cdc_end_seq_2`, t.`_cdc_last_seq_1`, t.`_cdc_last_seq_2`, t.`_cdc_unsent`, -1 AS `_place`
 FROM target AS t JOIN (SELECT DISTINCT `a`, `b` FROM folded) AS w ON t.`a` = w.`a` AND t.`b` = w.`b`
 WHERE (t.`_cdc_end_seq_1` IS NULL OR NOT ((0 > t.`_cdc_end_seq_1`) OR (0 = t.`_cdc_end_seq_1` AND 0 > t.`_cdc_end_seq_2`)));
@@ -76,7 +76,7 @@ SELECT 4 AS `_cdc__kind`, t.`_place` AS `_place`, 'd' AS `_op`, FALSE AS `_cdc__
 FROM related AS t WHERE t.`_cdc_end_seq_1` IS NOT NULL
 UNION ALL
 SELECT 0 AS `_cdc__kind`, m.`_place` AS `_place`, m.`_op` AS `_op`, FALSE AS `_cdc__lost`, m.`a` AS `a`, m.`b` AS `b`, m.`_cdc_seq_1` AS `_cdc_seq_1`, m.`_cdc_seq_2` AS `_cdc_seq_2`, m.`__START_AT` AS `__START_AT`, m.`_cdc_unsent` AS `_cdc_unsent`, m.`v` AS `v`, m.`_cdc_op` AS `_cdc_op`, m.`_cdc_ts` AS `_cdc_ts`, m.`_event_id` AS `_event_id`, m.`_cdc_applied_at` AS `_cdc_applied_at`, 0 AS `_cdc__there`, NULL AS `_cdc__was_end_1`, NULL AS `_cdc__was_end_2`, NULL AS `_cdc__was_last_1`, NULL AS `_cdc__was_last_2`
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m.`_cdc_seq_1`) OR (0 = m.`_cdc_seq_1` AND 0 > m.`_cdc_seq_2`)) OR EXISTS (SELECT 1 FROM related AS t WHERE t.`a` = m.`a` AND t.`b` = m.`b` AND NOT ((t.`_cdc_seq_1` > m.`_cdc_seq_1`) OR (t.`_cdc_seq_1` = m.`_cdc_seq_1` AND t.`_cdc_seq_2` > m.`_cdc_seq_2`)))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY `a`, `b`, `_cdc_seq_1`, `_cdc_seq_2` ORDER BY `_cdc__kind`, `_place`) AS `_cdc__nth`, max(`_cdc__there`) OVER (PARTITION BY `a`, `b`, `_cdc_seq_1`, `_cdc_seq_2`) AS `_cdc__k_cdc__there`, max(`_cdc__was_end_1`) OVER (PARTITION BY `a`, `b`, `_cdc_seq_1`, `_cdc_seq_2`) AS `_cdc__k_cdc__was_end_1`, max(`_cdc__was_end_2`) OVER (PARTITION BY `a`, `b`, `_cdc_seq_1`, `_cdc_seq_2`) AS `_cdc__k_cdc__was_end_2`, max(`_cdc__was_last_1`) OVER (PARTITION BY `a`, `b`, `_cdc_seq_1`, `_cdc_seq_2`) AS `_cdc__k_cdc__was_last_1`, max(`_cdc__was_last_2`) OVER (PARTITION BY `a`, `b`, `_cdc_seq_1`, `_cdc_seq_2`) AS `_cdc__k_cdc__was_last_2` FROM events),
@@ -99,12 +99,12 @@ WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v` = s.`v`, `_cdc_op` = s.`_cdc
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`a`, `v`, `b`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `_cdc_seq_2`, `__START_AT`, `__END_AT`, `_cdc_end_seq_1`, `_cdc_end_seq_2`, `_cdc_last_seq_1`, `_cdc_last_seq_2`, `_cdc_unsent`) VALUES (s.`a`, s.`v`, s.`b`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_seq_2`, s.`__START_AT`, s.`__END_AT`, s.`_cdc_end_seq_1`, s.`_cdc_end_seq_2`, s.`_cdc_last_seq_1`, s.`_cdc_last_seq_2`, s.`_cdc_unsent`);
 
 -- composite key: truncate
-(t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)) AND NOT ((t.`_cdc_last_seq_1` > 7) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` > 8)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`)) AND NOT ((t.`_cdc_last_seq_1` > 7) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` > 8))) THEN UPDATE SET `_cdc_end_seq_1` = 7, `_cdc_end_seq_2` = 8, `__END_AT` = timestamp_micros(1700000000000000);
 
 -- several sequence elements: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `id`, `_seq_1`, `_seq_2`, `_seq_3`, `_seq_4`, `_op`) AS _last FROM changes;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 SELECT t.`id`, t.`v`, t.`_cdc_op`, t.`_cdc_ts`, t.`_event_id`, t.`_cdc_applied_at`, t.`_cdc_seq_1`, t.`_cdc_seq_2`, t.`_cdc_seq_3`, t.`_cdc_seq_4`, t.`__START_AT`, t.`__END_AT`, t.`_cdc_end_seq_1`, t.`_cdc_end_seq_2`, t.`_cdc_end_seq_3`, t.`_cdc_end_seq_4`, t.`_cdc_last_seq_1`, t.`_cdc_last_seq_2`, t.`_cdc_last_seq_3`, t.`_cdc_last_seq_4`, t.`_cdc_unsent`, -1 AS `_place`
 FROM target AS t JOIN (SELECT DISTINCT `id` FROM folded) AS w ON t.`id` = w.`id`
 WHERE (t.`_cdc_end_seq_1` IS NULL OR NOT ((0 > t.`_cdc_end_seq_1`) OR (0 = t.`_cdc_end_seq_1` AND 0 > t.`_cdc_end_seq_2`) OR (0 = t.`_cdc_end_seq_1` AND 0 = t.`_cdc_end_seq_2` AND 0 > t.`_cdc_end_seq_3`) OR (0 = t.`_cdc_end_seq_1` AND 0 = t.`_cdc_end_seq_2` AND 0 = t.`_cdc_end_seq_3` AND 0 > t.`_cdc_end_seq_4`)));
@@ -123,7 +123,7 @@ SELECT 4 AS `_cdc__kind`, t.`_place` AS `_place`, 'd' AS `_op`, FALSE AS `_cdc__
 FROM related AS t WHERE t.`_cdc_end_seq_1` IS NOT NULL
 UNION ALL
 SELECT 0 AS `_cdc__kind`, m.`_place` AS `_place`, m.`_op` AS `_op`, FALSE AS `_cdc__lost`, m.`id` AS `id`, m.`_cdc_seq_1` AS `_cdc_seq_1`, m.`_cdc_seq_2` AS `_cdc_seq_2`, m.`_cdc_seq_3` AS `_cdc_seq_3`, m.`_cdc_seq_4` AS `_cdc_seq_4`, m.`__START_AT` AS `__START_AT`, m.`_cdc_unsent` AS `_cdc_unsent`, m.`v` AS `v`, m.`_cdc_op` AS `_cdc_op`, m.`_cdc_ts` AS `_cdc_ts`, m.`_event_id` AS `_event_id`, m.`_cdc_applied_at` AS `_cdc_applied_at`, 0 AS `_cdc__there`, NULL AS `_cdc__was_end_1`, NULL AS `_cdc__was_end_2`, NULL AS `_cdc__was_end_3`, NULL AS `_cdc__was_end_4`, NULL AS `_cdc__was_last_1`, NULL AS `_cdc__was_last_2`, NULL AS `_cdc__was_last_3`, NULL AS `_cdc__was_last_4`
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m.`_cdc_seq_1`) OR (0 = m.`_cdc_seq_1` AND 0 > m.`_cdc_seq_2`) OR (0 = m.`_cdc_seq_1` AND 0 = m.`_cdc_seq_2` AND 0 > m.`_cdc_seq_3`) OR (0 = m.`_cdc_seq_1` AND 0 = m.`_cdc_seq_2` AND 0 = m.`_cdc_seq_3` AND 0 > m.`_cdc_seq_4`)) OR EXISTS (SELECT 1 FROM related AS t WHERE t.`id` = m.`id` AND NOT ((t.`_cdc_seq_1` > m.`_cdc_seq_1`) OR (t.`_cdc_seq_1` = m.`_cdc_seq_1` AND t.`_cdc_seq_2` > m.`_cdc_seq_2`) OR (t.`_cdc_seq_1` = m.`_cdc_seq_1` AND t.`_cdc_seq_2` = m.`_cdc_seq_2` AND t.`_cdc_seq_3` > m.`_cdc_seq_3`) OR (t.`_cdc_seq_1` = m.`_cdc_seq_1` AND t.`_cdc_seq_2` = m.`_cdc_seq_2` AND t.`_cdc_seq_3` = m.`_cdc_seq_3` AND t.`_cdc_seq_4` > m.`_cdc_seq_4`)))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4` ORDER BY `_cdc__kind`, `_place`) AS `_cdc__nth`, max(`_cdc__there`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__there`, max(`_cdc__was_end_1`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_end_1`, max(`_cdc__was_end_2`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_end_2`, max(`_cdc__was_end_3`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_end_3`, max(`_cdc__was_end_4`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_end_4`, max(`_cdc__was_last_1`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_last_1`, max(`_cdc__was_last_2`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_last_2`, max(`_cdc__was_last_3`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_last_3`, max(`_cdc__was_last_4`) OVER (PARTITION BY `id`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`) AS `_cdc__k_cdc__was_last_4` FROM events),
@@ -146,12 +146,12 @@ WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v` = s.`v`, `_cdc_op` = s.`_cdc
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`id`, `v`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `_cdc_seq_2`, `_cdc_seq_3`, `_cdc_seq_4`, `__START_AT`, `__END_AT`, `_cdc_end_seq_1`, `_cdc_end_seq_2`, `_cdc_end_seq_3`, `_cdc_end_seq_4`, `_cdc_last_seq_1`, `_cdc_last_seq_2`, `_cdc_last_seq_3`, `_cdc_last_seq_4`, `_cdc_unsent`) VALUES (s.`id`, s.`v`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`_cdc_seq_2`, s.`_cdc_seq_3`, s.`_cdc_seq_4`, s.`__START_AT`, s.`__END_AT`, s.`_cdc_end_seq_1`, s.`_cdc_end_seq_2`, s.`_cdc_end_seq_3`, s.`_cdc_end_seq_4`, s.`_cdc_last_seq_1`, s.`_cdc_last_seq_2`, s.`_cdc_last_seq_3`, s.`_cdc_last_seq_4`, s.`_cdc_unsent`);
 
 -- several sequence elements: truncate
-(t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)) AND NOT ((t.`_cdc_last_seq_1` > 7) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` > 8) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` = 8 AND t.`_cdc_last_seq_3` > 9) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` = 8 AND t.`_cdc_last_seq_3` = 9 AND t.`_cdc_last_seq_4` > 10)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`) OR (7 = t.`_cdc_seq_1` AND 8 > t.`_cdc_seq_2`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 > t.`_cdc_seq_3`) OR (7 = t.`_cdc_seq_1` AND 8 = t.`_cdc_seq_2` AND 9 = t.`_cdc_seq_3` AND 10 > t.`_cdc_seq_4`)) AND NOT ((t.`_cdc_last_seq_1` > 7) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` > 8) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` = 8 AND t.`_cdc_last_seq_3` > 9) OR (t.`_cdc_last_seq_1` = 7 AND t.`_cdc_last_seq_2` = 8 AND t.`_cdc_last_seq_3` = 9 AND t.`_cdc_last_seq_4` > 10))) THEN UPDATE SET `_cdc_end_seq_1` = 7, `_cdc_end_seq_2` = 8, `_cdc_end_seq_3` = 9, `_cdc_end_seq_4` = 10, `__END_AT` = timestamp_micros(1700000000000000);
 
 -- awkward name: fold
 SELECT *, min(`_i`) OVER (PARTITION BY `k "1" ``2```, `_seq_1`, `_op`) AS _last FROM changes;
 
--- awkward name: repair
+-- awkward name: reconcile
 SELECT t.`k "1" ``2```, t.`v'; \DROP {b}`, t.`_cdc_op`, t.`_cdc_ts`, t.`_event_id`, t.`_cdc_applied_at`, t.`_cdc_seq_1`, t.`__START_AT`, t.`__END_AT`, t.`_cdc_end_seq_1`, t.`_cdc_last_seq_1`, t.`_cdc_unsent`, -1 AS `_place`
 FROM target AS t JOIN (SELECT DISTINCT `k "1" ``2``` FROM folded) AS w ON t.`k "1" ``2``` = w.`k "1" ``2```
 WHERE (t.`_cdc_end_seq_1` IS NULL OR NOT ((0 > t.`_cdc_end_seq_1`)));
@@ -170,7 +170,7 @@ SELECT 4 AS `_cdc__kind`, t.`_place` AS `_place`, 'd' AS `_op`, FALSE AS `_cdc__
 FROM related AS t WHERE t.`_cdc_end_seq_1` IS NOT NULL
 UNION ALL
 SELECT 0 AS `_cdc__kind`, m.`_place` AS `_place`, m.`_op` AS `_op`, FALSE AS `_cdc__lost`, m.`k "1" ``2``` AS `k "1" ``2```, m.`_cdc_seq_1` AS `_cdc_seq_1`, m.`__START_AT` AS `__START_AT`, m.`_cdc_unsent` AS `_cdc_unsent`, m.`v'; \DROP {b}` AS `v'; \DROP {b}`, m.`_cdc_op` AS `_cdc_op`, m.`_cdc_ts` AS `_cdc_ts`, m.`_event_id` AS `_event_id`, m.`_cdc_applied_at` AS `_cdc_applied_at`, 0 AS `_cdc__there`, NULL AS `_cdc__was_end_1`, NULL AS `_cdc__was_last_1`
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m.`_cdc_seq_1`)) OR EXISTS (SELECT 1 FROM related AS t WHERE t.`k "1" ``2``` = m.`k "1" ``2``` AND NOT ((t.`_cdc_seq_1` > m.`_cdc_seq_1`)))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY `k "1" ``2```, `_cdc_seq_1` ORDER BY `_cdc__kind`, `_place`) AS `_cdc__nth`, max(`_cdc__there`) OVER (PARTITION BY `k "1" ``2```, `_cdc_seq_1`) AS `_cdc__k_cdc__there`, max(`_cdc__was_end_1`) OVER (PARTITION BY `k "1" ``2```, `_cdc_seq_1`) AS `_cdc__k_cdc__was_end_1`, max(`_cdc__was_last_1`) OVER (PARTITION BY `k "1" ``2```, `_cdc_seq_1`) AS `_cdc__k_cdc__was_last_1` FROM events),
@@ -193,6 +193,6 @@ WHEN MATCHED AND s.`_op` <> 'd' THEN UPDATE SET `v'; \DROP {b}` = s.`v'; \DROP {
 WHEN NOT MATCHED AND s.`_op` <> 'd' THEN INSERT (`k "1" ``2```, `v'; \DROP {b}`, `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_applied_at`, `_cdc_seq_1`, `__START_AT`, `__END_AT`, `_cdc_end_seq_1`, `_cdc_last_seq_1`, `_cdc_unsent`) VALUES (s.`k "1" ``2```, s.`v'; \DROP {b}`, s.`_cdc_op`, s.`_cdc_ts`, s.`_event_id`, s.`_cdc_applied_at`, s.`_cdc_seq_1`, s.`__START_AT`, s.`__END_AT`, s.`_cdc_end_seq_1`, s.`_cdc_last_seq_1`, s.`_cdc_unsent`);
 
 -- awkward name: truncate
-(t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`)) AND NOT ((t.`_cdc_last_seq_1` > 7)));
+WHEN NOT MATCHED BY SOURCE AND (t.`_cdc_end_seq_1` IS NULL AND ((7 > t.`_cdc_seq_1`)) AND NOT ((t.`_cdc_last_seq_1` > 7))) THEN UPDATE SET `_cdc_end_seq_1` = 7, `__END_AT` = timestamp_micros(1700000000000000);
 
 -- no key, counted: table public.t has no key, which policy scd2 needs

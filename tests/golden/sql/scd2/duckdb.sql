@@ -6,7 +6,7 @@ FROM changes
 GROUP BY "id", "_seq_1", "_op"
 ORDER BY _last;
 
--- one key: repair
+-- one key: reconcile
 WITH events AS (
 SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."id" AS "id", r."_cdc_seq_1" AS "_cdc_seq_1", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM folded AS r
@@ -21,7 +21,7 @@ SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
 SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."id" AS "id", m."_cdc_seq_1" AS "_cdc_seq_1", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m."_cdc_seq_1")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."id" = m."id" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1")))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY "id", "_cdc_seq_1" ORDER BY "_cdc__kind", "_place") AS "_cdc__nth", max("_cdc__there") OVER (PARTITION BY "id", "_cdc_seq_1") AS "_cdc__k_cdc__there", max("_cdc__was_end_1") OVER (PARTITION BY "id", "_cdc_seq_1") AS "_cdc__k_cdc__was_end_1", max("_cdc__was_last_1") OVER (PARTITION BY "id", "_cdc_seq_1") AS "_cdc__k_cdc__was_last_1" FROM events),
@@ -43,7 +43,7 @@ FROM changes
 GROUP BY "a", "b", "_seq_1", "_seq_2", "_op"
 ORDER BY _last;
 
--- composite key: repair
+-- composite key: reconcile
 WITH events AS (
 SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."a" AS "a", r."b" AS "b", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
 FROM folded AS r
@@ -58,7 +58,7 @@ SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
 SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."a" AS "a", m."b" AS "b", m."_cdc_seq_1" AS "_cdc_seq_1", m."_cdc_seq_2" AS "_cdc_seq_2", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2"
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m."_cdc_seq_1") OR (0 = m."_cdc_seq_1" AND 0 > m."_cdc_seq_2")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."a" = m."a" AND t."b" = m."b" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" > m."_cdc_seq_2")))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY "a", "b", "_cdc_seq_1", "_cdc_seq_2" ORDER BY "_cdc__kind", "_place") AS "_cdc__nth", max("_cdc__there") OVER (PARTITION BY "a", "b", "_cdc_seq_1", "_cdc_seq_2") AS "_cdc__k_cdc__there", max("_cdc__was_end_1") OVER (PARTITION BY "a", "b", "_cdc_seq_1", "_cdc_seq_2") AS "_cdc__k_cdc__was_end_1", max("_cdc__was_end_2") OVER (PARTITION BY "a", "b", "_cdc_seq_1", "_cdc_seq_2") AS "_cdc__k_cdc__was_end_2", max("_cdc__was_last_1") OVER (PARTITION BY "a", "b", "_cdc_seq_1", "_cdc_seq_2") AS "_cdc__k_cdc__was_last_1", max("_cdc__was_last_2") OVER (PARTITION BY "a", "b", "_cdc_seq_1", "_cdc_seq_2") AS "_cdc__k_cdc__was_last_2" FROM events),
@@ -80,7 +80,7 @@ FROM changes
 GROUP BY "id", "_seq_1", "_seq_2", "_seq_3", "_seq_4", "_op"
 ORDER BY _last;
 
--- several sequence elements: repair
+-- several sequence elements: reconcile
 WITH events AS (
 SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."id" AS "id", r."_cdc_seq_1" AS "_cdc_seq_1", r."_cdc_seq_2" AS "_cdc_seq_2", r."_cdc_seq_3" AS "_cdc_seq_3", r."_cdc_seq_4" AS "_cdc_seq_4", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
 FROM folded AS r
@@ -95,7 +95,7 @@ SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
 SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."id" AS "id", m."_cdc_seq_1" AS "_cdc_seq_1", m."_cdc_seq_2" AS "_cdc_seq_2", m."_cdc_seq_3" AS "_cdc_seq_3", m."_cdc_seq_4" AS "_cdc_seq_4", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_end_2", NULL AS "_cdc__was_end_3", NULL AS "_cdc__was_end_4", NULL AS "_cdc__was_last_1", NULL AS "_cdc__was_last_2", NULL AS "_cdc__was_last_3", NULL AS "_cdc__was_last_4"
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m."_cdc_seq_1") OR (0 = m."_cdc_seq_1" AND 0 > m."_cdc_seq_2") OR (0 = m."_cdc_seq_1" AND 0 = m."_cdc_seq_2" AND 0 > m."_cdc_seq_3") OR (0 = m."_cdc_seq_1" AND 0 = m."_cdc_seq_2" AND 0 = m."_cdc_seq_3" AND 0 > m."_cdc_seq_4")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."id" = m."id" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" > m."_cdc_seq_2") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" = m."_cdc_seq_2" AND t."_cdc_seq_3" > m."_cdc_seq_3") OR (t."_cdc_seq_1" = m."_cdc_seq_1" AND t."_cdc_seq_2" = m."_cdc_seq_2" AND t."_cdc_seq_3" = m."_cdc_seq_3" AND t."_cdc_seq_4" > m."_cdc_seq_4")))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4" ORDER BY "_cdc__kind", "_place") AS "_cdc__nth", max("_cdc__there") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__there", max("_cdc__was_end_1") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_end_1", max("_cdc__was_end_2") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_end_2", max("_cdc__was_end_3") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_end_3", max("_cdc__was_end_4") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_end_4", max("_cdc__was_last_1") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_last_1", max("_cdc__was_last_2") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_last_2", max("_cdc__was_last_3") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_last_3", max("_cdc__was_last_4") OVER (PARTITION BY "id", "_cdc_seq_1", "_cdc_seq_2", "_cdc_seq_3", "_cdc_seq_4") AS "_cdc__k_cdc__was_last_4" FROM events),
@@ -117,7 +117,7 @@ FROM changes
 GROUP BY "k ""1"" `2`", "_seq_1", "_op"
 ORDER BY _last;
 
--- awkward name: repair
+-- awkward name: reconcile
 WITH events AS (
 SELECT 5 AS "_cdc__kind", r."_place" AS "_place", r."_op" AS "_op", FALSE AS "_cdc__lost", r."k ""1"" `2`" AS "k ""1"" `2`", r."_cdc_seq_1" AS "_cdc_seq_1", r."__START_AT" AS "__START_AT", r."_cdc_unsent" AS "_cdc_unsent", r."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
 FROM folded AS r
@@ -132,7 +132,7 @@ SELECT 4 AS "_cdc__kind", t."_place" AS "_place", 'd' AS "_op", FALSE AS "_cdc__
 FROM related AS t WHERE t."_cdc_end_seq_1" IS NOT NULL
 UNION ALL
 SELECT 0 AS "_cdc__kind", m."_place" AS "_place", m."_op" AS "_op", FALSE AS "_cdc__lost", m."k ""1"" `2`" AS "k ""1"" `2`", m."_cdc_seq_1" AS "_cdc_seq_1", m."__START_AT" AS "__START_AT", m."_cdc_unsent" AS "_cdc_unsent", m."_cdc__image" AS "_cdc__image", 0 AS "_cdc__there", NULL AS "_cdc__was_end_1", NULL AS "_cdc__was_last_1"
-FROM remembered AS m
+FROM absorbed AS m
 WHERE NOT ((0 > m."_cdc_seq_1")) OR EXISTS (SELECT 1 FROM related AS t WHERE t."k ""1"" `2`" = m."k ""1"" `2`" AND NOT ((t."_cdc_seq_1" > m."_cdc_seq_1")))),
 ranked AS (
 SELECT *, row_number() OVER (PARTITION BY "k ""1"" `2`", "_cdc_seq_1" ORDER BY "_cdc__kind", "_place") AS "_cdc__nth", max("_cdc__there") OVER (PARTITION BY "k ""1"" `2`", "_cdc_seq_1") AS "_cdc__k_cdc__there", max("_cdc__was_end_1") OVER (PARTITION BY "k ""1"" `2`", "_cdc_seq_1") AS "_cdc__k_cdc__was_end_1", max("_cdc__was_last_1") OVER (PARTITION BY "k ""1"" `2`", "_cdc_seq_1") AS "_cdc__k_cdc__was_last_1" FROM events),
