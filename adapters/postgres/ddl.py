@@ -18,7 +18,7 @@ from sqlalchemy.schema import CreateColumn
 from sqlalchemy.sql.elements import quoted_name
 
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.policy.plan import END_AT, ApplyPlan, cdc_sequence_columns
+from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns, end_sequence_columns
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column
 
@@ -102,7 +102,7 @@ class Catalogue:
             if there is None:
                 _create_table(connection, schema, table, plan, remark)
             else:
-                end = END_AT if plan.history is not None else ""
+                end = end_sequence_columns(1)[0] if plan.history is not None else ""
                 for reshaping in (v.reshaping for v in versions if v.reshaping):
                     if reshape(connection, schema, table, there.columns, reshaping, end=end):
                         there = _reflect(connection, schema, table) or there

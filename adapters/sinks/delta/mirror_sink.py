@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.plan import END_AT, ApplyPlan, LaneState
+from replicator.domain.policy.plan import ApplyPlan, LaneState, end_sequence_columns
 from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position
 from replicator.domain.read_query import BuildReadQuery
@@ -134,7 +134,7 @@ class MirrorSink(LaneSink[F]):
             *partition_columns(table),
             *find_stored_names(TableOptions.from_lane(lane).cluster_by, read_schema(table).names),
         )
-        end = END_AT if plan.history is not None else ""
+        end = end_sequence_columns(1)[0] if plan.history is not None else ""
         done = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
         side_table = self._lake.tombstones(lane.into)
         kept = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.

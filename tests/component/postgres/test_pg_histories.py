@@ -13,6 +13,9 @@ from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table
 
 from adapters.apply.key_slices import split_by_key
 from adapters.sinks.postgres import scd2_in_process
+from replicator.domain.position import Position
+from replicator.domain.schema_evolution import TargetReshape
+from replicator.domain.schema_versions import SchemaVersion
 
 pytestmark = pytest.mark.postgres
 
@@ -42,6 +45,19 @@ def test_a_truncate_ends_versions_at_its_time(postgres_dsn):
         put(sink, stream.write({"_ts": 1_700_000_060_000_000}, op="t"))
     ended = fetch(postgres_dsn, 'SELECT "__END_AT", _cdc_end_seq_1 FROM mirror.items')
     assert ended == [(datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC), 2)]
+
+
+def test_a_readded_column_is_emptied_in_open_versions_only(postgres_dsn):
+    """A version that ended at a change without a time has no `__END_AT`, but is not open."""
+    stream = feed()
+    with open_sink(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 2, "_op": "d"}))
+        fetch(postgres_dsn, 'UPDATE mirror.items SET "__END_AT" = NULL')
+        version = SchemaVersion(
+            2, stream.table, (), Position(), datetime(2026, 3, 1, tzinfo=UTC), reshaping=TargetReshape(emptied=("v",))
+        )
+        sink.lanes.catalogue.prepare_table("mirror", "items", stream.plan, versions=[version])
+    assert fetch(postgres_dsn, VERSIONS) == [(1, None, 1, None), (2, "b", 2, 3)]
 
 
 def changes_of_many_keys(rng: Random) -> list[dict[str, Any]]:
