@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
-from test_replay import FIXED, NAMED, configure_operations, replay, states
+from test_retry_dead_letters import FIXED, NAMED, configure_operations, replay, states
 
 WAITS = "a record of its key before it is not replayed yet"
 ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
