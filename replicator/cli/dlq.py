@@ -38,7 +38,7 @@ def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
         ),
         click.option("--lane", help="Rejected by this lane, or those of a glob; '' for before lanes part."),
         click.option("--table", help="Of this table, or those of a glob."),
-        click.option("--code", help="With this reason."),
+        click.option("--code", help="With this reason, such as MALFORMED."),
         click.option("--stage", type=click.Choice(["route", "decode", "shape", "apply"]), help="Rejected there."),
         click.option("--state", type=click.Choice(["open", "replayed", "all"]), default=state, show_default=True),
         click.option("--older-than", metavar="TIME", help="Not seen for so long, such as '30 days'."),
@@ -106,7 +106,7 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
 
     path = None if path == Path("-") else path
     with _open_store(session) as store:
-        found = store.read(build_filter(**chosen))
+        found = dead_letters.read_selected(store, build_filter(**chosen))
     lacking = len([each for each in found if not each.is_placed])
     if lacking:
         session.print_note(f"warning: {lacking} letters from before records were kept whole are left out")
@@ -155,8 +155,10 @@ def _describe_untried(left: Mapping[str, str]) -> list[str]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(session: CommandSession, yes: bool, **chosen: Any) -> None:
     """Forget rejected records for good. What is held back because of them stays rejected: replay it."""
+    from replicator.application.operations import dead_letters
+
     with _open_store(session) as store:
-        found = store.read(build_filter(**chosen))
+        found = dead_letters.read_selected(store, build_filter(**chosen))
     said = format_count(len(found), "rejected record")
     if found and not yes:
         if not session.as_json:

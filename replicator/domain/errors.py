@@ -128,6 +128,11 @@ class RejectCode:
     AMBIGUOUS = "AMBIGUOUS"  # a row left its key, and another row may have had the key before: the image does not show which
     UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"  # the schema registry does not have the schema id of the record
 
+    @classmethod
+    def list_all(cls) -> list[str]:
+        """All codes of this program. A decoder may have others."""
+        return sorted(code for name, code in vars(cls).items() if name.isupper())
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:

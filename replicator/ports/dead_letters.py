@@ -18,9 +18,12 @@ class DeadLetter:
 
     - `lane`: empty if the record was rejected before fan-out to lanes (stages `route` and `decode`, but not `shape`).
     - `stage`: one of `route`, `decode`, `shape`, `apply`.
+    - `code`: the reason, one of `domain.errors.RejectCode` or a code of its decoder. `HELD` and `CRASHED` are no faults
+      of the record: an earlier record of its key was rejected, or its decoding ended the program.
     - `record`, `key`: the raw value and key, as received. `key_hash` identifies the key without showing it.
     - `state`: `open`, or `replayed` once the record was applied after all.
     - `headers`: JSON text, in the form of the archive transport.
+    - `attempts`: how often the record was rejected. `DeadLetters.write` adds it to the stored number.
 
     `source`, `topic`, `partition`, `offset`, `timestamp`, `headers` and `key` are empty in dead letters that were
     written before these fields existed.

@@ -14,11 +14,19 @@ from replicator.ports.components import STOP_LANE
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetters
 
 from .archive_files import JsonLinesWriter, open_archive
-from .retry_dead_letters import refuse_unknown, to_raw_frame
+from .retry_dead_letters import refuse_unknown, refuse_unknown_code, to_raw_frame
+
+
+def read_selected(store: DeadLetters, which: DeadLetterFilter) -> Sequence[DeadLetter]:
+    """The selected dead letters, newest first. ConfigProblem for an unknown code."""
+    refuse_unknown_code(store, which)
+    return store.read(which)
 
 
 def read_newest(store: DeadLetters, which: DeadLetterFilter, limit: int) -> tuple[Sequence[DeadLetter], int]:
-    """At most `limit` of the selected dead letters, newest first, and the number of all of them."""
+    """At most `limit` of the selected dead letters, newest first, and the number of all of them. ConfigProblem for an
+    unknown code."""
+    refuse_unknown_code(store, which)
     letters = store.read(which, limit=limit)
     return letters, len(letters) if len(letters) < limit else len(store.read(which))
 

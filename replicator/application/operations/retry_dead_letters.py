@@ -58,11 +58,12 @@ def retry_selected(
     pipelines: Mapping[str, SourcePipeline[F]], shared: RuntimeContext[F], which: DeadLetterFilter
 ) -> RetryResult:
     """Retry the selected dead letters with the pipelines of all sources, by name. ConfigProblem for a named record without
-    a dead letter, and for a source without a pipeline."""
+    a dead letter, for an unknown code, and for a source without a pipeline."""
     by_source: dict[str, list[DeadLetter]] = {}
     # Letters without a source have no position either: every pipeline refuses them in the same way.
     some, store = next(iter(pipelines)), shared.rejects.store
     refuse_unknown(store, which)
+    refuse_unknown_code(store, which)
     for letter in store.read(which):
         source = letter.source or some
         if source not in pipelines:
@@ -83,6 +84,13 @@ def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
     if missing:
         named = ", ".join(map(repr, missing))
         raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` names those there are.")
+
+
+def refuse_unknown_code(store: DeadLetters, which: DeadLetterFilter) -> None:
+    """Raise ConfigProblem for a code that neither the program knows nor a dead letter has."""
+    known = RejectCode.list_all()
+    if which.code not in (None, *known) and not store.read(DeadLetterFilter(code=which.code), limit=1):
+        raise ConfigProblem(f"there is no code {which.code}", next_step=f"Use one of {', '.join(known)}.")
 
 
 class RetryAttempt(Generic[F]):
@@ -114,7 +122,11 @@ class RetryAttempt(Generic[F]):
 
 
 class DeadLetterRetry(Generic[F]):
-    """Retries dead letters of one source, in the thread of the source, or without a running daemon.
+    """Retries dead letters of one source, while no daemon runs.
+
+    One command may try a record several times in a lane: with the others of its slice, alone if one of these is rejected,
+    and again while it waits for rows that other records bring. It is rejected at most once in each lane, and stays open
+    then until the next command.
 
     A lane applies them by their own sequences, whatever its position (`Write.out_of_band`). A change older than the
     row is superseded; a change that was applied before is a duplicate. A retry that was killed can be repeated with

@@ -13,6 +13,7 @@ from support.cli_program import run_program
 from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
 
 from replicator.cli import main
+from replicator.domain.errors import ExitCode
 
 BOTH = ("--event", "items-0-1", "--event", "items-0-2")
 
@@ -97,6 +98,13 @@ def test_dead_letters_are_filtered(
     monkeypatch.chdir(shop)
     said = CliRunner().invoke(main, ["dlq", "list", "--json", *options])
     assert {each["event_id"] for each in json.loads(said.stdout)["result"]} == events
+
+
+@pytest.mark.parametrize("command", ["list", "replay", "export", "purge"])
+def test_unknown_code_is_refused(shop: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(shop)
+    refused = CliRunner().invoke(main, ["dlq", command, "--code", "NUL_KEY"])
+    assert refused.exit_code == ExitCode.CONFIG and "MALFORMED, NO_EVENT" in refused.output
 
 
 def test_explain_says_why_and_what_to_do(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
