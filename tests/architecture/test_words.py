@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("replicator", "adapters", "tests", "benchmarks")
 RETIRED_WORDS = """
-aligner anew belonging belongings beside bordering borders bundling condemned exchanging fitting forgetting
-forgotten handed handover joining keeper laid laying ledger lookahead lookalikes moments proofs publishing
-pulse rebuilding refreshing remade remaking replaying roster seeding shaping shelf shortened shortening
-sparing spelling standings suspect told toolbox unfit unkept unsent untold veil veiled veiling veils withheld
-withholding
+aligner anew belonging belongings beside bordering borders bundling chunk chunks condemned crossing exchanging
+fitting forgetting forgotten handed handover joining keeper laid laying ledger ledgers lookahead lookalikes
+moments noting proofs publishing pulse rebuilding refreshing remade remaking repair repaired repairing replaying
+roster seeding shaping shelf shortened shortening sparing spelling standings suspect told toolbox unfit unkept
+unsent untold veil veiled veiling veils withheld withholding
 """
 RETIRED = frozenset(RETIRED_WORDS.split())
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
