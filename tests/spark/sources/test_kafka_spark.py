@@ -49,7 +49,7 @@ class TestKafkaSparkSource(SourceContract):
 
     odd_times = tuple(max(-(2**53), min(2**53, at)) for at in ODD_TIMES)
 
-    @pytest.fixture(autouse=True, params=[6, pytest.param(1000, marks=pytest.mark.long)])
+    @pytest.fixture(autouse=True, params=[12, *(pytest.param(count, marks=pytest.mark.long) for count in (6, 1000))])
     def own(self, broker: Broker, request: pytest.FixtureRequest) -> None:
         self.broker, self.batch_records = broker, request.param
 
