@@ -64,13 +64,13 @@ class Control(Generic[F]):
         run = self._find_lane(lane_id)
 
         def resync(pipeline: SourcePipeline[F]) -> Future[None]:
-            place, roster = pipeline.context, pipeline.registry
+            context, registry = pipeline.context, pipeline.registry
             if not accept_missing:
-                refuse_missing(run.lane, roster.describe_missing(run), has_backfills=place.has_backfills)
-            start = place.source.start()
+                refuse_missing(run.lane, registry.describe_missing(run), has_backfills=context.has_backfills)
+            start = context.source.start()
             pipeline.reset_table(run.lane.table)
-            begin = Position({p: o for p, o in start.items() if roster.is_covered(run, p)})
-            return roster.restart_lane(run, lambda sink: reset_lane(sink, run.lane), begin)
+            begin = Position({p: o for p, o in start.items() if registry.is_covered(run, p)})
+            return registry.restart_lane(run, lambda sink: reset_lane(sink, run.lane), begin)
 
         return self._post_command(run, resync, Future())
 
@@ -85,10 +85,10 @@ class Control(Generic[F]):
         done: Future[None] = Future()
 
         def skip(pipeline: SourcePipeline[F]) -> Future[None]:
-            roster = pipeline.registry
-            at = LanePosition.from_state(run.lane, asked.result(), run.begin, lambda p: roster.is_covered(run, p))
+            registry = pipeline.registry
+            at = LanePosition.from_state(run.lane, asked.result(), run.begin, lambda p: registry.is_covered(run, p))
             move = check_skip(pipeline.context.source, at, until)
-            return roster.restart_lane(run, lambda sink: apply_skip(sink, run.lane, move))
+            return registry.restart_lane(run, lambda sink: apply_skip(sink, run.lane, move))
 
         asked.add_done_callback(lambda _: self._post_command(run, skip, done))
         return done

@@ -99,8 +99,8 @@ class LaneRegistry(Generic[F]):
     ahead.
     """
 
-    def __init__(self, place: SourceContext[F], shared: RuntimeContext[F]) -> None:
-        self._place = place
+    def __init__(self, context: SourceContext[F], shared: RuntimeContext[F]) -> None:
+        self._context = context
         self._shared = shared
         self._asked: dict[str, PendingLane] = {}
         self.tables: dict[str, list[LaneRun]] = {}
@@ -125,9 +125,9 @@ class LaneRegistry(Generic[F]):
         that now ends below its stored begin was created again and began likewise; each lane checks for itself
         if it lost records.
         """
-        seen = self._place.register.load(self._place.name)
+        seen = self._context.register.load(self._context.name)
         known = seen.began or Position()
-        lost = self._place.source.losses(known, {})
+        lost = self._context.source.losses(known, {})
         kept = {p: o for p, o in known.items() if p not in lost or o <= beginning.get(p, o)}
         self.began = start if seen.began is None else Position({**beginning, **kept})
         self.knows_tables = bool(seen.topics)
@@ -135,7 +135,7 @@ class LaneRegistry(Generic[F]):
         self._warn_of_loss(None)
         self.topics = dict(seen.topics)
         self.keys.update(seen.keys)
-        for lane in self._place.event_logs:
+        for lane in self._context.event_logs:
             self.event_logs.append(self._add_lane(lane, seen.beginnings.get(lane.id, start)))
         # Tables that lost their target to another table come last, so that they lose it again.
         for table in sorted(seen.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in seen.beginnings)):
@@ -197,7 +197,7 @@ class LaneRegistry(Generic[F]):
         if before and find_row_loss(before) and not find_row_loss(connector):
             log.warning(
                 "rows may have been lost",
-                source=self._place.name,
+                source=self._context.name,
                 sentence=f"Connector {before.version} of {before.prefix} was upgraded. Rows that it lost before stay lost.",
                 next_step="Load the tables again, unless you did: `replicator backfill TABLE`.",
             )
@@ -205,7 +205,7 @@ class LaneRegistry(Generic[F]):
 
     def _warn_of_loss(self, before: RowLoss | None) -> None:
         if (loss := self.row_loss) is not None and loss != before:
-            log.warning("rows may be lost", source=self._place.name, sentence=loss.sentence, next_step=loss.next_step)
+            log.warning("rows may be lost", source=self._context.name, sentence=loss.sentence, next_step=loss.next_step)
 
     @property
     def row_loss(self) -> RowLoss | None:
@@ -230,17 +230,17 @@ class LaneRegistry(Generic[F]):
             wanted: set[str] = set()
             unwanted: set[str] = set()
             for table, names in self.topics.items():
-                rules = self._place.rules_for(table)
+                rules = self._context.rules_for(table)
                 (unwanted if rules is not None and sink not in rules.event_logs else wanted).update(names)
             self._excluded[sink] = unwanted - wanted
         return self._excluded[sink]
 
     def describe_missing(self, run: LaneRun) -> Sequence[str]:
         """The records that the lane would miss if it began again. Transaction marks do not count: they have no rows."""
-        rules = self._place.transactions
+        rules = self._context.transactions
         marks = rules.topic if rules else ""
         return describe_missing(
-            self._place.source, run.lane, run.begin, lambda p: p.topic != marks and self.is_covered(run, p)
+            self._context.source, run.lane, run.begin, lambda p: p.topic != marks and self.is_covered(run, p)
         )
 
     def suspend_incomplete(self) -> None:
@@ -251,7 +251,7 @@ class LaneRegistry(Generic[F]):
                 self._shared.lanes.suspend(run, late)
 
     def _get_oldest(self) -> Position:
-        source = self._place.source
+        source = self._context.source
         return source.oldest() if isinstance(source, NamesFiles) else Position()
 
     def _find_late_records(self, run: LaneRun, oldest: Position) -> Problem | None:
@@ -313,7 +313,7 @@ class LaneRegistry(Generic[F]):
         self._excluded.clear()
 
     def _open_table(self, table: str, begin: Callable[[Lane], Position]) -> None:
-        rules = self._place.rules_for(table)
+        rules = self._context.rules_for(table)
         if rules is None or not rules.lanes:
             return
         self.tables[table] = [self._add_lane(lane, begin(lane)) for lane in rules.lanes]
@@ -345,14 +345,14 @@ class LaneRegistry(Generic[F]):
     def _save_entry(self) -> None:
         self._has_learned = False
         beginnings = {run.lane.id: run.begin for run in self.list_runs()}
-        self._place.register.save(
-            self._place.name,
+        self._context.register.save(
+            self._context.name,
             RegisterEntry(self.topics, beginnings, dict(self.keys), self.began, tuple(self.connectors.values())),
         )
 
     def _ask_sink(self, run: LaneRun, question: StateQuestion[F] | None = None) -> Future[None]:
         lane = run.lane
-        worker = self._place.workers[lane.sink]
+        worker = self._context.workers[lane.sink]
         asked = question or (lambda _: worker.get_state(lane))
         future = worker.ask(lambda sink: LaneStart(asked(sink), read_schema_versions(sink, lane) if lane.table else ()))
         before = self._asked.get(lane.id)
@@ -376,16 +376,16 @@ class LaneRegistry(Generic[F]):
             self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
         run.rule = state.rule
         position = Position({**run.begin, **state.position})
-        lost = dict(describe_removed(self._place.source, run.begin, state.position))
+        lost = dict(describe_removed(self._context.source, run.begin, state.position))
         if state.position or run.lane.id not in self._met:
-            lost |= self._place.source.losses(position, dict(state.identity))
+            lost |= self._context.source.losses(position, dict(state.identity))
         self._met.discard(run.lane.id)
         lost = {p: why for p, why in lost.items() if self.is_covered(run, p)}
         problem = self._make_loss(run, lost) if lost else self._find_late_records(run, oldest)
         if problem:
             self._shared.lanes.suspend(run, problem)
         else:
-            rules = self._place.rules_for(run.lane.table)
+            rules = self._context.rules_for(run.lane.table)
             try:
                 refuse_changed_rule(run.lane, state.rule, stand.schemas, rules.keys if rules else ())
             except ConfigProblem as error:
@@ -395,10 +395,10 @@ class LaneRegistry(Generic[F]):
             self._shared.lanes.place_lane(run, position, state.position, state.purged_up_to, schema)
 
     def _make_loss(self, run: LaneRun, lost: Mapping[TopicPartition, str]) -> Problem:
-        place, lane = self._place, run.lane
+        context, lane = self._context, run.lane
         sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
-        until = place.source.start().only(lost).to_option()
-        table = lane.table if place.has_backfills else ""
+        until = context.source.start().only(lost).to_option()
+        table = lane.table if context.has_backfills else ""
         is_short = bool(self.describe_missing(run))
         both = describe_reload_or_skip(lane.id, until, table=table, is_short=is_short)
         error = DataLoss(
@@ -413,9 +413,9 @@ def describe_removed(source: object, begun: Position, applied: Position) -> dict
     records."""
     removed = source.removed() if isinstance(source, LogTruncated) else Position()
     return {
-        place: f"the event log has no records below offset {first} of {place} any more: its retention removed them"
-        for place, first in removed.items()
-        if place not in applied and begun.get(place, 0) <= first
+        context: f"the event log has no records below offset {first} of {context} any more: its retention removed them"
+        for context, first in removed.items()
+        if context not in applied and begun.get(context, 0) <= first
     }
 
 
