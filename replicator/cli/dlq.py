@@ -124,7 +124,7 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
 def replay(session: CommandSession, **chosen: Any) -> int:
     """Try rejected records again, under the config as it is now: what is older than what a target holds overwrites nothing,
     what a target has is not doubled. Those that are rejected again stay. The daemon must not run meanwhile."""
-    from replicator.wiring.catch_up_run import retry_dead_letters
+    from replicator.wiring.retry_dead_letters import retry_dead_letters
 
     done = retry_dead_letters(session.loaded, build_filter(**chosen))
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.untried)}

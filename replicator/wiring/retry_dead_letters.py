@@ -1,0 +1,57 @@
+"""Retries dead letters: opens the pipelines and sinks for `dlq replay`, while no daemon runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from replicator.application.operations.retry_dead_letters import RetryResult, retry_selected
+from replicator.application.stream.file_register import FileRegister
+from replicator.domain.errors import Fenced
+from replicator.ports.dead_letters import DeadLetterFilter
+from replicator.settings import Loaded
+
+from . import build
+from .container import Container
+from .daemon import ask_status
+
+
+def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
+    """Retry the selected dead letters with this configuration. Fenced while the daemon runs."""
+    if ask_status(loaded) is not None:
+        raise Fenced(
+            "the daemon runs, and has the configuration of its start",
+            next_step="Stop it, replay, and start it again: it goes on where it stopped.",
+        )
+    container = Container(loaded=loaded)
+    lock = container.instance()
+    lock.acquire()
+    try:
+        with _open_pipelines(loaded, container) as pipelines:
+            return retry_selected(pipelines, container.runtime(), which)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _open_pipelines(loaded: Loaded, container: Any) -> Iterator[build.Pipelines]:
+    """Every pipeline, with the stored keys of its tables, and the running workers of the sinks; all closed afterwards."""
+    pipelines: build.Pipelines = container.pipelines()
+    workers = container.workers()
+    register = FileRegister(build.get_register_folder(loaded))
+    for name, pipeline in pipelines.items():
+        pipeline.registry.keys.update(register.load(name).keys)
+    for worker in workers.values():
+        worker.start()
+    try:
+        yield pipelines
+    finally:
+        container.runtime().abandon.set()
+        for worker in workers.values():
+            worker.finish()
+            worker.join(None)
+            worker.close_sink()
+        for pipeline in pipelines.values():
+            pipeline.context.source.close()
+        container.dead_letters().close()
