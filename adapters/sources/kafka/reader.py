@@ -214,7 +214,7 @@ class PartitionReader:
     def _handle_event(self, event: Message, error: KafkaError) -> None:
         partition = to_partition(event)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._at_end(partition, offset_of(event))
+            self._at_end(partition, event.offset())
         elif error.code() in OFFSETS:
             self._refused[partition] = error.str()
         elif not is_transient(error):
@@ -248,7 +248,7 @@ class PartitionReader:
 
 def to_partition(message: Message) -> TopicPartition:
     """The partition of a message or event."""
-    return TopicPartition(topic_of(message), partition_of(message))
+    return TopicPartition(message.topic(), message.partition())
 
 
 def _payload_bytes(chunk: pa.RecordBatch) -> int:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 from pyspark.errors import ArithmeticException
 
 from adapters.event_log import bounds
@@ -34,6 +34,12 @@ from replicator.domain.position import Position, TopicPartition
 OPTIONS = {"bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
 DENIED = KafkaError(KafkaError._AUTHENTICATION)
 OFFSETS = [KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._AUTO_OFFSET_RESET]
+
+
+def make_event(partition: int, offset: int, error: KafkaError) -> Any:
+    """An error of topic `t` as a consumer gets it. Messages of the client cannot be made."""
+    said = {"topic": "t", "partition": partition, "offset": offset, "error": error}
+    return SimpleNamespace(**{name: (lambda value=value: value) for name, value in said.items()})
 
 
 def ask(requests: Requests, *, fails: bool = False, poll: Callable[[], None] = lambda: None) -> None:
@@ -79,7 +85,7 @@ def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> N
 @pytest.mark.parametrize("code", OFFSETS)
 def test_dead_letters_that_are_deleted_meanwhile_are_read_or_cut_again(code: int) -> None:
     topic = DeadLetterTopic(TopicOptions.read({"bootstrap_servers": "127.0.0.1:1", "topic": "letters"}))
-    message = Message(topic="letters", partition=0, error=KafkaError(code))
+    message = make_event(0, -1001, KafkaError(code))
     with pytest.raises(TopicTruncated, match="letters were deleted while it was read"):
         topic._next_offset(message, 5, lambda *_: None)
     refused: Future[None] = Future()
@@ -101,7 +107,7 @@ def test_a_damaged_batch_is_named_by_its_offset(reader: PartitionReader, named: 
     reader.next[TopicPartition("t", 0)] = 5
     error = KafkaError(KafkaError._BAD_COMPRESSION)
     with pytest.raises(Fatal, match=rf"^Reading t\[0\] at offset {offset} failed: ") as caught:
-        reader._handle_event(Message(topic="t", partition=0, offset=named, error=error), error)
+        reader._handle_event(make_event(0, named, error), error)
     for step in (caught.value.next_step, translated_on_spark(ArithmeticException("long overflow")).next_step):
         assert "`replicator lanes skip LANE --until TOPIC:PARTITION:N` for each lane" in step
 
@@ -113,13 +119,13 @@ def test_a_refusal_of_a_partition_that_is_read_up_to_its_end_is_passed_over(read
     refusal = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
     reader.assign({PLACE: 0, OTHER: 0}, {PLACE: 5, OTHER: 5})
     for partition in (PLACE, OTHER):
-        reader._handle_event(Message(topic="t", partition=partition.partition, offset=0, error=refusal), refusal)
+        reader._handle_event(make_event(partition.partition, 0, refusal), refusal)
     reader._at_end(PLACE, 5)
     refused = reader.take_refused()
     assert list(refused) == [OTHER]
     for partition in refused:
         reader.resume(partition)
-    reader._handle_event(Message(topic="t", partition=0, offset=5, error=refusal), refusal)
+    reader._handle_event(make_event(0, 5, refusal), refusal)
     assert reader.take_refused() == {}
 
 
@@ -134,7 +140,7 @@ class Fetches:
         time.sleep(0.05)
         self._reader.next[OTHER] += 1
         if self.error is not None:
-            self._reader._handle_event(Message(topic="t", partition=0, offset=7, error=self.error), self.error)
+            self._reader._handle_event(make_event(0, 7, self.error), self.error)
         return RecordBuffer()
 
 
