@@ -45,6 +45,7 @@ def with_foreign_key(
     return running, impatient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [(1,), (3, 7), (1000,)])
 @pytest.mark.parametrize("bytes_", [1, 64 << 20], ids=["little memory", "much memory"])
 @pytest.mark.parametrize("parents", ["a.parents", "b.parents"], ids=["same sink", "other sink"])

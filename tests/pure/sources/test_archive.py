@@ -196,6 +196,7 @@ def test_a_compressed_file_and_a_parquet_file_are_waited_for(tmp_path: Path) -> 
     assert offsets(got) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_idle_gives_empty_batches(tmp_path: Path) -> None:
     got = follow(tmp_path, [lambda: None])
     assert [b.records for b in got] == [0, 0]

@@ -255,6 +255,7 @@ def read_at_first(folder: Path, **more: Any) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_files_are_read_once_nobody_has_written_to_them(topics):
     sink(topics, 0, "{}\n")
     time.sleep(1.1)
@@ -270,6 +271,7 @@ def test_values_that_a_copy_brought_with_their_time_wait_for_their_keys(topics):
     assert read_at_first(topics, settle=3600) == []
 
 
+@pytest.mark.slow
 def test_a_range_waits_for_recently_written_files(topics):
     """A file that were left out would count as a hole."""
     sink(topics, 0, "{}\n{}\n")

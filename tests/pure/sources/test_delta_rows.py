@@ -378,6 +378,7 @@ def test_a_file_that_was_vacuumed(path):
         read(one, start)
 
 
+@pytest.mark.slow
 def test_a_recreated_table(path, tmp_path):
     create(path, (1, "a"))
     one, seen = source(path), {}

@@ -176,6 +176,7 @@ def test_a_file_that_is_being_written_holds_back_its_table_alone(users):
     assert follow(users.parent, act) == [b"I,7", b"1,a", b"2,b", b"3,c", b"U,1,c"]
 
 
+@pytest.mark.slow
 def test_until_caught_up_waits_for_files_that_are_being_written(users, monkeypatch):
     monkeypatch.setattr("adapters.sources.files.stable_files.SETTLED_SECONDS", 1.5)
     put(users, "LOAD00000001.csv", "1,a\n2,b", settled=False)
@@ -260,6 +261,7 @@ def test_from_files_to_changes(users):
     assert [r["_ts"] and r["_ts"].timestamp() for r in rows] == [None, None, 1634499804.349, 1634499804.349]
 
 
+@pytest.mark.slow
 def test_a_file_that_comes_too_late_is_a_loss(users):
     put(users, "20211017-194324400.csv", "I,2\n")
     put(users, "20211017-194324500.csv", "I,3\n")

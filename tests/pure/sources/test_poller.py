@@ -85,6 +85,7 @@ def test_a_line_is_noticed_within_a_second(tmp_path):
     assert all(seconds < SOON for _, seconds in found), found
 
 
+@pytest.mark.slow
 def test_a_file_is_read_when_it_settles(tmp_path):
     users = tmp_path / "public" / "users"
     users.mkdir(parents=True)
@@ -93,6 +94,7 @@ def test_a_file_is_read_when_it_settles(tmp_path):
     assert values == [b"1,a"] and 1.5 <= seconds < 1.5 + SOON
 
 
+@pytest.mark.slow
 def test_nobody_looks_through_a_folder_in_which_nothing_happens(tmp_path, monkeypatch):
     put(tmp_path / "public" / "users" / "LOAD00000001.csv", "1,a\n")
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.1)

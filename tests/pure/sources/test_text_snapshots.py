@@ -72,6 +72,7 @@ def in_parts(folder: Path, rows: list[Row], suffix: str) -> None:
     (folder / "_SUCCESS").touch()
 
 
+@pytest.mark.slow
 def test_a_file_counts_once_nobody_wrote_to_it_for_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(file_snapshots, "SETTLED_SECONDS", 3.0)
     given = {"path": str(tmp_path / "items"), "state": str(tmp_path / "state"), "keys": ("id", "Part"), **CSV}
