@@ -57,3 +57,9 @@ class InstanceLock:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

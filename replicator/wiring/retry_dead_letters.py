@@ -25,13 +25,8 @@ def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
             next_step="Stop it, replay, and start it again: it goes on where it stopped.",
         )
     container = Container(loaded=loaded)
-    lock = container.instance()
-    lock.acquire()
-    try:
-        with _open_pipelines(loaded, container) as pipelines:
-            return retry_selected(pipelines, container.runtime(), which)
-    finally:
-        lock.release()
+    with container.instance(), _open_pipelines(loaded, container) as pipelines:
+        return retry_selected(pipelines, container.runtime(), which)
 
 
 @contextmanager

@@ -218,9 +218,5 @@ def _hold_lane(parts: Components, lane: Lane) -> Iterator[None]:
             )
         yield
         return
-    lock = InstanceLock(parts.folder, parts.pipeline)
-    lock.acquire()
-    try:
+    with InstanceLock(parts.folder, parts.pipeline):
         yield
-    finally:
-        lock.release()

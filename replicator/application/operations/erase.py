@@ -405,7 +405,5 @@ def _hold_instance(parts: Components) -> Iterator[None]:
         )
     with ExitStack() as held:
         for folder in (parts.folder, *(one / parts.pipeline for one in list_rebuild_folders(parts))):
-            lock = InstanceLock(folder, parts.pipeline)
-            lock.acquire()
-            held.callback(lock.release)
+            held.enter_context(InstanceLock(folder, parts.pipeline))
         yield

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,7 +140,7 @@ def _swap_tables(parts: Components, request: RebuildRequest) -> LaneState | None
         words = swap_to_text(SwapRequest(request.lane.table, request.into, parts.digest(request.lane, with_target=True)))
         parts.command_daemon("swap", found.lane.id, words)
         return read_positions(parts, request).live_state
-    with _hold_instance(parts):
+    with InstanceLock(parts.folder, parts.pipeline):
         return _swap_here(parts, found)
 
 
@@ -154,13 +154,3 @@ def _swap_here(parts: Components, found: SwapPositions) -> LaneState:
     judge = cutover.Cutover(lane, seen.beginnings.get(lane.id, Position()), rules)
     with closing(parts.open_sink(lane.sink, "rewrite")) as sink:
         return cutover.swap_tables(sink, lane, found.rebuilt, judge)
-
-
-@contextmanager
-def _hold_instance(parts: Components) -> Iterator[None]:
-    lock = InstanceLock(parts.folder, parts.pipeline)
-    lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
