@@ -51,10 +51,11 @@ class Faulty:
         self._script = defaultdict[str, deque[Action]](deque)
         self.calls: list[str] = []
         for name, actions in (script or {}).items():
-            self._script[name].extend(actions)
+            self.schedule(name, *actions)
 
     def schedule(self, name: str, *actions: Action) -> None:
-        """Add faults for the next calls of a method."""
+        """Add faults for the next calls of a method. Fails if the port has no such method."""
+        assert hasattr(self._port, name), f"the port has no method {name}"
         self._script[name].extend(actions)
 
     def __getattr__(self, name: str) -> Any:

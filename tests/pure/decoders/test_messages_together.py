@@ -5,6 +5,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from support.overrides import override
 
 from adapters.decoders.canal_json.decoder import CanalFormat, CanalJsonDecoder
 from adapters.decoders.json.schema_frames import is_deep, is_shallow
@@ -95,18 +96,18 @@ def ogg(rng, n):
 
 
 def one_by_one(form):
-    return type("OneByOne", (form,), {"many": lambda *_: None})()
+    return override(form, make_batch_reader=lambda *_: None)()
 
 
 def never_one_by_one(form):
-    def rows(*_):
+    def refuse(*_):
         raise AssertionError("these are usual messages, and are to be read together")
 
-    return type("Together", (form,), {"rows": rows})()
+    return override(form, make_row_reader=refuse)()
 
 
 def decoder(kind, form, options):
-    return type("Decoder", (kind,), {"FORM": form})(options)
+    return override(kind, FORM=form)(options)
 
 
 KEYED = {"schema": {"*": DECLARED}, "keys": {"*": ["id"]}}

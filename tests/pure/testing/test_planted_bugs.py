@@ -5,6 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.overrides import override
 
 from adapters.engines.local import LocalEngine
 from replicator.domain.errors import DataLoss
@@ -30,7 +31,7 @@ class Suite(SinkContract):
 
     def new_target(self):
         sink = self.sink
-        return type("Target", (FakeTarget,), {"open": lambda self: sink(self.store)})()
+        return override(FakeTarget, open=lambda self: sink(self.store))()
 
     def new_engine(self):
         return LocalEngine()
@@ -224,9 +225,9 @@ def test_late_changes_that_are_applied(monkeypatch):
 
 
 def test_late_changes_that_a_remembered_delete_does_not_save(monkeypatch):
-    def hasty(plan, row, related, forgetting):
+    def hasty(plan, row, related, lateness):
         there = related.find(plan.table.keys, tuple(row[k] for k in plan.table.keys))
-        return there is None and plain_plan.get_sequence(plan, row) <= forgetting.max_purged
+        return there is None and plain_plan.get_sequence(plan, row) <= lateness.max_purged
 
     monkeypatch.setattr(plain_plan, "_is_late", hasty)
     assert_caught(Suite, "test_tombstones_are_purged")
@@ -270,7 +271,7 @@ def test_a_watermark_after_what_came_twice():
 
     engine = make_broken_engine(fold=fold)
     assert_caught(suite_of(engine), "test_fold_leaves_every_change_under_a_watermark")
-    assert_caught(type("Deaf", (Suite,), {"new_engine": lambda self: engine()}), "test_late_changes_are_rejected")
+    assert_caught(override(Suite, new_engine=lambda self: engine()), "test_late_changes_are_rejected")
 
 
 class EngineSuite(EngineContract):
@@ -284,11 +285,11 @@ EngineSuite.__test__ = False
 
 
 def make_broken_engine(**methods):
-    return type("Engine", (LocalEngine,), methods)
+    return override(LocalEngine, **methods)
 
 
 def suite_of(engine):
-    return type("BrokenSuite", (EngineSuite,), {"engine": engine})
+    return override(EngineSuite, engine=engine)
 
 
 def test_a_fold_that_drops_the_delete_in_the_middle():
@@ -324,7 +325,7 @@ def test_separate_merges_for_creates_updates_and_deletes():
 
     table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
     for engine, left in ((LocalEngine, {1: "back"}), (make_broken_engine(fold=fold), {})):
-        suite = type("InTurn", (Suite,), {"new_engine": lambda self, engine=engine: engine()})
+        suite = override(Suite, new_engine=lambda self, engine=engine: engine())
         with suite().target() as target:
             lines = LaneStream(suite(), target, table, NO_ROW_TRANSFORMS)
             lines.send([{"id": 1, "v": "a"}, {"id": 1, "v": "b", "op": "u"}, {"id": 1, "op": "d"}, {"id": 1, "v": "back"}])
