@@ -105,7 +105,7 @@ def _run(case: Case, frames: list[pa.Table], folder: Path) -> int:
     engine, decoder, lane = LocalEngine(), DebeziumJsonDecoder(options), _lane()
     sink, total = DeltaRsSink({"path": str(folder)}), 0
     for frame in frames:
-        (run,) = engine.route(frame, decoder).runs
+        (run,) = engine.route(frame, decoder).slices
         table = engine.learn(run, decoder)
         changes, _ = engine.decode(run, decoder, table)
         plan = plan_for("scd1", table, shape=case.shape)

@@ -163,13 +163,13 @@ class Catalog(Generic[F]):
 
 def plan_lane(lane: Lane, table: TableSpec, columns: TargetColumns) -> ApplyPlan:
     """The plan of a lane for frames of `table`, see `Catalog.plan_lane`."""
-    shape = (
+    row_transforms = (
         lane.row_transforms
         if columns.columns is None
         else replace(lane.row_transforms, target_columns=columns.columns, renamed=columns.renamed)
     )
     try:
-        plan = plan_for(lane.policy, table, lane.watermark, shape, tracked=lane.tracked, retention=lane.retention)
+        plan = plan_for(lane.policy, table, lane.watermark, row_transforms, tracked=lane.tracked, retention=lane.retention)
         return replace(plan, versions=columns.versions)
     except ConfigProblem as error:
         where = f" ({lane.config_line})" if lane.config_line else ""

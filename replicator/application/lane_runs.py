@@ -15,8 +15,8 @@ import structlog
 from replicator.domain.errors import AlreadyWritten, ExitCode
 from replicator.domain.policy import retention
 from replicator.domain.policy.plan import Counts, DeleteHorizon
+from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, Span
-from replicator.ports.components import EVENT_LOG_POLICY
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
 
@@ -42,9 +42,9 @@ class LaneStatus(StrEnum):
 class LaneRun:
     """One running lane.
 
-    Guarded by `LaneRuns`, like all fields that are not listed:
-    - `generation`: grows whenever the lane's writes in flight become void. Writes carry `placed`, the
-      generation in which the lane got its position.
+    `LaneRuns` guards the fields that are not listed here, and these:
+    - `generation`: grows whenever the lane's writes in flight become void.
+    - `placed_generation`: the generation in which the lane got its position. Writes carry it.
     - `purged_up_to`: as in `LaneState`.
     - `stop`: the reason why it is stopping.
     - `waiting`: the rows of other lanes that its writes wait for.
@@ -61,7 +61,7 @@ class LaneRun:
     lane: Lane
     status: LaneStatus = LaneStatus.STARTING
     generation: int = 0
-    placed: int = -1
+    placed_generation: int = -1
     begin: Position = field(default_factory=Position)
     sent: Position = field(default_factory=Position)
     handed_over: Position = field(default_factory=Position)
@@ -135,7 +135,7 @@ class LaneRuns:
         run: LaneRun,
         position: Position,
         applied: Position,
-        forgotten: DeleteHorizon | None = None,
+        purged: DeleteHorizon | None = None,
         schema: LaneSchema | None = None,
     ) -> None:
         """Set the lane's position, purge horizon and schema, as its sink returned them.
@@ -146,8 +146,8 @@ class LaneRuns:
             if run.status is not LaneStatus.STARTING:
                 return
             run.sent = run.handed_over = position
-            run.applied, run.purged_up_to = applied, forgotten
-            run.placed = run.generation
+            run.applied, run.purged_up_to = applied, purged
+            run.placed_generation = run.generation
             run.schema = schema or LaneSchema(run.lane)
             self._set_status(run, LaneStatus.CATCHING_UP)
 
@@ -246,12 +246,12 @@ class LaneRuns:
         self.set_sink_problem((run for run in self.list_runs() if run.lane.sink == sink), problem)
 
     def record_commit(
-        self, run: LaneRun, position: Position, counts: Counts, newest: int | None, forgotten: DeleteHorizon | None = None
+        self, run: LaneRun, position: Position, counts: Counts, newest: int | None, purged: DeleteHorizon | None = None
     ) -> None:
         """Record a committed write. Logs it if the lane has purged tombstones."""
         with self._lock:
-            news = forgotten is not None and forgotten != run.purged_up_to
-            run.purged_up_to = forgotten or run.purged_up_to
+            news = purged is not None and purged != run.purged_up_to
+            run.purged_up_to = purged or run.purged_up_to
             run.applied = run.applied.advanced_to(position)
             run.counts = run.counts + counts
             run.retrying = None
@@ -259,7 +259,7 @@ class LaneRuns:
             run.applied_at = self._now()
         self._suspend_stopped(run)
         if news:
-            log.info("deletes forgotten", lane=run.lane.id, **retention.to_summary(forgotten))
+            log.info("deletes forgotten", lane=run.lane.id, **retention.to_summary(purged))
 
     def find_unapplied(self, run: LaneRun) -> Span | None:
         """The span between the target's position and `handed_over`; None while writes are in flight."""

@@ -8,6 +8,7 @@ from .errors import AlreadyWritten
 from .policy.expr import AllOf, source
 from .policy.plan import ApplyPlan, Clause, ReconcileRule
 from .policy.policies import TIMESTAMP
+from .policy.policy_names import EVENT_LOG_POLICY
 from .position import Position, TopicPartition
 from .table import Column, TableSpec
 
@@ -56,7 +57,7 @@ def make_event_log_plan() -> ApplyPlan:
     `make_duplicate_error`.
     """
     return ApplyPlan(
-        policy="event_log",
+        policy=EVENT_LOG_POLICY,
         table=TableSpec("events", EVENT_LOG, ("event_id",), 0),
         fold="none",
         target=EVENT_LOG,

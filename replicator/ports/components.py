@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any, Literal, Protocol
 
 from replicator.domain.checkpoints import CheckpointSchedule
+from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transform.columns import Mask
 
 from .dead_letters import DeadLetters
@@ -19,7 +20,6 @@ from .frames import Lane
 from .register import Register
 from .source import Source
 
-EVENT_LOG_POLICY = "event_log"
 CONTINUE, HOLD_KEY, STOP_LANE = "continue", "hold_key", "stop_lane"
 
 

@@ -56,7 +56,7 @@ class RecordSlice(Generic[F]):
 class RoutedBatch(Generic[F]):
     """A batch divided by table. Every record of the batch is in exactly one field.
 
-    - `runs`: slices in arrival order. A table has several if its schema changes within the batch.
+    - `slices`: in arrival order. A table has several if its schema changes within the batch.
     - `ignored`: counts by kind (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`).
     - `rejects`: a raw frame with `_error` added, and `_table`, which is null if the record names no table.
     - `topics`: per table the topics in which it was seen.
@@ -64,7 +64,7 @@ class RoutedBatch(Generic[F]):
       partition, in the order of the records.
     """
 
-    runs: tuple[RecordSlice[F], ...]
+    slices: tuple[RecordSlice[F], ...]
     ignored: Mapping[str, int]
     rejects: F
     reject_count: int

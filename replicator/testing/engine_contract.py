@@ -280,14 +280,14 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         )
         raw = pa.concat_tables([make_fake_raw(history), make_odd_records()])
         routed = engine.route(self.to_frame(raw), FakeDecoder())
-        placed = Counter(p for run in routed.runs for p in self._count_raw_positions(run.frame)) + self._count_raw_positions(
-            routed.rejects
-        )
+        placed = Counter(
+            p for run in routed.slices for p in self._count_raw_positions(run.frame)
+        ) + self._count_raw_positions(routed.rejects)
         assert max(placed.values()) == 1
         assert placed.total() + sum(routed.ignored.values()) == raw.num_rows
         assert dict(routed.ignored) == {"tombstone": 1}
         assert routed.reject_count == 1
-        assert [(run.table, run.fingerprint) for run in routed.runs] == [("public.items", "0"), ("public.items", "1")]
+        assert [(run.table, run.fingerprint) for run in routed.slices] == [("public.items", "0"), ("public.items", "1")]
         assert routed.topics == {"public.items": frozenset({history.source.topic})}
 
     def _count_raw_positions(self, frame: Any) -> Counter[tuple[str, int, int]]:
@@ -297,7 +297,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     def test_decode_separates_changes_and_rejects(self) -> None:
         """`learn` and `decode` of a slice return each of its changes once, as the decoder does."""
         engine, decoder, history = self.new_engine(), FakeDecoder(), make_history(*make_writes(0, 1, 2))
-        (run,) = engine.route(self.to_frame(make_fake_raw(history)), decoder).runs
+        (run,) = engine.route(self.to_frame(make_fake_raw(history)), decoder).slices
         table = engine.learn(run, decoder)
         assert (table.column_names, table.keys) == (history.table().column_names, history.table().keys)
         changes, rejects = engine.decode(run, decoder, table)
@@ -332,7 +332,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0))
         raw = make_fake_raw(history)
         routed = engine.route(engine.records(raw), FakeDecoder())
-        assert self.to_arrow(routed.runs[0].frame)["offset"].to_pylist() == raw["offset"].to_pylist()
+        assert self.to_arrow(routed.slices[0].frame)["offset"].to_pylist() == raw["offset"].to_pylist()
         assert engine.count(engine.route(engine.records(raw.slice(0, 0)), FakeDecoder()).rejects) == 0
 
     def test_later_records_of_a_blocked_key_are_split_off(self) -> None:

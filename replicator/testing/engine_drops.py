@@ -30,11 +30,11 @@ class EngineDrops(EngineBase):
         engine, records = self.new_engine(), _make_records()
         routed = engine.route(self.to_frame(records), FakeDecoder())
         assert dict(routed.ignored) == {TABLE_DROPPED: 4}
-        assert [engine.count(run.frame) for run in routed.runs] == [3]
+        assert [engine.count(run.frame) for run in routed.slices] == [3]
         of_items = [_make_position("a", 1), _make_position("a", 4), _make_position("b", 0)]
         assert _to_plain(routed.drops) == {"public.items": of_items, "public.other": [_make_position("a", 3)]}
         alone = engine.route(self.to_frame(records.slice(3, 2)), FakeDecoder())
-        assert not alone.runs
+        assert not alone.slices
         assert _to_plain(alone.drops) == {"public.other": [_make_position("a", 3)], "public.items": [_make_position("a", 4)]}
         assert not engine.route(self.to_frame(records.slice(0, 1)), FakeDecoder()).drops
 

@@ -47,7 +47,7 @@ class EnginePrefetchContract(EngineBase):
 
     def _describe_batch(self, engine: Engine[Any], frame: Any, decoder: FakeDecoder) -> Any:
         routed = engine.route(frame, decoder)
-        runs = [(run.table, run.fingerprint, *self._decode_slice(engine, run, decoder)) for run in routed.runs]
+        runs = [(run.table, run.fingerprint, *self._decode_slice(engine, run, decoder)) for run in routed.slices]
         rejects = self.to_arrow(routed.rejects).to_pylist()
         return runs, dict(routed.ignored), rejects, routed.reject_count, dict(routed.topics), dict(routed.drops)
 

@@ -117,8 +117,8 @@ class DecodePool:
         """Store the route of a frame that was routed in this process."""
         with self._turn:
             self._way = None
-            if len(routed.runs) == 1 and routed.runs[0].frame is raw:
-                (run,) = routed.runs
+            if len(routed.slices) == 1 and routed.slices[0].frame is raw:
+                (run,) = routed.slices
                 self._way = DecodeRoute(decoder, run.table, run.fingerprint, routed.topics[run.table])
 
     def note_changes(self, run: RecordSlice[pa.Table], decoder: Decoder, spec: TableSpec) -> None:

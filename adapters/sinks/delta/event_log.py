@@ -18,6 +18,7 @@ from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import ERASED_COLUMNS, make_duplicate_error
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
@@ -57,7 +58,7 @@ part of one.
 AT_ONCE = 2_000
 """Records that one commit empties."""
 POSITION = ("topic", "partition", "offset")
-POLICIES = frozenset({"event_log"})
+POLICIES = frozenset({EVENT_LOG_POLICY})
 SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,op,seq_1,seq_2,seq_3,seq_4,ts,ingested_at"}
 """Statistics only of columns by which queries find records, not of whole documents."""
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from replicator.domain.as_of import LogCut
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import DataLoss
+from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.sink import SinkCapabilities
@@ -34,7 +35,7 @@ class PostgresEventLog(PostgresLanes):
     columns.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"event_log"}))
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({EVENT_LOG_POLICY}))
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:

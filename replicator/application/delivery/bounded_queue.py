@@ -13,8 +13,8 @@ from typing import Generic
 from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped, ensure_accounting
 from replicator.domain.policy.plan import Counts, Facts, find_highest, merge_facts
+from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transactions import CompletenessWatermark
-from replicator.ports.components import EVENT_LOG_POLICY
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, FoldedChanges, Stop, Write
 
@@ -226,6 +226,8 @@ def can_join_pair(earlier: WriteRequest[F], later: WriteRequest[F]) -> bool:
 
 
 def _is_hiding(earlier: Write[F], later: Write[F]) -> bool:
+    """True if a change of one write may hide the row that a change of the other needs: for unchanged values, or for its
+    verdict."""
     a, b = earlier.folded.facts, later.folded.facts
     if earlier.plan.has_column_versions:
         return False  # No value is filled from another change.
@@ -233,14 +235,13 @@ def _is_hiding(earlier: Write[F], later: Write[F]) -> bool:
         return True  # Only the target's row decides if the delete is applied or rejected.
     if earlier.plan.soft_deletes and (b.truncated_at is not None or (earlier.plan.table.ordered_by and b.has_deletes)):
         return True  # Rows must be written before they are marked as deleted.
-    founds = b.has_key_changes or a.has_key_changes or a.has_deletes or a.truncated_at is not None
+    changes_base_row = b.has_key_changes or a.has_key_changes or a.has_deletes or a.truncated_at is not None
+    has_unchanged, is_ordered = a.has_unchanged or b.has_unchanged, bool(earlier.plan.table.ordered_by)
     if earlier.plan.table.ignore_null:
-        return (
-            bool(earlier.plan.table.ordered_by) or founds or a.has_unchanged or b.has_unchanged or b.truncated_at is not None
-        )
-    if earlier.plan.table.ordered_by:
-        return a.has_unchanged or b.has_unchanged
-    return (b.has_unchanged and founds) or (a.has_unchanged and b.truncated_at is not None)
+        return is_ordered or changes_base_row or has_unchanged or b.truncated_at is not None
+    if is_ordered:
+        return has_unchanged
+    return (b.has_unchanged and changes_base_row) or (a.has_unchanged and b.truncated_at is not None)
 
 
 def join_writes(engine: Engine[F], group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:

@@ -134,7 +134,7 @@ class BulkLoader(Generic[F]):
         total = parts.counts.total + applied.counts.total
         ensure_accounting(
             total == spill_files.rows,
-            f"Of {spill_files.rows} rows of lane {lane.id} that were laid down {total} are accounted for.",
+            f"Of {spill_files.rows} spilled rows of lane {lane.id} {total} are accounted for.",
         )
         return self._finish_load(lane, replace(applied, counts=spill_files.counts + parts.counts + applied.counts))
 
@@ -165,14 +165,14 @@ class BulkLoader(Generic[F]):
     def _resume_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> None:
         """Continue the files of an earlier run, no matter if the first write after them can be spilled."""
         if (spill_files.rule, spill_files.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
-            raise _make_orphan_error(item.run.lane.id, "was made under another configuration")
+            raise _make_orphan_error(item.run.lane.id, "were written under another configuration")
         self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
 
     def find_orphans(self) -> Mapping[str, Fatal]:
         """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
         unknown."""
         left = [lane for lane, spill_files in self._spill_files.items() if spill_files.slices and lane not in self._last]
-        return {lane: _make_orphan_error(lane, "is gone on with by no record that can be applied") for lane in left}
+        return {lane: _make_orphan_error(lane, "are followed by no record that can be applied") for lane in left}
 
     def _make_placeholder_write(self, item: WriteRequest[F], spill_files: SpillFiles) -> WriteRequest[F]:
         """One write without rows that represents all spilled rows."""
@@ -231,7 +231,7 @@ class _FoldedPartitions(Generic[F]):
 
 def _make_orphan_error(lane: str, why: str) -> Fatal:
     step = f"Begin anew: `replicator drop {lane}`, then repeat the command."
-    return Fatal(f"what is laid down for lane {lane} {why}", next_step=step)
+    return Fatal(f"the spill files of lane {lane} {why}", next_step=step)
 
 
 def _get_frame(item: WriteRequest[Any]) -> pa.Table:
@@ -243,6 +243,6 @@ def _wrap_os_errors(act: Any) -> Any:
         return act()
     except OSError as error:
         raise EnvironmentProblem(
-            f"what is laid down for a new target cannot be written or read ({error.strerror or error})",
+            f"the spill files of a new target cannot be written or read ({error.strerror or error})",
             next_step="Make room where `state` of the config is, and repeat: it goes on.",
         ) from error

@@ -358,7 +358,7 @@ class Delivery(Generic[F]):
 
     def _load_target(self, bulk_loader: BulkLoader[F], run: LaneRun) -> None:
         began, raw = self._clock(), bulk_loader.read_records(run.lane)
-        log.info("writing what was laid down", lane=run.lane.id)
+        log.info("loading spilled rows", lane=run.lane.id)
         with self._lanes.note_sink_call(self._name, f"loading {run.lane.id}"):
             outcome = bulk_loader.load_target(run.lane, lambda lane, rows: self._keep_rejects(lane, rows, raw))
         self._count_outcome(run, outcome, outcome.counts, None, self._clock() - began)

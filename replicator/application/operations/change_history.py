@@ -75,7 +75,7 @@ class ChangeLogReader:
 
         def batch(one: Batch[pa.Table]) -> None:
             nonlocal records, changes, rejected
-            for run in self._engine.route(one.frame, self.decoder).runs:
+            for run in self._engine.route(one.frame, self.decoder).slices:
                 if run.table == table:
                     topics.update(run.frame["topic"].unique().to_pylist())
                     schema = self._find_schema(run)

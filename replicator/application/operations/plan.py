@@ -121,7 +121,7 @@ class LanePlanner(Generic[F]):
                     break
 
     def _learn_batch(self, batch: Batch[F]) -> None:
-        for run in self._engine.route(batch.frame, self._decoder).runs:
+        for run in self._engine.route(batch.frame, self._decoder).slices:
             self._tables[run.table] = None
             try:
                 self._catalog.find_schema(run)

@@ -96,8 +96,8 @@ def refuse_unknown_code(store: DeadLetters, which: DeadLetterFilter) -> None:
 class RetryAttempt(Generic[F]):
     """One slice of dead letters on the way through one lane, or through routing and decoding.
 
-    A new reject is stored before anything of the slice is committed. Its lane is that of the dead letter, or this
-    one.
+    A new reject is stored before anything of the slice is committed. The reject keeps the dead letter's lane; one
+    without a lane gets the lane that rejected it.
     """
 
     def __init__(self, shared: RuntimeContext[F], store: DeadLetters, letters: Sequence[DeadLetter]) -> None:
@@ -135,7 +135,7 @@ class DeadLetterRetry(Generic[F]):
     """
 
     def __init__(self, pipeline: SourcePipeline[F], shared: RuntimeContext[F]) -> None:
-        self._place = pipeline.context
+        self._context = pipeline.context
         self._decoder = pipeline.decoder
         self._catalog = Catalog(shared.engine, pipeline.decoder, pipeline.context.rules_for, pipeline.registry.keys)
         self._shared = shared
@@ -180,12 +180,12 @@ class DeadLetterRetry(Generic[F]):
         return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
 
     def _get_hashes(self) -> KeyHashes:
-        return self._shared.rejects.get_hashes(self._place.name)
+        return self._shared.rejects.get_hashes(self._context.name)
 
     def _describe_unusable(self, letter: DeadLetter) -> str:
         if not letter.is_placed:
             return "its letter is from before records were kept whole; load the table again, or purge it"
-        if any(lane.id == letter.lane for lane in self._place.event_logs):
+        if any(lane.id == letter.lane for lane in self._context.event_logs):
             return "it was rejected by an event log, which has no changes to apply"
         return ""
 
@@ -211,6 +211,7 @@ class DeadLetterRetry(Generic[F]):
             mine[lane.id] = sorted(both, key=_record_position)
         failed |= self._retry_lanes(lanes, mine)
         tried = [letter for letter in letters if letter.event_id not in lost]
+        # Those rejected again were written since they were read, so `mark` leaves them open (by `attempts`).
         self._store.mark([letter for letter in tried if letter.lane or letter in good], REPLAYED)
         return RetryResult(len([o for o in tried if o.event_id not in failed]), len(failed), {**left, **lost})
 
@@ -235,7 +236,7 @@ class DeadLetterRetry(Generic[F]):
     def _find_tables(self, letters: Sequence[DeadLetter]) -> set[str]:
         """The tables of the records now, without records that cannot be routed."""
         raw = RetryAttempt(self._shared, self._store, letters).raw
-        return {run.table for run in self._engine.route(raw, self._decoder).runs}
+        return {slice_.table for slice_ in self._engine.route(raw, self._decoder).slices}
 
     def _find_unconfigured(self, again: RetryAttempt[F]) -> dict[str, str]:
         """Dead letters of tables that are no longer configured, so that no lane would apply them."""
@@ -252,13 +253,13 @@ class DeadLetterRetry(Generic[F]):
         }
 
     def _list_unknown_tables(self, again: RetryAttempt[F]) -> list[str]:
-        runs = self._engine.route(again.raw, self._decoder).runs if again.dead_letters else ()
-        return sorted({run.table for run in runs if self._place.rules_for(run.table) is None})
+        slices = self._engine.route(again.raw, self._decoder).slices if again.dead_letters else ()
+        return sorted({slice_.table for slice_ in slices if self._context.rules_for(slice_.table) is None})
 
     def _find_blocked(self, good: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters that must wait for an earlier record of their key, with the reason."""
         tried = {letter.event_id for letter in good}
-        known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._place.name)}
+        known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._context.name)}
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
         held = find_blocked(sorted(known.values(), key=_record_position), tried)
         stuck = [event for event, waits in held.items() if waits and event in tried]
@@ -272,19 +273,19 @@ class DeadLetterRetry(Generic[F]):
         routed = self._engine.route(again.raw, self._decoder)
         if routed.reject_count:
             again.reject_rows(routed.rejects, "route", "")
-        for run in self._learn_tables(routed.runs):
-            _, bad = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+        for slice_ in self._learn_tables(routed.slices):
+            _, bad = self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
             if self._engine.count(bad):
                 again.reject_rows(bad, "decode", "")
-        return {run.table for run in routed.runs}
+        return {slice_.table for slice_ in routed.slices}
 
-    def _learn_tables(self, runs: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
+    def _learn_tables(self, slices: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
         """The slices of tables with lanes, after the catalog has read all of them: a later slice may have the key
         that an earlier one lacks."""
-        wanted = [run for run in runs if self._list_lanes([run.table])]
+        wanted = [slice_ for slice_ in slices if self._list_lanes([slice_.table])]
         try:
-            for run in wanted:
-                self._catalog.find_schema(run)
+            for slice_ in wanted:
+                self._catalog.find_schema(slice_)
         except UnusableTable as error:
             raise error.cause from error
         return wanted
@@ -292,7 +293,7 @@ class DeadLetterRetry(Generic[F]):
     def _list_lanes(self, tables: Iterable[str]) -> list[Lane]:
         found = []
         for table in sorted(tables):
-            rules = self._place.rules_for(table)
+            rules = self._context.rules_for(table)
             found += [lane for lane in (rules.lanes if rules else ()) if not self._shared.lanes.find(make_refused_id(lane))]
         return found
 
@@ -300,21 +301,21 @@ class DeadLetterRetry(Generic[F]):
         """The event ids that a lane rejects. Dead letters that wait for rows of other lanes are retried after
         these, while that helps."""
         failed: set[str] = set()
-        patient = True
+        is_patient = True
         while letters:
             waiting: dict[str, Sequence[DeadLetter]] = {}
             for lane, mine in letters.items():
-                bad, waits = self._retry_lane(lanes[lane], mine, patient=patient)
+                bad, waits = self._retry_lane(lanes[lane], mine, is_patient=is_patient)
                 failed |= bad
                 waiting |= {lane: waits} if waits else {}
-            patient = sum(map(len, waiting.values())) < sum(map(len, letters.values()))
+            is_patient = sum(map(len, waiting.values())) < sum(map(len, letters.values()))
             letters = waiting
         return failed
 
     def _retry_lane(
-        self, lane: Lane, letters: Sequence[DeadLetter], *, patient: bool
+        self, lane: Lane, letters: Sequence[DeadLetter], *, is_patient: bool
     ) -> tuple[set[str], Sequence[DeadLetter]]:
-        """The event ids that the lane rejects, and, if `patient`, the dead letters that wait for other rows.
+        """The event ids that the lane rejects, and, if `is_patient`, the dead letters that wait for other rows.
 
         All are applied at once if none is rejected, otherwise one by one. A change folded into a rejected row must
         not be lost.
@@ -326,7 +327,7 @@ class DeadLetterRetry(Generic[F]):
         for letter in letters:
             again = RetryAttempt(self._shared, self._store, [letter])
             try:
-                self._apply_all(lane, again, is_alone=True, is_patient=patient)
+                self._apply_all(lane, again, is_alone=True, is_patient=is_patient)
             except RowsWait:
                 waiting.append(letter)
             failed |= {again.dead_letters[at].event_id for at in again.failed}
@@ -341,9 +342,9 @@ class DeadLetterRetry(Generic[F]):
             return False
         if routed.reject_count:
             again.reject_rows(routed.rejects, "route", lane.id)
-        for run in self._learn_tables(run for run in routed.runs if run.table == lane.table):
-            schema = self._catalog.find_schema(run)
-            frame, bad = self._engine.decode(run, self._decoder, schema)
+        for slice_ in self._learn_tables(one for one in routed.slices if one.table == lane.table):
+            schema = self._catalog.find_schema(slice_)
+            frame, bad = self._engine.decode(slice_, self._decoder, schema)
             union = self._catalog.find_union(schema)
             parts.setdefault(id(union), (union, []))[1].append(frame)
             if self._engine.count(bad) and not is_alone:
@@ -351,26 +352,26 @@ class DeadLetterRetry(Generic[F]):
             if self._engine.count(bad):
                 again.reject_rows(bad, "decode", lane.id)
         took = [
-            self._apply_united(lane, table, frames, again, alone=is_alone, patient=is_patient)
+            self._apply_united(lane, table, frames, again, is_alone=is_alone, is_patient=is_patient)
             for table, frames in parts.values()
         ]
         return all(took) and not again.failed
 
     def _apply_united(
-        self, lane: Lane, table: TableSpec, frames: Sequence[F], again: RetryAttempt[F], *, alone: bool, patient: bool
+        self, lane: Lane, table: TableSpec, frames: Sequence[F], again: RetryAttempt[F], *, is_alone: bool, is_patient: bool
     ) -> bool:
         """Apply frames that share the schema `table`; see `_apply_all`."""
         plan = self._catalog.plan_lane(lane, table, self._load_schema(lane, table).select_columns(table))
         changes = self._engine.unite(frames, table)
         if plan.row_transforms:
             shaped = self._engine.transform_rows(changes, plan)
-            if shaped.counts.rejected and not alone:
+            if shaped.counts.rejected and not is_alone:
                 return False
             if shaped.counts.rejected:
                 again.reject_rows(shaped.rejects, "shape", lane.id)
             changes = shaped.frame
         return not self._engine.count(changes) or self._apply_changes(
-            lane, plan, changes, again, alone=alone, patient=patient
+            lane, plan, changes, again, is_alone=is_alone, is_patient=is_patient
         )
 
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
@@ -382,7 +383,7 @@ class DeadLetterRetry(Generic[F]):
         run = self._shared.lanes.find(lane.id)
         if run is not None and run.schema.current is not None:
             return run.schema
-        ask = self._place.workers[lane.sink].ask
+        ask = self._context.workers[lane.sink].ask
         versions, state = self._wait_for_answer(lane, ask(lambda sink: (read_schema_versions(sink, lane), sink.state(lane))))
         schema = LaneSchema(lane, versions)
         turn = None if state is None else schema.find_transition(table, state.position, self._shared.now())
@@ -392,13 +393,13 @@ class DeadLetterRetry(Generic[F]):
         return schema
 
     def _apply_changes(
-        self, lane: Lane, plan: ApplyPlan, changes: F, again: RetryAttempt[F], *, alone: bool, patient: bool
+        self, lane: Lane, plan: ApplyPlan, changes: F, again: RetryAttempt[F], *, is_alone: bool, is_patient: bool
     ) -> bool:
         folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]
         refused: list[None] = []
 
         def reject(_: Lane, rows: F) -> None:
-            if not alone:
+            if not is_alone:
                 refused.append(None)
                 raise Fatal("one of several records was rejected, so each is tried by itself")
             again.reject_rows(rows, "apply", lane.id)
@@ -407,10 +408,10 @@ class DeadLetterRetry(Generic[F]):
             refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, plan.rule)
             sink.prepare(lane, plan)
             for part in folded:
-                sink.apply([Write(lane, plan, part, EMPTY_SPAN, out_of_band=True, may_wait=patient)], reject)
+                sink.apply([Write(lane, plan, part, EMPTY_SPAN, out_of_band=True, may_wait=is_patient)], reject)
 
         try:
-            self._wait_for_answer(lane, self._place.workers[lane.sink].ask(apply))
+            self._wait_for_answer(lane, self._context.workers[lane.sink].ask(apply))
         except Exception:
             if refused:
                 return False

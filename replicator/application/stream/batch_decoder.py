@@ -41,10 +41,10 @@ class BatchDecoder(Generic[F]):
         shared: RuntimeContext[F],
         poison_records: PoisonRecordFinder[F],
         *,
-        flow: SourceProgress,
+        progress: SourceProgress,
     ) -> None:
         self._source = context.name
-        self._flow = flow
+        self._progress = progress
         self._decoder = decoder
         self._rules_for = context.rules_for
         self._catalog = catalog
@@ -69,7 +69,7 @@ class BatchDecoder(Generic[F]):
         """
         with self._note_decoding(batch.span):
             routed = self._engine.route(batch.frame, self._decoder)
-        decoded = sum(self._engine.count(run.frame) for run in routed.runs)
+        decoded = sum(self._engine.count(slice_.frame) for slice_ in routed.slices)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure_accounting(
             accounted == batch.records, f"Of {batch.records} records of {self._source}, {accounted} are accounted for."
@@ -89,45 +89,46 @@ class BatchDecoder(Generic[F]):
     def decode_changes(
         self,
         table: str,
-        runs: Iterable[RecordSlice[F]],
+        slices: Iterable[RecordSlice[F]],
         batch: Batch[F],
         *,
         topics: Iterable[str],
         drops: Sequence[Position] = (),
-        seen: Callable[[F], None] | None = None,
+        on_decoded: Callable[[F], None] | None = None,
     ) -> Sequence[SchemaSlice[F]]:
         """The changes of one table's records, one slice per schema, in order.
 
         - `topics`: the topics with records of the table.
         - `drops`: positions of its drops. A slice whose changes all follow a drop begins there.
-        - `seen`: called with every decoded frame, rejects included.
+        - `on_decoded`: called with every decoded frame, rejects included.
 
         `application.catalog.UnusableTable` if the table cannot be replicated.
         """
-        runs, found, at = tuple(runs), [], batch.span.start
+        slices, found, at = tuple(slices), [], batch.span.start
         with self._note_decoding(batch.span):
-            for run in runs:
-                self._catalog.find_schema(run)  # A later run may have the key that an earlier one lacks.
+            for slice_ in slices:
+                self._catalog.find_schema(slice_)  # A later slice may have the key that an earlier one lacks.
         with self._count_rejects(table, cover_topics(batch.span, topics)) as rejected:
-            for run in runs:
-                rules = self._rules_for(run.table)
-                frame, rejects = self._decode_run(run, CONTINUE if rules is None else rules.on_reject, batch, rejected)
-                if seen is not None:
-                    seen(frame)
-                    seen(rejects)
+            for slice_ in slices:
+                rules = self._rules_for(slice_.table)
+                on_reject = CONTINUE if rules is None else rules.on_reject
+                frame, rejects = self._decode_slice(slice_, on_reject, batch, rejected)
+                if on_decoded is not None:
+                    on_decoded(frame)
+                    on_decoded(rejects)
                 if self._engine.count(frame):
-                    ends = self._engine.ends(frame) if len(runs) > 1 else at
-                    schema = self._catalog.find_schema(run)
+                    ends = self._engine.ends(frame) if len(slices) > 1 else at
+                    schema = self._catalog.find_schema(slice_)
                     found.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
                     at = at.advanced_to(ends)
         return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in found]
 
-    def again(self, table: str, batch: Batch[F]) -> Iterator[F]:
+    def decode_again(self, table: str, batch: Batch[F]) -> Iterator[F]:
         """Decode records of a table that lanes have applied, rejects included. Nothing is stored or counted."""
         with self._note_decoding(batch.span):
-            for run in self._engine.route(batch.frame, self._decoder).runs:
-                if run.table == table:
-                    yield from self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+            for slice_ in self._engine.route(batch.frame, self._decoder).slices:
+                if slice_.table == table:
+                    yield from self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
 
     def _find_change_start(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
         for drop in drops:
@@ -136,39 +137,41 @@ class BatchDecoder(Generic[F]):
                 start = Position({**start, **{p: o + 1 for p, o in drop.items() if p in start and p not in before}})
         return start
 
-    def _decode_run(self, run: RecordSlice[F], on_reject: str, batch: Batch[F], rejected: list[StoredReject]) -> tuple[F, F]:
-        """The changes of a run, and its rejects, which are durable and added to `rejected`.
+    def _decode_slice(
+        self, slice_: RecordSlice[F], on_reject: str, batch: Batch[F], rejected: list[StoredReject]
+    ) -> tuple[F, F]:
+        """The changes of a slice, and its rejects, which are durable and added to `rejected`.
 
         Blocked records are in neither frame.
         """
         raw = batch.frame
         if on_reject == HOLD_KEY:
-            run, held = self._drop_blocked(run, raw)
+            slice_, held = self._drop_blocked(slice_, raw)
             rejected.extend(held)
         with self._note_decoding(batch.span):
-            frame, rejects = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+            frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
-        records = self._engine.count(run.frame)
-        ensure_accounting(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
+        records = self._engine.count(slice_.frame)
+        ensure_accounting(good + bad >= records, f"Of {records} records of {slice_.table} only {good + bad} were decoded.")
         if not bad:
             return frame, rejects
-        kept = self._keep_rejects(rejects, raw, run.table)
+        kept = self._keep_rejects(rejects, raw, slice_.table)
         rejected.extend(kept)
-        if self._handle_rejects(on_reject, rejects, raw, run.table):
-            # Later records of these keys are blocked now: decode the run without them. The rest stays the same.
-            run, held = self._drop_blocked(run, raw)
+        if self._handle_rejects(on_reject, rejects, raw, slice_.table):
+            # Later records of these keys are blocked now: decode the slice without them. The rest stays the same.
+            slice_, held = self._drop_blocked(slice_, raw)
             places = {(one.partition, one.offset) for one in held}
             rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
             with self._note_decoding(batch.span):
-                frame, rejects = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+                frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
         return frame, rejects
 
-    def _drop_blocked(self, run: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
-        """The records of a run that are not blocked, and the blocked ones, which are dead letters."""
-        free, held = self._blocked_keys.split_blocked(run.frame)
+    def _drop_blocked(self, slice_: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
+        """The records of a slice that are not blocked, and the blocked ones, which are dead letters."""
+        free, held = self._blocked_keys.split_blocked(slice_.frame)
         if held is None:
-            return run, ()
-        return replace(run, frame=free), self._keep_rejects(held, raw, run.table)
+            return slice_, ()
+        return replace(slice_, frame=free), self._keep_rejects(held, raw, slice_.table)
 
     def _keep_rejects(self, rejects: F, raw: F, table: str) -> Sequence[StoredReject]:
         return self._rejects.keep_rejects(rejects, [raw], stage="decode", source=self._source, table=table)
@@ -208,10 +211,10 @@ class BatchDecoder(Generic[F]):
         """Count the records of a batch of the main stream. Batches of lanes that catch up are not counted."""
         self._telemetry.consumed(self._source, batch.records)
         ignored = Counter(routed.ignored)
-        for run in routed.runs:
-            rules = self._rules_for(run.table)
+        for slice_ in routed.slices:
+            rules = self._rules_for(slice_.table)
             if rules is None or not rules.lanes:
-                ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._engine.count(run.frame)
-        self._flow.ignored.update(ignored)
+                ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._engine.count(slice_.frame)
+        self._progress.ignored.update(ignored)
         for kind, records in ignored.items():
             self._telemetry.ignored(self._source, kind, records)

@@ -75,7 +75,7 @@ class CatchUpLane(Generic[F]):
 class CatchUpContext(Generic[F]):
     """The objects that catch-up shares with the main stream.
 
-    `seen(table)`: a consumer of every decoded record of a table, or None.
+    `find_observer(table)`: a consumer of every decoded record of a table, or None.
     """
 
     source_context: SourceContext[F]
@@ -83,9 +83,9 @@ class CatchUpContext(Generic[F]):
     registry: LaneRegistry[F]
     catalog: Catalog[F]
     decoding: BatchDecoder[F]
-    writes: WriteBuilder[F]
+    write_builder: WriteBuilder[F]
     poison_records: PoisonRecordFinder[F]
-    seen: Callable[[str], Callable[[F], None] | None]
+    find_observer: Callable[[str], Callable[[F], None] | None]
 
 
 class CatchUp(Generic[F]):
@@ -119,30 +119,30 @@ class CatchUp(Generic[F]):
         for each of a thousand lanes would block the stream for minutes.
         """
         deadline = self._shared.clock() + seconds
-        while behind := tuple(self._list_behind().values()):
+        while behind := tuple(self._update_behind().values()):
             has_moved = False
             for one in behind:
                 self._behind[one.run.lane.id] = self._behind.pop(one.run.lane.id)
                 has_moved |= self._read_slice(one)
                 if self._shared.clock() >= deadline or self._shared.stop.is_set():
-                    return bool(self._list_behind())
+                    return bool(self._update_behind())
             if not has_moved:
                 break
-        return bool(self._list_behind())
+        return bool(self._update_behind())
 
     def join_caught_up(self) -> None:
         """Let lanes join that are not behind, without reading."""
-        self._list_behind()
+        self._update_behind()
 
-    def _list_behind(self) -> Mapping[str, CatchUpLane[F]]:
-        """The lanes that are behind now. Lanes that have caught up have joined."""
+    def _update_behind(self) -> Mapping[str, CatchUpLane[F]]:
+        """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
         for run in self._tools.registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 buffer = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
                 known = {p: o for p, o in run.handed_over.items() if p in run.begin}
                 self._tools.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))
-                self._behind[run.lane.id] = CatchUpLane(run, run.placed, run.handed_over, buffer, reach)
+                self._behind[run.lane.id] = CatchUpLane(run, run.placed_generation, run.handed_over, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]
@@ -153,7 +153,7 @@ class CatchUp(Generic[F]):
 
     def _is_current(self, run: LaneRun) -> bool:
         behind = self._behind.get(run.lane.id)
-        return behind is not None and behind.generation == run.placed
+        return behind is not None and behind.generation == run.placed_generation
 
     def _find_missing(self, behind: CatchUpLane[F]) -> Span:
         """The span between the lane and the main stream."""
@@ -206,10 +206,11 @@ class CatchUp(Generic[F]):
             return False
         if left:
             behind.has_partial_batch = True
+            build = self._tools.write_builder.build_slice_writes
             slices = behind.buffer.add_changes((), self._tools.catalog.get_union(behind.run.lane.table), left)
             self._pass_writes(
                 behind,
-                [write for slice_ in slices for write in self._tools.writes.build_slice_writes(slice_, [behind.run], {})],
+                [request for slice_ in slices for request in build(slice_, [behind.run], {})],
                 until,
             )
         return True
@@ -239,37 +240,38 @@ class CatchUp(Generic[F]):
 
     def _hand_over_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
         try:
-            writes = (
+            requests = (
                 self._make_log_writes(behind, batch) if behind.run.is_event_log else self._make_change_writes(behind, batch)
             )
         except UnusableTable as error:
             self._shared.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
         else:
-            self._pass_writes(behind, writes, batch.span.end)
+            self._pass_writes(behind, requests, batch.span.end)
 
     def _make_log_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
         sink = behind.run.lane.sink
         routed = self._tools.decoding.route_batch(batch) if self._tools.source_context.private else None
         behind.has_partial_batch = True
-        return self._tools.writes.build_log_writes(
+        return self._tools.write_builder.build_log_writes(
             batch, routed, [behind.run], {sink: self._tools.registry.list_excluded_topics(sink)}
         )
 
     def _make_change_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
         tools, table = self._tools, behind.run.lane.table
         routed = tools.decoding.route_batch(batch)
-        runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
-        topics = tools.registry.topics[table]
-        parts = tools.decoding.decode_changes(table, runs, batch, topics=topics, drops=drops, seen=tools.seen(table))
+        records, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
+        topics, on_decoded = tools.registry.topics[table], tools.find_observer(table)
+        decoded = tools.decoding.decode_changes(table, records, batch, topics=topics, drops=drops, on_decoded=on_decoded)
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
-        records = tools.writes.batch_records.get_records(batch)
-        slices = behind.buffer.add_batch(parts, tools.catalog.get_union(table), span, records, records.size, drops=drops)
+        raw = tools.write_builder.batch_records.get_records(batch)
+        slices = behind.buffer.add_batch(decoded, tools.catalog.get_union(table), span, raw, raw.size, drops=drops)
         known = select_identities(batch.identity, batch.span.end)
-        return [write for slice_ in slices for write in tools.writes.build_slice_writes(slice_, [behind.run], known)]
+        build = tools.write_builder.build_slice_writes
+        return [request for slice_ in slices for request in build(slice_, [behind.run], known)]
 
-    def _pass_writes(self, behind: CatchUpLane[F], writes: Sequence[WriteRequest[F]], end: Position) -> None:
+    def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:
         """Queue all writes in one call: before a second call the queue may be full."""
         behind.read = behind.read.advanced_to(end)
-        self._hand_over(writes)
+        self._hand_over(requests)
         behind.has_partial_batch = False

@@ -71,20 +71,28 @@ class SourcePipeline(Generic[F]):
         )
         self.decoder = decoder
         """The decoder of all records. A retry of a dead letter decodes poison records too."""
-        decoder = self._poison_records.filter_poison_records(decoder)
-        self._decoder = decoder
-        self._catalog = Catalog(shared.engine, decoder, context.rules_for, self.registry.keys)
-        self._decoding = BatchDecoder(context, decoder, self._catalog, shared, self._poison_records, flow=self.progress)
-        self._writes = WriteBuilder(
-            shared, self._catalog, decoder, partial(store_schema_version, context.workers), self._poison_records
+        self._safe_decoder = safe_decoder = self._poison_records.filter_poison_records(decoder)
+        self._catalog = Catalog(shared.engine, safe_decoder, context.rules_for, self.registry.keys)
+        self._decoding = BatchDecoder(
+            context, safe_decoder, self._catalog, shared, self._poison_records, progress=self.progress
         )
-        self._prefetcher = Prefetcher(shared.engine, decoder, self._writes.batch_records)
+        self._write_builder = WriteBuilder(
+            shared, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
+        )
+        self._prefetcher = Prefetcher(shared.engine, safe_decoder, self._write_builder.batch_records)
         rules = context.transactions
         kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
-        self._barrier = kind(rules, context, decoder, self.registry, shared) if rules else None
-        seen = self._barrier.observe_catch_up if self._barrier else lambda _: None
+        self._transactions = kind(rules, context, safe_decoder, self.registry, shared) if rules else None
+        find_observer = self._transactions.observe_catch_up if self._transactions else lambda _: None
         tools = CatchUpContext(
-            context, shared, self.registry, self._catalog, self._decoding, self._writes, self._poison_records, seen
+            context,
+            shared,
+            self.registry,
+            self._catalog,
+            self._decoding,
+            self._write_builder,
+            self._poison_records,
+            find_observer,
         )
         self._catch_up = CatchUp(tools, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat)
         shared.rejects.mask_source(context.name, self.decoder, private=context.private)
@@ -109,7 +117,7 @@ class SourcePipeline(Generic[F]):
     @property
     def held_back_problem(self) -> Problem | None:
         """The reason why records wait for the rest of a transaction; None if none wait."""
-        return self._barrier.held_back_problem if self._barrier else None
+        return self._transactions.held_back_problem if self._transactions else None
 
     def post(self, command: Callable[[], None]) -> None:
         """Run a command in the pipeline's thread, between two batches. May be called from any thread."""
@@ -171,11 +179,11 @@ class SourcePipeline(Generic[F]):
         # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
         self._reported_at = self._shared.clock()
         with (
-            prefetch_batches(self._shared, self._prefetcher, self.apply_batch, once=once) as take,
+            prefetch_batches(self._shared, self._prefetcher, self.take_batch, once=once) as take,
             self._note_source_call(READING_STREAM),
         ):
             # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/stream_loop.py`). It calls
-            # `apply_batch` for each batch, and for an empty one while no records arrive.
+            # `take_batch` for each batch, and for an empty one while no records arrive.
             self.context.source.run(start, self._pause_source_call(take), self._shared.stop, once=once)
         if once and not self._shared.stop.is_set():
             self._catch_up_all()
@@ -208,8 +216,9 @@ class SourcePipeline(Generic[F]):
     def _open_stream(self) -> Position:
         """The start of the main stream: per partition, the highest position of a lane that can resume.
 
-        Without such a lane: the position where the partition began for the source, as far as its records still
-        exist.
+        - While no table is known, it is the lowest instead: the stream must find the tables.
+        - Without such a lane, it is the position where the partition began for the source, as far as its records
+          still exist.
         """
         with self._note_source_call("looking for where it begins"):
             start, beginning = self.context.source.start(), self.context.source.beginning()
@@ -222,9 +231,9 @@ class SourcePipeline(Generic[F]):
         known = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
             begin = self._skip_snapshots(Position({**start, **find_highest(known)}))
-            return self._barrier.find_start(begin, start, self.context.source.end()) if self._barrier else begin
-        if self._barrier:
-            self._barrier.find_start(start, start, self.context.source.end())
+            return self._transactions.find_start(begin, start, self.context.source.end()) if self._transactions else begin
+        if self._transactions:
+            self._transactions.find_start(start, start, self.context.source.end())
         return Position({**start, **Position.lowest([*known, start]).only(start)})
 
     def _skip_snapshots(self, position: Position) -> Position:
@@ -232,8 +241,9 @@ class SourcePipeline(Generic[F]):
         source = self.context.source
         return source.after_snapshots(position) if isinstance(source, HasSnapshots) else position
 
-    def apply_batch(self, batch: Batch[F]) -> None:
-        """Apply a batch of the main stream, or an empty one. Returns when the next one may be read."""
+    def take_batch(self, batch: Batch[F]) -> None:
+        """Take a batch of the main stream, or an empty one: decode it and queue its writes. Returns when the next one
+        may be read."""
         self._record_beat()
         if not batch.span:
             self._shared.idle_timeout.record_failure(
@@ -248,7 +258,7 @@ class SourcePipeline(Generic[F]):
             batch = self._drop_redelivered(batch)
             for piece in self._poison_records.split_batch(batch, MAIN_READER, self._shared.wait_for_sinks):
                 self._make_room()
-                self._apply_records(piece)
+                self._process_records(piece)
         else:
             self._handle_idle()
         self._catch_up.run_turn(self._shared.options.catch_up_turn)
@@ -269,15 +279,15 @@ class SourcePipeline(Generic[F]):
         frame = self._shared.engine.within(batch.frame, span)
         return replace(batch, frame=frame, span=span, records=self._shared.engine.count(frame))
 
-    def _apply_records(self, batch: Batch[F]) -> None:
+    def _process_records(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
-        if self._barrier:
-            self._barrier.begin_batch(batch)
-        self._writes.batch_records.begin(batch)
+        if self._transactions:
+            self._transactions.begin_batch(batch)
+        self._write_builder.batch_records.begin(batch)
         routed = self._decoding.route_batch(batch)
         if isinstance(self._shared.engine, TracksTransactions) and batch.records:
             with self._poison_records.note_decoding(batch.span):
-                connector = self._shared.engine.connector(batch.frame, self._decoder)
+                connector = self._shared.engine.connector(batch.frame, self._safe_decoder)
             self.registry.store_connector(connector)
             self.progress.row_loss = self.registry.row_loss
         if new := self._register_tables(routed, batch.span):
@@ -285,12 +295,12 @@ class SourcePipeline(Generic[F]):
         # Decode everything before any position moves: if decoding fails, the batch is read again.
         found = self._decode_tables(routed, batch)
         with self._guard_hand_over():
-            if self._barrier:  # The changes of one table decide which changes of another may be released.
-                self._barrier.advance((self._position or Position()).advanced_to(batch.span.end), batch)
-                self.progress.transaction_progress = self._barrier.progress
-            writes = self._make_log_writes(batch, routed)
-            for table, parts in found.items():
-                writes += self._buffer_changes(table, parts, routed, batch)
+            if self._transactions:  # The changes of one table decide which changes of another may be released.
+                self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
+                self.progress.transaction_progress = self._transactions.progress
+            requests = self._make_log_writes(batch, routed)
+            for table, slices in found.items():
+                requests += self._buffer_changes(table, slices, routed, batch)
             self.registry.save_keys()
             self._position = self.progress.position = (self._position or Position()).advanced_to(batch.span.end)
             self._shared.idle_timeout.record_progress()
@@ -298,7 +308,7 @@ class SourcePipeline(Generic[F]):
             self._decoding.count_records(batch, routed)
             if batch.records and self.progress.outage and not self.progress.outage.answers:
                 self._clear_outage()
-            self._hand_over(writes)
+            self._hand_over(requests)
 
     def _place_lanes(self, new: Sequence[str]) -> None:
         """Wait a short time until the sinks return the positions of the lanes of new tables.
@@ -307,7 +317,7 @@ class SourcePipeline(Generic[F]):
         minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
         """
         options = self._shared.options
-        if self._barrier:  # The barrier does not count changes that are read before a lane has its position.
+        if self._transactions:  # The barrier does not count changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)
@@ -329,41 +339,41 @@ class SourcePipeline(Generic[F]):
             self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
 
     def _register_tables(self, routed: RoutedBatch[F], span: Span) -> Sequence[str]:
-        if self._barrier is None:
+        if self._transactions is None:
             return self.registry.register_batch(routed.topics, span)
-        begin = Position({**span.start, **self._barrier.limit_to_barrier(self._position or Position())})
+        begin = Position({**span.start, **self._transactions.limit_to_barrier(self._position or Position())})
         return self.registry.register_batch(
-            self._barrier.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
+            self._transactions.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
         )
 
     def _make_log_writes(self, batch: Batch[F], routed: RoutedBatch[F]) -> list[WriteRequest[F]]:
         excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
-        return self._writes.build_log_writes(
-            batch, routed, self._select_stream_lanes(self.registry.event_logs, batch.span.start), excluded
+        return self._write_builder.build_log_writes(
+            batch, routed, self._drop_lanes_behind(self.registry.event_logs, batch.span.start), excluded
         )
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
-        barrier = self._barrier
-        tables = self.registry.tables if barrier else self.registry.list_affected_tables(batch.span)
-        found = {t: self._decode_table(t, routed, batch, barrier.count_changes(t) if barrier else None) for t in tables}
-        return {table: parts for table, parts in found.items() if parts is not None}
+        known = self._transactions
+        tables = self.registry.tables if known else self.registry.list_affected_tables(batch.span)
+        found = {t: self._decode_table(t, routed, batch, known.count_changes(t) if known else None) for t in tables}
+        return {table: slices for table, slices in found.items() if slices is not None}
 
     def _decode_table(
-        self, table: str, routed: RoutedBatch[F], batch: Batch[F], seen: Callable[[F], None] | None = None
+        self, table: str, routed: RoutedBatch[F], batch: Batch[F], on_decoded: Callable[[F], None] | None = None
     ) -> Sequence[SchemaSlice[F]] | None:
         """The changes of a table; None if no lane applies them."""
         span = cover_topics(batch.span, self.registry.topics[table])
-        followers = self._select_stream_lanes(
-            self.registry.tables[table], Position({**span.start, **self._get_buffer(table).released})
+        followers = self._drop_lanes_behind(
+            self.registry.tables[table], Position({**span.start, **self._ensure_buffer(table).released})
         )
         if not followers and table not in self._unplaced:
             self._buffers.pop(table, None)
             return None
         try:
-            runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
+            slices, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
             topics = self.registry.topics[table]
-            return self._decoding.decode_changes(table, runs, batch, topics=topics, drops=drops, seen=seen)
+            return self._decoding.decode_changes(table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded)
         except UnusableTable as error:
             for run in followers:
                 self._shared.lanes.suspend(run, to_problem(error.cause), error.cause)
@@ -371,34 +381,36 @@ class SourcePipeline(Generic[F]):
             return None
 
     def _buffer_changes(
-        self, table: str, parts: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
+        self, table: str, decoded: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
     ) -> list[WriteRequest[F]]:
         span = cover_topics(batch.span, self.registry.topics[table])
-        buffer, known = self._get_buffer(table), self._catalog.get_union(table)
+        buffer, known = self._ensure_buffer(table), self._catalog.get_union(table)
         self.registry.store_key(table, known.keys if known else ())
-        buffer.barrier = self._find_barrier(table, Position({**span.start, **buffer.released}))
-        records = self._writes.batch_records.get_records(batch)
+        buffer.hold_from = self._find_hold_start(table, Position({**span.start, **buffer.released}))
+        records = self._write_builder.batch_records.get_records(batch)
         drops = routed.drops.get(table, ())
-        slices = buffer.add_batch(parts, known, span, records if span else None, records.size, drops=drops)
+        slices = buffer.add_batch(decoded, known, span, records if span else None, records.size, drops=drops)
         return self._make_slice_writes(table, slices)
 
-    def _find_barrier(self, table: str, released: Position) -> Position:
-        """Per partition the offset from which on the table's buffer releases nothing."""
-        if self._barrier:
-            return self._barrier.barrier
+    def _find_hold_start(self, table: str, released: Position) -> Position:
+        """Per partition the offset from which on the table's buffer releases nothing: transactions are incomplete
+        there, or the table waits for its lanes."""
+        if self._transactions:
+            return self._transactions.hold_from
         return released if table in self._unplaced else Position()
 
     def _make_slice_writes(self, table: str, slices: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
         followers = [run for run in self.registry.tables[table] if run.status is LaneStatus.RUNNING]
+        build = self._write_builder.build_slice_writes
         return [
-            write
+            request
             for slice_ in slices
-            for write in self._writes.build_slice_writes(slice_, followers, select_identities(self._identity, slice_.end))
+            for request in build(slice_, followers, select_identities(self._identity, slice_.end))
         ]
 
-    def _select_stream_lanes(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
-        """The running lanes. A lane that is behind `start` or full falls back to catching up, instead of skipping
-        records.
+    def _drop_lanes_behind(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
+        """Let lanes that are behind `start` or full fall back to catching up, instead of skipping records. Returns the
+        lanes that run on.
 
         A full lane reads by itself once it has room again.
         """
@@ -409,14 +421,14 @@ class SourcePipeline(Generic[F]):
                 self._shared.lanes.fall_back(run)
         return [run for run in runs if run.status is LaneStatus.RUNNING]
 
-    def _get_buffer(self, table: str) -> TableBuffer[F]:
+    def _ensure_buffer(self, table: str) -> TableBuffer[F]:
         if table not in self._buffers:
             topics = self.registry.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
             self._buffers[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
-            if self._barrier:  # Transaction marks are not read twice, and the barrier may hold some of them back.
-                self._buffers[table].released = Position({**at, **self._barrier.limit_to_barrier(at)})
+            if self._transactions:  # Transaction marks are not read twice, and some of them may be held back.
+                self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
         return self._buffers[table]
 
     def _find_catch_up_target(self, run: LaneRun) -> Position:
@@ -424,23 +436,23 @@ class SourcePipeline(Generic[F]):
         if run.is_event_log:
             position = self._position or Position()
             return position.only(p for p in position if self.registry.is_covered(run, p))
-        return self._get_buffer(run.lane.table).released
+        return self._ensure_buffer(run.lane.table).released
 
     def _join_lane(self, run: LaneRun, buffer: TableBuffer[F], has_read: bool) -> None:
         if not run.is_event_log:
-            self._get_buffer(run.lane.table).absorb_buffer(buffer)
-            if self._barrier and has_read:
-                self._barrier.doubt_late_lane(run.lane.table)
+            self._ensure_buffer(run.lane.table).absorb_buffer(buffer)
+            if self._transactions and has_read:
+                self._transactions.doubt_late_lane(run.lane.table)
         self._shared.lanes.join_lane(run)
 
-    def _hand_over(self, items: Sequence[WriteRequest[F]]) -> None:
+    def _hand_over(self, requests: Sequence[WriteRequest[F]]) -> None:
         """Queue the writes of each sink; sinks whose queue is full are served last.
 
         Callers first make room, and call this once: a second call could wait for a sink that does not answer.
         """
         by_sink: dict[str, list[WriteRequest[F]]] = {}
-        for item in self._barrier.bundle_writes(items) if self._barrier else items:
-            by_sink.setdefault(item.run.lane.sink, []).append(item)
+        for request in self._transactions.bundle_writes(requests) if self._transactions else requests:
+            by_sink.setdefault(request.run.lane.sink, []).append(request)
         workers = self.context.workers
         for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
             workers[sink].hand_over(by_sink[sink], self._shared.stop)
@@ -482,32 +494,32 @@ class SourcePipeline(Generic[F]):
             command()
 
     def _handle_idle(self) -> None:
-        self._align()
+        self._release_complete_transactions()
         self._hand_over_released(lambda table, buffer: buffer.release_idle(self._catalog.get_union(table)))
 
-    def _align(self) -> None:
+    def _release_complete_transactions(self) -> None:
         """Queue the changes that no longer wait for the rest of a transaction."""
-        if self._barrier:
-            self._barrier.advance(self._position or Position())
-            while self._look_back(self._barrier):
-                self._barrier.advance(self._position or Position())
-            self.progress.transaction_progress = self._barrier.progress
+        if self._transactions:
+            self._transactions.advance(self._position or Position())
+            while self._look_back(self._transactions):
+                self._transactions.advance(self._position or Position())
+            self.progress.transaction_progress = self._transactions.progress
             self._hand_over_released(self._release_held)
 
-    def _look_back(self, barrier: TransactionBarrier[F]) -> bool:
+    def _look_back(self, transactions: TransactionBarrier[F]) -> bool:
         """Count the changes of the blocking transaction that lanes read before the start: no more records arrive now.
 
         False if there is nothing to search.
         """
-        tables = barrier.look_back()
+        tables = transactions.look_back()
         for table, end in tables.items():
-            found = self._find_older_parts(barrier, table, end)
+            found = self._find_older_parts(transactions, table, end)
             if self._shared.stop.is_set():
                 return False
-            barrier.count_older(table, found)
+            transactions.count_older(table, found)
         return bool(tables)
 
-    def _find_older_parts(self, barrier: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
+    def _find_older_parts(self, transactions: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
         """The transactions of a table's changes before `end`, as far back as one catch-up read."""
         source, most = self.context.source, self._shared.options.catch_up_offsets
         beginning, found = source.beginning(), list[TransactionPart]()
@@ -515,8 +527,8 @@ class SourcePipeline(Generic[F]):
         span = Span(start, end).only(p for p, o in end.items() if start[p] < o)
 
         def count(batch: Batch[F]) -> None:
-            for frame in self._decoding.again(table, batch):
-                found.extend(barrier.older(frame, table))
+            for frame in self._decoding.decode_again(table, batch):
+                found.extend(transactions.older(frame, table))
 
         try:
             if span:
@@ -526,7 +538,7 @@ class SourcePipeline(Generic[F]):
         return found
 
     def _release_held(self, table: str, buffer: TableBuffer[F]) -> Sequence[TableSlice[F]]:
-        buffer.barrier = self._find_barrier(table, buffer.released)
+        buffer.hold_from = self._find_hold_start(table, buffer.released)
         return buffer.release_ready(self._catalog.get_union(table))
 
     def _flush_buffers(self) -> None:
@@ -537,9 +549,9 @@ class SourcePipeline(Generic[F]):
         with self._guard_hand_over():
             self._hand_over(
                 [
-                    write
+                    request
                     for table, buffer in self._buffers.items()
-                    for write in self._make_slice_writes(table, release(table, buffer))
+                    for request in self._make_slice_writes(table, release(table, buffer))
                 ]
             )
 
@@ -550,14 +562,13 @@ class SourcePipeline(Generic[F]):
             has_room = self.context.workers[run.lane.sink].has_room()
             if run.status is LaneStatus.RUNNING and buffer is not None and has_room:
                 empty = buffer.make_empty(self._catalog.get_union(run.lane.table))
-                if empty is None and self._barrier is None:
+                if empty is None and self._transactions is None:
                     self._advance_unplanned_lane(run)
+                identity = select_identities(self._identity, run.handed_over)
                 with self._guard_hand_over():
-                    self._hand_over(
-                        self._writes.build_position_write(run, empty, select_identities(self._identity, run.handed_over))
-                    )
-        if self._barrier:
-            self._barrier.publish_complete()
+                    self._hand_over(self._write_builder.build_position_write(run, empty, identity))
+        if self._transactions:
+            self._transactions.publish_complete()
 
     def _advance_unplanned_lane(self, run: LaneRun) -> None:
         """Move the position of a lane that got no change since the start, so that there is no plan for a write.
@@ -591,7 +602,7 @@ class SourcePipeline(Generic[F]):
             self.registry.place_answered(0)
             if not self._catch_up.run_turn(self._shared.options.catch_up_turn) and not self.registry.has_pending:
                 self._release_placed()
-                self._align()
+                self._release_complete_transactions()
                 return
             stop.wait(0.01)
 
@@ -631,8 +642,8 @@ class SourcePipeline(Generic[F]):
             with self._note_source_call("looking for its end"):
                 self.progress.end, answers = self.context.source.end(), True
                 self.registry.suspend_incomplete()
-                if self._barrier:
-                    self._barrier.set_end(self.progress.end)
+                if self._transactions:
+                    self._transactions.set_end(self.progress.end)
                 self._shared.telemetry.lag(self.context.name, self.progress.find_lowest_lag(runs))
                 self.context.source.committed(lowest)
         except Retryable as error:

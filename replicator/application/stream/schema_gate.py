@@ -31,13 +31,13 @@ class GateResult(Generic[F]):
 
     - `slices`: in order, each with the columns that the lane applies.
     - `problem`, `transition`: set if the lane stops, and why.
-    - `drops`: drops of the table, to be stored even if no rows follow.
+    - `drop_versions`: drops of the table, to be stored even if no rows follow.
     """
 
     slices: Sequence[tuple[TableSlice[F], TargetColumns]]
     problem: Problem | None = None
     transition: SchemaTransition | None = None
-    drops: Sequence[SchemaVersion] = ()
+    drop_versions: Sequence[SchemaVersion] = ()
 
 
 class SchemaGate(Generic[F]):
@@ -50,7 +50,7 @@ class SchemaGate(Generic[F]):
     def pass_slice(self, run: LaneRun, slice_: TableSlice[F]) -> GateResult[F]:
         """The slice, split at schema changes, up to the position where the lane stops. Moves the lane's schema."""
         pieces: list[tuple[TableSlice[F], TargetColumns]] = []
-        drops: list[SchemaVersion] = []
+        drop_versions: list[SchemaVersion] = []
         marks = [mark for mark in slice_.marks if mark.table is not None or _is_ahead(run, slice_, mark.start)]
         for at, names in run.schema.find_emptied_columns(slice_.start):
             first, slice_ = self._cut_slice(slice_, Position({**slice_.start, **at}))
@@ -63,18 +63,18 @@ class SchemaGate(Generic[F]):
             if transition.decision.stops:
                 first, _ = self._cut_slice(slice_, self._find_first_position(run, marks[number:]))
                 problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, transition))
-                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, transition, drops)
+                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, transition, drop_versions)
             if transition.has_cut:
                 first, slice_ = self._cut_slice(slice_, mark.start)
                 pieces.append((first, self._select_columns(run, first)))
             if transition.version.dropped and run.schema.has_stored_versions:
-                drops.append(transition.version)
+                drop_versions.append(transition.version)
             run.schema.apply_transition(transition)
             if transition.decision.changes and not transition.is_known:
                 emptied = {"emptied": list(transition.version.emptied)} if transition.version.emptied else {}
                 changes = list(transition.version.changes)
                 log.info("schema changed", lane=run.lane.id, schema=transition.version.number, changes=changes, **emptied)
-        return GateResult([*pieces, (slice_, self._select_columns(run, slice_))], drops=drops)
+        return GateResult([*pieces, (slice_, self._select_columns(run, slice_))], drop_versions=drop_versions)
 
     def _find_transition(self, run: LaneRun, mark: SchemaMark) -> SchemaTransition | None:
         if mark.table is None:

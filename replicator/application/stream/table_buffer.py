@@ -65,7 +65,7 @@ class TableBuffer(Generic[F]):
 
     - `read`: the stream was read up to here.
     - `released`: lanes got everything below. Changes between the two are held back.
-    - `barrier`: nothing from here on is released; below are whole transactions.
+    - `hold_from`: nothing from here on is released; below are whole transactions.
     - `clock`: in seconds, never goes back.
 
     The delete half of a key change waits for its create half, which is usually in the next batch. Held changes
@@ -77,16 +77,16 @@ class TableBuffer(Generic[F]):
         self._options = options
         self._clock = clock
         self.read = self.released = position
-        self.barrier = Position()
+        self.hold_from = Position()
         self._table: TableSpec | None = None
         self._marks: tuple[SchemaMark, ...] = ()
-        self._drops: tuple[SchemaMark, ...] = ()
+        self._drop_marks: tuple[SchemaMark, ...] = ()
         self._empty: tuple[TableSpec, F] | None = None
         self._held: list[F] = []
         self._raw: tuple[RecordFrame[F], ...] = ()
         self._size = 0
-        self._pushes = 0
-        self._pushed_at = clock()
+        self._batches_held = 0
+        self._added_at = clock()
 
     @property
     def size(self) -> int:
@@ -107,7 +107,7 @@ class TableBuffer(Generic[F]):
 
     def add_batch(
         self,
-        parts: Sequence[SchemaSlice[F]],
+        decoded: Sequence[SchemaSlice[F]],
         table: TableSpec | None,
         span: Span,
         raw: RecordFrame[F] | None = None,
@@ -125,14 +125,15 @@ class TableBuffer(Generic[F]):
         Changes whose frames cannot be united are returned in separate slices: a column has another type, or the
         table another key.
         """
-        self._drops = (*self._drops, *(SchemaMark(None, at) for at in drops if _is_within(at, span.start, span.end)))
+        within = (SchemaMark(None, at) for at in drops if _is_within(at, span.start, span.end))
+        self._drop_marks = (*self._drop_marks, *within)
         out: list[TableSlice[F]] = []
-        groups = _group_compatible(parts)
+        groups = _group_compatible(decoded)
         for group in groups[:-1]:
             ends = reduce(Position.advanced_to, (self._engine.ends(part.frame) for part in group), Position())
             first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
             out += self.add_changes([p.frame for p in group], group[-1].table, first, raw, 0, marks=[p.mark for p in group])
-            out += self._release_frames(self._held, group[-1].table, flush=True, without_barrier=True)
+            out += self._release_frames(self._held, group[-1].table, flush=True, hold_nothing=True)
             span = Span(span.start.advanced_to(first.end), span.end)
         last = groups[-1] if groups else []
         of_last = last[-1].table if last else table
@@ -140,7 +141,7 @@ class TableBuffer(Generic[F]):
 
     def add_changes(
         self,
-        parts: Sequence[F],
+        frames: Sequence[F],
         table: TableSpec | None,
         span: Span,
         raw: RecordFrame[F] | None = None,
@@ -150,37 +151,37 @@ class TableBuffer(Generic[F]):
     ) -> Sequence[TableSlice[F]]:
         """`add_batch` for changes whose frames can all be united as `table`."""
         released_now: Sequence[TableSlice[F]] = ()
-        if self._held and self._table and parts and table and not can_cover(table, self._table):
-            released_now = self._release_frames(self._held, self._table, flush=True, without_barrier=True)
-        self._table = table if parts else self._table or table
+        if self._held and self._table and frames and table and not can_cover(table, self._table):
+            released_now = self._release_frames(self._held, self._table, flush=True, hold_nothing=True)
+        self._table = table if frames else self._table or table
         self._marks = (*self._marks, *(SchemaMark(m.table, m.start.only(span.start)) for m in marks))
-        return [*released_now, *self._add_frames(parts, self._table, span, raw, size)]
+        return [*released_now, *self._add_frames(frames, self._table, span, raw, size)]
 
     def _add_frames(
-        self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: RecordFrame[F] | None, size: int
+        self, frames: Sequence[F], table: TableSpec | None, span: Span, raw: RecordFrame[F] | None, size: int
     ) -> Sequence[TableSlice[F]]:
         known = self.read
         self.read = self._add_partitions(known, span).advanced_to(span.end)
         self.released = self._add_partitions(self.released, span)
-        self._pushed_at = self._clock()
-        if parts:
-            self._pushes += 1
-        if raw is not None and (parts or self._held):
+        self._added_at = self._clock()
+        if frames:
+            self._batches_held += 1
+        if raw is not None and (frames or self._held):
             self._raw = (*self._raw, raw)
             self._size += size
-        slices = self._release_frames([*self._held, *parts], table, flush=self._is_too_much())
+        slices = self._release_frames([*self._held, *frames], table, flush=self._is_too_much())
         if self._held and all(self.released[p] >= offset for p, offset in known.items()):
             # Held changes are of this batch now: the waiting time of earlier ones does not count.
-            self._raw, self._size, self._pushes = (raw,) if raw is not None else (), size, 1
+            self._raw, self._size, self._batches_held = (raw,) if raw is not None else (), size, 1
         return slices
 
     def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """Release changes that the barrier no longer holds."""
+        """Release changes below `hold_from`."""
         return self._release_frames(self._held, table, flush=False)
 
     def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release everything after `hold_idle` seconds without records: the stream may have ended for now."""
-        return self.release_all(table) if self._clock() - self._pushed_at >= self._options.hold_idle else ()
+        return self.release_all(table) if self._clock() - self._added_at >= self._options.hold_idle else ()
 
     def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
         """Release all held changes."""
@@ -191,7 +192,7 @@ class TableBuffer(Generic[F]):
 
         `other` must have read at least up to there.
         """
-        drops = tuple(mark for mark in other._drops if _is_within(mark.start, Position(), self.released))
+        drops = tuple(mark for mark in other._drop_marks if _is_within(mark.start, Position(), self.released))
         missing = [self._engine.before(frame, self.released)[0] for frame in other._held]
         missing = [frame for frame in missing if self._engine.count(frame)]
         if missing:
@@ -201,7 +202,7 @@ class TableBuffer(Generic[F]):
             lower = {p: min(o, self.released.get(p, o)) for p, o in other.released.items()}
             self.released = Position({**self.released, **lower})
         self._marks = (*other._marks, *self._marks)
-        self._drops = (*drops, *self._drops)
+        self._drop_marks = (*drops, *self._drop_marks)
         self._table = self._table or other._table
         self._empty = self._empty or other._empty
 
@@ -209,32 +210,32 @@ class TableBuffer(Generic[F]):
         return Position({**span.start, **position})
 
     def _is_too_much(self) -> bool:
-        return self._pushes > self._options.hold_batches or self._size > self._options.hold_bytes
+        return self._batches_held > self._options.hold_batches or self._size > self._options.hold_bytes
 
     def _release_frames(
-        self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, without_barrier: bool = False
+        self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, hold_nothing: bool = False
     ) -> Sequence[TableSlice[F]]:
-        """Release changes up to the barrier.
+        """Release changes below `hold_from`.
 
-        `without_barrier`: release all, since no later change can be united with them.
+        `hold_nothing`: release all, since no later change can be united with them.
         """
         start = self.released
-        outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()} if not without_barrier else {})
+        outer = Position({p: max(o, start.get(p, o)) for p, o in self.hold_from.items()} if not hold_nothing else {})
         if not frames or table is None:
             self.released = Position({p: min(o, outer.get(p, o)) for p, o in self.read.items()})
-            return [TableSlice(None, start, self.released, marks=self._take_drops(self.released))]
+            return [TableSlice(None, start, self.released, marks=self._take_drop_marks(self.released))]
         changes = self._engine.unite(frames, table)
-        barrier = outer if flush else Position.lowest([outer, self._engine.find_open_key_changes(changes)])
+        hold_from = outer if flush else Position.lowest([outer, self._engine.find_open_key_changes(changes)])
         raw, size = self._raw, self._size
-        ready, rest = self._engine.before(changes, barrier) if barrier else (changes, changes)
-        if barrier and self._engine.count(rest):
+        ready, rest = self._engine.before(changes, hold_from) if hold_from else (changes, changes)
+        if hold_from and self._engine.count(rest):
             self._held = [rest]
         else:
-            self._held, self._raw, self._size, self._pushes = [], (), 0, 0
-        end = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
+            self._held, self._raw, self._size, self._batches_held = [], (), 0, 0
+        end = Position({p: min(o, hold_from.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
-        marks, drops = self._take_schema_boundaries(end), self._take_drops(end)
+        marks, drops = self._take_schema_boundaries(end), self._take_drop_marks(end)
         if not self._engine.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
         return self._cut_segments(
@@ -253,10 +254,10 @@ class TableBuffer(Generic[F]):
         self._marks = tuple(left)
         return below
 
-    def _take_drops(self, end: Position) -> tuple[SchemaMark, ...]:
+    def _take_drop_marks(self, end: Position) -> tuple[SchemaMark, ...]:
         """Remove and return the table drops below `end`."""
-        below = tuple(m for m in self._drops if _is_within(m.start, Position(), end))
-        self._drops = tuple(m for m in self._drops if m not in below)
+        below = tuple(m for m in self._drop_marks if _is_within(m.start, Position(), end))
+        self._drop_marks = tuple(m for m in self._drop_marks if m not in below)
         return below
 
     def _cut_segments(self, ready: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:

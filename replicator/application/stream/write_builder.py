@@ -84,7 +84,7 @@ class WriteBuilder(Generic[F]):
         out = []
         for run in runs:
             gated = self._gate.pass_slice(run, slice_)
-            for version in gated.drops:
+            for version in gated.drop_versions:
                 self._store_schema_version(run, version)
             for piece, columns in gated.slices:
                 if piece.frame is None:
@@ -100,16 +100,18 @@ class WriteBuilder(Generic[F]):
         self, run: LaneRun, slice_: TableSlice[F], columns: Columns, folds: _SharedFolds[F], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
         out: list[WriteRequest[F]] = []
-        for plan in self._plan_lane(run, slice_.table, columns):
-            trim = run.handed_over.only(p for p, start in slice_.start.items() if run.handed_over.get(p, start) > start)
-            transformed = folds.transformer.transform_for_lane(plan, trim)
-            if not self._keep_rejects(run, transformed, slice_):
-                continue
-            key = (plan.fold_key, tuple(sorted(trim.items())))
-            if key not in folds.folded:
-                folds.folded[key] = self._fold_slices(folds.transformer.frame, transformed, plan)
-            for piece, rows in zip(transformed.slices, folds.folded[key], strict=True):
-                out += self._make_write(run, plan, rows, piece, identity)
+        plan = self._plan_lane(run, slice_.table, columns)
+        if plan is None:
+            return out
+        trim = run.handed_over.only(p for p, start in slice_.start.items() if run.handed_over.get(p, start) > start)
+        transformed = folds.transformer.transform_for_lane(plan, trim)
+        if not self._keep_rejects(run, transformed, slice_):
+            return out
+        key = (plan.fold_key, tuple(sorted(trim.items())))
+        if key not in folds.folded:
+            folds.folded[key] = self._fold_slices(folds.transformer.frame, transformed, plan)
+        for piece, rows in zip(transformed.slices, folds.folded[key], strict=True):
+            out += self._make_write(run, plan, rows, piece, identity)
         return out
 
     def _stop_lane(self, run: LaneRun, problem: Problem, transition: SchemaTransition) -> None:
@@ -150,7 +152,8 @@ class WriteBuilder(Generic[F]):
 
     def _find_unknown_mask(self, batch: Batch[F], routed: RoutedBatch[F], topics: set[str]) -> UnknownMask | None:
         with self._note_decoding(batch.span):
-            found = (self._catalog.find_unknown_mask(run) for run in routed.runs if routed.topics[run.table] & topics)
+            mine = (slice_ for slice_ in routed.slices if routed.topics[slice_.table] & topics)
+            found = (self._catalog.find_unknown_mask(slice_) for slice_ in mine)
             return next((one for one in found if one is not None), None)
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
@@ -158,28 +161,25 @@ class WriteBuilder(Generic[F]):
         if empty is None or run.is_event_log or not _make_span(run.sent, run.handed_over):
             return []
         span = _make_span(run.sent, run.handed_over)
-        out = []
         table = self._catalog.get_union(run.lane.table)
-        for plan in self._plan_lane(run, table, run.schema.select_columns(table) if table else ALL_COLUMNS):
-            nothing = self._engine.transform_rows(empty, plan).frame if plan.row_transforms else empty
-            write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
-            out.append(self._make_request(run, write, span.end, (), 0))
-        return out
+        plan = self._plan_lane(run, table, run.schema.select_columns(table) if table else ALL_COLUMNS)
+        if plan is None:
+            return []
+        nothing = self._engine.transform_rows(empty, plan).frame if plan.row_transforms else empty
+        write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
+        return [self._make_request(run, write, span.end, (), 0)]
 
-    def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> list[ApplyPlan]:
-        """The lane's plan for frames of `table`.
-
-        If no plan is possible, the lane is suspended and the list is empty.
-        """
+    def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> ApplyPlan | None:
+        """The lane's plan for frames of `table`; None, and the lane is suspended, if no plan is possible."""
         try:
             ensure_accounting(table is not None, f"The changes of lane {run.lane.id} came without their table.")
             plan = self._catalog.plan_lane(run.lane, cast("TableSpec", table), columns)
             refuse_other_rule(run.lane, run.rule, plan.rule)
         except Exception as error:
             self._shared.lanes.suspend(run, to_problem(error), error)
-            return []
+            return None
         run.rule = plan.rule
-        return [plan]
+        return plan
 
     def _keep_rejects(self, run: LaneRun, transformed: TransformedSlice[F], slice_: TableSlice[F]) -> bool:
         """Store rejects of the row transforms durably, before any position moves past them.
@@ -225,7 +225,7 @@ class WriteBuilder(Generic[F]):
         run.handed_over = run.handed_over.advanced_to(end)
         run.sent = run.sent.advanced_to(write.span.end)
         write = replace(write, at=self._shared.now())
-        return WriteRequest(run, write, run.placed, raw, size + write.folded.size)
+        return WriteRequest(run, write, run.placed_generation, raw, size + write.folded.size)
 
     def _select_span(self, batch: Batch[F], span: Span) -> F:
         return batch.frame if span == batch.span else self._engine.within(batch.frame, span)

@@ -55,7 +55,7 @@ class TransactionBarrier(Generic[F]):
     Every table of the source also has the transaction topic. So a lane's position, which is committed with its
     rows, also contains the transaction up to which the lane is complete.
 
-    - `barrier`: per partition the offset from which on changes are held back.
+    - `hold_from`: per partition the offset from which on changes are held back.
     - `end`: the end of the stream, as last read.
     """
 
@@ -83,7 +83,7 @@ class TransactionBarrier(Generic[F]):
         self._looked_back: set[str] = set()
         self._bundles = 0
         self._read = Position()
-        self.barrier = self.end = Position()
+        self.hold_from = self.end = Position()
 
     @property
     def progress(self) -> TransactionProgress:
@@ -199,7 +199,7 @@ class TransactionBarrier(Generic[F]):
 
         A table without changes is complete up to there.
         """
-        return Position({p: min(o, self.barrier.get(p, o)) for p, o in self._select_transaction_topic(position).items()})
+        return Position({p: min(o, self.hold_from.get(p, o)) for p, o in self._select_transaction_topic(position).items()})
 
     def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
         """The topics of the tables in a batch, plus the transaction topic for every table of the source."""
@@ -294,7 +294,7 @@ class TransactionBarrier(Generic[F]):
         self._note_counted(self._parts)
         self._parts = []
         self._transactions.advance(position, now)
-        self.barrier = self._transactions.barrier
+        self.hold_from = self._transactions.barrier
 
     def publish_complete(self) -> None:
         """Publish watermarks in sinks that do not publish them with their commits.
@@ -342,7 +342,7 @@ class TransactionBarrier(Generic[F]):
         ahead = False
         of_topics: dict[str, dict[TopicPartition, int]] = {}
         for p, o in self._read.items():
-            of_topics.setdefault(p.topic, {})[p] = min(o, self.barrier.get(p, o))
+            of_topics.setdefault(p.topic, {})[p] = min(o, self.hold_from.get(p, o))
         for run in runs:
             topics = self._registry.topics.get(run.lane.table, frozenset())
             let_go = {p: o for topic in topics for p, o in of_topics.get(topic, {}).items()}

@@ -102,7 +102,7 @@ class TransactionTracker(TransactionBarrier[F]):
         self._evidence.observe(marks, self._parts, self._clock())
         self._parts = []
         self._evidence.advance(position)
-        self.barrier = self._evidence.barrier
+        self.hold_from = self._evidence.barrier
 
     def _find_complete(self, sink: str) -> CompletenessWatermark | None:
         behind, _ = self._find_behind(sink)

@@ -13,3 +13,5 @@ VERSION_POLICIES: frozenset[str] = frozenset({"scd2"})
 """Targets keep every version of each key, with its start and end."""
 CHANGE_POLICIES: frozenset[str] = frozenset({"append"})
 """Targets keep every change as a row of its own. They need no key."""
+EVENT_LOG_POLICY = "event_log"
+"""The plan of event logs (`domain.event_log`). No table can be configured with it."""

@@ -20,8 +20,8 @@ def test_decoded_changes_are_those_of_the_history():
         routed = engine.route(raw, decoder)
         table = history.table()
         decoded = []
-        for run in routed.runs:
-            sample = engine.concat([r.frame for r in routed.runs if r.fingerprint == run.fingerprint])
+        for run in routed.slices:
+            sample = engine.concat([r.frame for r in routed.slices if r.fingerprint == run.fingerprint])
             good, bad = engine.decode(run, decoder, decoder.learn(sample, run.table, run.fingerprint))
             assert bad.num_rows == 0, bad["_error"].to_pylist()
             decoded.append(good)
@@ -37,7 +37,7 @@ def test_a_run_of_truncates_has_the_key_of_its_table():
     engine, decoder = LocalEngine(), DebeziumJsonDecoder({})
     history = History(StreamShape(toast=True), (Statement("write"), Statement("truncate")))
     for end in (1, 2):
-        (run,) = engine.route(make_raw_frame(history, end - 1, end), decoder).runs
+        (run,) = engine.route(make_raw_frame(history, end - 1, end), decoder).slices
         assert decoder.learn(run.frame, run.table, run.fingerprint).keys == ("k1",)
 
 

@@ -68,7 +68,7 @@ def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tup
         engine.begin(raw, decoder)
     for number, raw in enumerate(batches):
         routed = engine.route(raw, decoder)
-        for run in routed.runs:
+        for run in routed.slices:
             spec = engine.learn(run, decoder)
             found.append(
                 (run.table, run.fingerprint, routed.topics, routed.reject_count, *engine.decode(run, decoder, spec))
@@ -213,7 +213,7 @@ def test_another_decoder_or_table_specification_is_not_taken_for_the_first(
     engine.begin(_nulls(batches[0]), decoder)
     assert len(count_requests) == before
     engine.begin(batches[0], decoder)
-    (run,) = engine.route(batches[0], decoder).runs
+    (run,) = engine.route(batches[0], decoder).slices
     keyless = engine.learn(run, decoder).with_keys(())
     good, _ = engine.decode(run, decoder, keyless)
     assert len(count_requests) == before + 1

@@ -46,7 +46,7 @@ def test_the_columns_that_a_record_says_have_changed(decoder, value, changed):
     record = {"topic": "cdc.public.t", "partition": 0, "offset": 0, "timestamp": None, "headers": None}
     raw = pa.Table.from_pylist([record | dict(zip(("key", "value"), texts, strict=True))], RAW)
     engine, by = LocalEngine(), decoder({"schema": {"public.t": {"id": "int64", "text": "string", "note": "string"}}})
-    (run,) = engine.route(raw, by).runs
+    (run,) = engine.route(raw, by).slices
     changes, rejects = engine.decode(run, by, engine.learn(run, by))
     assert rejects.num_rows == 0
     found = build_audit(changes, engine.learn(run, by), by.envelope(run.frame), run.frame, "text")

@@ -169,8 +169,8 @@ def test_a_transaction_of_which_a_late_lane_has_a_part_is_complete_by_the_rest(w
     code = world.once(steps)
     assert (code, world.supervisor.problem) == (ExitCode.OK, None)
     assert world.rows() == told.shop.rows
-    assert world.pipeline._barrier is not None
-    assert world.pipeline._barrier.progress.last == list(told.shop.after)[-1] or not world.together
+    assert world.pipeline._transactions is not None
+    assert world.pipeline._transactions.progress.last == list(told.shop.after)[-1] or not world.together
 
 
 def test_what_a_lane_that_joins_last_makes_visible_in_part_is_not_held_back(world: World) -> None:
@@ -189,8 +189,8 @@ def test_what_the_stream_has_counted_a_lane_does_not_count_again(world: World, h
     complete: list[str | None] = []
 
     def look() -> None:
-        assert world.pipeline._barrier is not None
-        complete.append(world.pipeline._barrier.progress.last)
+        assert world.pipeline._transactions is not None
+        complete.append(world.pipeline._transactions.progress.last)
 
     told.shop.transaction(told.shop.new_order(1))
     whole = told.new()

@@ -67,9 +67,9 @@ def test_the_schema_of_a_recreated_table_is_not_used_before_the_drop():
 
 def test_a_drop_is_written_down_by_itself_once_nothing_is_to_be_written_before_it():
     run, gate = lane_at(0, table_dropped="evolve"), SchemaGate(TupleEngine(), lambda: NOW)
-    assert not gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(1)), rows=())).drops
+    assert not gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(1)), rows=())).drop_versions
     run = lane_at(0, table_dropped="evolve")
     run.schema = type(run.schema)(run.lane, tuple(run.schema.versions.values()))
     for offset in (1, 2):
-        (drop,) = gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(offset)), rows=())).drops
+        (drop,) = gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(offset)), rows=())).drop_versions
         assert drop.dropped and drop.position == make_position(offset)

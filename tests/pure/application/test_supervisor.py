@@ -314,7 +314,7 @@ def test_a_source_that_is_waited_for_says_what_for_and_since_when():
 
     source = running.source
     source.on_batch, source.start = looking(seen, source.on_batch), looking(seen, source.start)
-    source.end, pipeline.apply_batch = looking(seen, source.end), looking(taken, pipeline.apply_batch)
+    source.end, pipeline.take_batch = looking(seen, source.end), looking(taken, pipeline.take_batch)
     assert running.once() is ExitCode.OK
     assert world.targets["a.items"].rows == model(HISTORY) and set(taken) == {None}
     assert {call["doing"] for call in seen} == {"reading", "looking for where it begins", "looking for its end"}

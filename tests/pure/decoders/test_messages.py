@@ -354,7 +354,7 @@ def test_rejects_name_their_table(kind, message, options):
     engine, raw = LocalEngine(), frame(message)
     found = engine.route(raw, DECODERS[kind](options))
     [rejected] = engine.rejected(found.rejects, [raw])
-    assert (rejected.table.lower(), found.reject_count, found.runs) == ("shop.items", 1, ())
+    assert (rejected.table.lower(), found.reject_count, found.slices) == ("shop.items", 1, ())
 
 
 def test_positions_of_goldengate():
