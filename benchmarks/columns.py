@@ -108,7 +108,7 @@ def _run(case: Case, frames: list[pa.Table], folder: Path) -> int:
         (run,) = engine.route(frame, decoder).slices
         table = engine.learn(run, decoder)
         changes, _ = engine.decode(run, decoder, table)
-        plan = plan_for("scd1", table, shape=case.shape)
+        plan = plan_for("scd1", table, row_transforms=case.shape)
         sink.prepare(lane, plan)
         shaped = engine.transform_rows(changes, plan).frame if plan.row_transforms else changes
         if case.log:

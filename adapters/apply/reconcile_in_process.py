@@ -59,9 +59,9 @@ def reconcile_rows(
     plan, resent = write.plan, get_resent_limit(write.plan, state, write.span)
     rows, others, untold = drop_foreign_deletes(plan, rows, related)
     tables = {"changes": rows, "related": related} | ({} if tombstones is None else {"ledger": tombstones})
-    forgetting = find_lateness_limit(plan, write.folded.facts, state)
+    lateness = find_lateness_limit(plan, write.folded.facts, state)
     select = places_select(
-        plan, tombstones=tombstones is not None, floor=state.truncated_at, resent=resent, forgetting=forgetting
+        plan, tombstones=tombstones is not None, floor=state.truncated_at, resent=resent, lateness=lateness
     )
     verdicts = _find_verdicts(plan, tables, select)
     outcome = verdicts[VERDICT]
@@ -69,7 +69,7 @@ def reconcile_rows(
     completed = _complete_rows(plan, rows, related, verdicts) if plan.reconcile.complete else rows
     rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
     rejects = [to_rejects(rejected, describe_incomplete(rejected)), to_ambiguous_rejects(untold)]
-    if forgetting is not None:
+    if lateness is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
         rejects.append(to_rejects(too_late, [str(make_late_reject(write.lane.id))] * too_late.num_rows))
     counts = _count_outcomes(outcome) + Counts(superseded=others, rejected=untold.num_rows)
@@ -105,15 +105,15 @@ def places_select(
     tombstones: bool,
     floor: Sequence | None,
     resent: Sequence | None = None,
-    forgetting: LatenessLimit | None = None,
+    lateness: LatenessLimit | None = None,
 ) -> str:
     """Per row of `changes`, ordered by `_row`: its verdict, and the numbers of its row in `related` (`_t`) and
     of its old key's row (`_o`).
 
-    `floor`, `resent`, `forgetting`: see `reconcile.reconcile_select`.
+    `floor`, `resent`, `lateness`: see `reconcile.reconcile_select`.
     """
     case = verdict_expression(
-        plan, DUCKDB, tombstones=tombstones, floor=floor, related="related", resent=resent, forgetting=forgetting
+        plan, DUCKDB, tombstones=tombstones, floor=floor, related="related", resent=resent, lateness=lateness
     )
     t = f"t.{ROW}" if plan.reconcile.guard == "newer" else "CAST(NULL AS BIGINT)"
     o = f"o.{ROW}" if plan.reconcile.complete else "CAST(NULL AS BIGINT)"

@@ -52,7 +52,7 @@ def reconcile_select(
     tombstones: str | None,
     floor: Sequence | None,
     resent: Sequence | None = None,
-    forgetting: LatenessLimit | None = None,
+    lateness: LatenessLimit | None = None,
     keep: tuple[str, ...] = (),
 ) -> str:
     """Stage 3 as one SELECT: the columns `keep`, the rows frame with completed values, and `_verdict`.
@@ -60,7 +60,7 @@ def reconcile_select(
     - `rows`, `related`, `tombstones`: relations as SQL text.
     - `related`: the target's columns, at least for the keys and old keys in `rows`.
     - `tombstones`: key columns and `_cdc_seq_*`, the highest per key.
-    - `resent`: see `get_resent_limit`. `forgetting`: see `find_lateness_limit`.
+    - `resent`: see `get_resent_limit`. `lateness`: see `find_lateness_limit`.
     """
     q = dialect.quote_name
     names = [
@@ -82,7 +82,7 @@ def reconcile_select(
         floor=floor,
         related=related,
         resent=resent,
-        forgetting=forgetting,
+        lateness=lateness,
     )
     return (
         f"SELECT {', '.join(columns)},\n{verdict_sql} AS {q(VERDICT)}\n"
@@ -92,10 +92,10 @@ def reconcile_select(
 
 def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, tombstones: str | None) -> str:
     """The LEFT JOINs of stage 3. The guard `absent` has none, because it uses EXISTS."""
-    c, out = dialect.column, ""
-    keys = plan.table.keys
+    c, out, keys = dialect.column, "", plan.table.keys
     if plan.reconcile.guard == "newer":
-        out += f"\nLEFT JOIN {related} AS t ON " + " AND ".join(f"{c('t', k)} = {c('r', k)}" for k in keys)
+        same = [f"{c('t', n)} = {c('r', n)}" for n in plan.reconcile.identity]
+        out += f"\nLEFT JOIN {related} AS t ON " + " AND ".join(same)
     if plan.reconcile.complete:
         pairs = zip(keys, old_key_columns(plan), strict=True)
         same = [f"{c('o', k)} = {c('r', f)}" for k, f in pairs]
@@ -120,7 +120,7 @@ def verdict_expression(
     floor: Sequence | None,
     related: str,
     resent: Sequence | None = None,
-    forgetting: LatenessLimit | None = None,
+    lateness: LatenessLimit | None = None,
 ) -> str:
     """The verdict on a row of `r` as one CASE expression."""
     branches = [*_guard_verdicts(plan, dialect, related, resent)]
@@ -128,8 +128,8 @@ def verdict_expression(
         branches += _ordering_verdicts(plan, dialect, "l")
     if floor is not None and plan.reconcile.guard == "newer":
         branches.append((_at_or_below_sequence(plan, dialect, floor), SUPERSEDED))
-    if forgetting is not None:
-        branches.append((_late_condition(plan, dialect, forgetting, tombstones=tombstones), LATE))
+    if lateness is not None:
+        branches.append((_late_condition(plan, dialect, lateness, tombstones=tombstones), LATE))
     if plan.reconcile.complete:
         branches.append((_incomplete_condition(plan, dialect), INCOMPLETE))
     whens = "\n".join(f"  WHEN {when} THEN {text_literal(then)}" for when, then in branches)
@@ -247,14 +247,14 @@ def _at_or_below_sequence(plan: ApplyPlan, dialect: Dialect, floor: Sequence) ->
     return not_above_condition(dialect, "r", cdc_sequence_columns(plan.table.sequence), floor)
 
 
-def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit, *, tombstones: bool) -> str:
+def _late_condition(plan: ApplyPlan, dialect: Dialect, lateness: LatenessLimit, *, tombstones: bool) -> str:
     """The change is as old as purged tombstones, and its key has neither a row nor a tombstone."""
-    key, old = plan.table.keys[0], _at_or_below_sequence(plan, dialect, forgetting.max_purged)
+    key, old = plan.table.keys[0], _at_or_below_sequence(plan, dialect, lateness.max_purged)
     absent = [f"{dialect.column('t', key)} IS NULL"]
-    absent += [cleared_condition(plan, dialect, forgetting.clears)] if forgetting.clears is not None else []
+    absent += [cleared_condition(plan, dialect, lateness.clears)] if lateness.clears is not None else []
     unknown = [f"{dialect.column('l', key)} IS NULL"]
-    if forgetting.truncated is not None:
-        unknown.append(not_above_condition(dialect, "l", cdc_sequence_columns(plan.table.sequence), forgetting.truncated))
+    if lateness.truncated is not None:
+        unknown.append(not_above_condition(dialect, "l", cdc_sequence_columns(plan.table.sequence), lateness.truncated))
     known = [absent, unknown] if tombstones else [absent]
     return " AND ".join([old, *(f"({' OR '.join(terms)})" for terms in known)])
 

@@ -24,6 +24,8 @@ from .scd2_events import ABSORBED, CHANGE, KIND, LAST_UPSERT, PLACE, THERE, TRUN
 OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 """OPENS: an upsert that starts a version. MANY: its version has more upserts. SILENT: a delete that ends no
 version."""
+FOUND = "_cdc__k"
+"""Prefix of copies of `found_columns`: the target's version at an event's sequence, in each event of that sequence."""
 
 
 def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
@@ -37,20 +39,20 @@ def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
     - Does the target have a version that starts here? If so, its end and its last sequence.
     - The sequence, `_place` and untracked columns of the event before it, and of the key's last event.
     """
-    text = _Scd2Steps(plan, dialect, known)
+    steps = _Scd2Steps(plan, dialect, known)
     # Each window is one more pass over all rows. If every change sent all columns, some steps are skipped.
-    lives = [("lives", text.number_lives)] if known.missing else []
+    lives = [("lives", steps.number_lives)] if known.missing else []
     filling = (
-        [("grouped", text.group_values), ("filled", text.fill_values), ("compared", text.compare_values)]
+        [("grouped", steps.group_values), ("filled", steps.fill_values), ("compared", steps.compare_values)]
         if known.missing
         else []
     )
-    steps = [("ranked", text.rank_events), *lives, ("judged", text.judge_events), ("placed", text.place_events), *filling]
+    judging = [("judged", steps.judge_events), ("placed", steps.place_events)]
     last, ctes = "events", [f"events AS (\n{EventBranches(plan, dialect, known).select()})"]
-    for name, step in steps:
+    for name, step in [("ranked", steps.rank_events), *lives, *judging, *filling]:
         ctes.append(f"{name} AS (\n{step(last)})")
         last = name
-    return "WITH " + ",\n".join(ctes) + f"\n{text.finish_versions(last)}"
+    return "WITH " + ",\n".join(ctes) + f"\n{steps.finish_versions(last)}"
 
 
 def versions_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
@@ -60,8 +62,7 @@ def versions_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events:
     Columns: `_op`, `_place`, `_cdc__last_place` (the event that gave the untracked columns) and the carried
     columns of the target.
     """
-    text = _Scd2Steps(plan, dialect, known)
-    return text.select_versions(events)
+    return _Scd2Steps(plan, dialect, known).select_versions(events)
 
 
 def absorbed_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
@@ -73,8 +74,7 @@ def absorbed_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events:
 
     Columns: `_op`, `_place`, and the carried columns of the target.
     """
-    text = _Scd2Steps(plan, dialect, known)
-    return text.select_absorbed(events)
+    return _Scd2Steps(plan, dialect, known).select_absorbed(events)
 
 
 class _Scd2Steps(Scd2Terms):
@@ -119,7 +119,7 @@ class _Scd2Steps(Scd2Terms):
         """
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         there = "max({}) OVER (" + same + ")" if self.known.absorbed else "{}"
-        known = [f"{there.format(self.q(n))} AS {self.q('_cdc__k' + n)}" for n in self.found_columns]
+        known = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
         number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)})"
         nth = f"{1 if self.is_batch_only else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
@@ -178,7 +178,7 @@ class _Scd2Steps(Scd2Terms):
 
     def list_filled_columns(self) -> list[str]:
         """The columns that `fill_values` passes on."""
-        known = ["_cdc__k" + n for n in self.found_columns]
+        known = [FOUND + n for n in self.found_columns]
         known += ["_cdc__touched"] if self.known.missing else []
         made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *known]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
@@ -235,12 +235,12 @@ class _Scd2Steps(Scd2Terms):
         new = f"SELECT {self.version_row(text_literal(Op.UPDATE), ended=True)} FROM ({inner}) AS b WHERE {q(OPENS)}"
         if self.known.related is None:
             return new
-        changed = [f"{q('_cdc__k' + THERE)} = 0"]
+        changed = [f"{q(FOUND + THERE)} = 0"]
         for i, start in zip(self.numbers, self.starts, strict=True):
-            changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_end_{i}')}")
-            changed.append(f"{self.last_value(start)} IS DISTINCT FROM {q(f'_cdc__k_cdc__was_last_{i}')}")
+            changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_end_{i}')}")
+            changed.append(f"{self.last_value(start)} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_last_{i}')}")
         changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.known.missing else []
-        gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q('_cdc__k' + THERE)} = 1 AND NOT {q(OPENS)}"
+        gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(FOUND + THERE)} = 1 AND NOT {q(OPENS)}"
         of_gone = f"SELECT {self.version_row(text_literal(Op.DELETE), ended=False)} FROM {events} WHERE {gone}"
         return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{of_gone}"
 
@@ -262,10 +262,11 @@ class _Scd2Steps(Scd2Terms):
         if self.known.applied_at:
             made[CDC_APPLIED_AT] = self.known.applied_at
         out = [f"{op} AS {q(OP)}", q(PLACE), f"{last(PLACE)} AS {q('_cdc__last_place')}"]
-        return ", ".join([*out, *(f"{made.get(name, q(name))} AS {q(name)}" for name in self.carried_columns())])
+        return ", ".join([*out, *(f"{made.get(name, q(name))} AS {q(name)}" for name in self.list_version_columns())])
 
-    def carried_columns(self) -> list[str]:
-        """The carried columns in the order of the target, then carried columns that the target does not have."""
+    def list_version_columns(self) -> list[str]:
+        """The columns of a version: keys, sequences, start, end and carried values, in the order of the target. Then
+        carried columns that the target does not have."""
         mine = {*self.keys, *self.starts, START_AT, END_AT, *self.ends, *self.lasts, CDC_UNSENT, *self.known.values}
         target = [c.name for c in self.plan.target if c.name in mine]
         return [*target, *(n for n in self.known.values if n not in target)]
@@ -273,7 +274,7 @@ class _Scd2Steps(Scd2Terms):
     def select_absorbed(self, events: str) -> str:
         q = self.q
         first = " AND ".join(
-            f"{q(f'_cdc__k_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
+            f"{q(f'{FOUND}_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
         )
         unseen = f"{q(KIND)} = {CHANGE}" if self.known.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
         absorbed = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {TRUNCATE}"]

@@ -62,13 +62,11 @@ class OutOfRange:
         return "text" if rule == "reject" and is_text else rule
 
 
-def find_reads(shape: RowTransforms) -> LaneReads:
+def find_reads(transforms: RowTransforms) -> LaneReads:
     """The columns that a lane with these row transforms reads."""
-    conditions = (shape.deletes, shape.truncates, shape.where)
-    made = (added.expression for _, added in shape.column_transforms.additions)
+    rules, conditions = transforms.column_transforms.rules, (transforms.deletes, transforms.truncates, transforms.where)
+    made = (added.expression for _, added in transforms.column_transforms.additions)
     named = (list_columns(one) for one in (*conditions, *made) if one is not None)
-    left = {
-        n for n, rule in shape.column_transforms.rules if rule.drop or (rule.mask and rule.mask.kind in ("nothing", "fixed"))
-    }
-    texts = {n for n, rule in shape.column_transforms.rules if rule.cast == pa.string() and rule.mask is None}
-    return LaneReads(shape.columns, frozenset(left), frozenset(shape.sequence_by).union(*named), frozenset(texts))
+    left = {n for n, rule in rules if rule.drop or (rule.mask and rule.mask.kind in ("nothing", "fixed"))}
+    texts = {n for n, rule in rules if rule.cast == pa.string() and rule.mask is None}
+    return LaneReads(transforms.columns, frozenset(left), frozenset(transforms.sequence_by).union(*named), frozenset(texts))

@@ -23,7 +23,8 @@ TEXT_KINDS = {
     BYTE_ORDER: "bytes",
 }
 """Source types of text with a closer type in some target, and the kind of that text. All others are plain text,
-whatever their name at the source: `varchar(20)`, `VARCHAR(10)`, `enum('a')`."""
+whatever their name at the source: `varchar(20)`, `VARCHAR(10)`, `enum('a')`. PostgreSQL's types of the kinds are in
+`adapters/postgres/types.py`."""
 
 RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
 
@@ -50,7 +51,7 @@ class Column:
     nullable: bool = True
     source_type: str = ""
     """The source's name of the type, if it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...). A target
-    may use it to choose a closer type; then it is in `TEXT_KINDS`."""
+    may use it to choose a closer type; for columns of text it is in `TEXT_KINDS` then."""
 
     @property
     def text_kind(self) -> str:

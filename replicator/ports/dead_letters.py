@@ -16,7 +16,8 @@ REPLAYED = "replayed"
 class DeadLetter:
     """One rejected record.
 
-    - `lane`: empty if the record was rejected before fan-out to lanes (stages `route` and `decode`, but not `shape`).
+    - `lane`: empty if the record was rejected before fan-out to lanes (stages `route` and `decode`), unless a retry
+      rejected it again in a lane.
     - `stage`: one of `route`, `decode`, `shape`, `apply`.
     - `code`: the reason, one of `domain.errors.RejectCode` or a code of its decoder. `HELD` and `CRASHED` are no faults
       of the record: an earlier record of its key was rejected, or its decoding ended the program.

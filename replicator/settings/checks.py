@@ -20,7 +20,7 @@ from .column_problems import check_columns
 from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text
 from .event_store_problems import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
-from .formats import find_format
+from .formats import get_format
 from .globs import describe_malformed, has_overlap
 from .projection_problems import check_projections
 from .row_transform_problems import check_row_transforms
@@ -197,7 +197,7 @@ def _check_bare_names(config: ConfigView) -> Iterator[PathProblem]:
     """Names without a schema part, where the format gives every table one."""
     for table in config.tables:
         source = (config.sources or {}).get(table.source or "", {})
-        has_schemas = find_format(get_text(source, "format")).has_schema_names
+        has_schemas = get_format(get_text(source, "format")).has_schema_names
         if not has_schemas or not table.match or describe_malformed(table.match):
             continue
         if not is_regex(table.match) and not has_overlap(table.match, "*.*"):

@@ -16,7 +16,7 @@ from .event_columns import check_event_columns
 from .expression_problems import check_expressions
 from .expressions import InvalidExpressionText
 from .findings import Path, PathProblem, describe_path, quote_name
-from .formats import find_format
+from .formats import get_format
 
 ADDING_KEYS = frozenset({"metadata", "constant", "expression"})
 HASHING_MASKS = ("hmac", "truncate")
@@ -87,7 +87,7 @@ def _describe_needed_column(source: dict[str, Any], name: str) -> tuple[str, str
 def _describe_unmasked(source: dict[str, Any]) -> str:
     """Why something of a source is stored as it is; empty where nothing is."""
     form = get_text(source, "format") or ""
-    masks = find_format(form).masks_values
+    masks = get_format(form).masks_values
     return "" if masks else f"records of the format {quote_name(form)} cannot be written without them"
 
 

@@ -20,7 +20,7 @@ class SourceFormat:
 
     - `keys`: the keys of a source that mean something with this format, of those that do not with every format.
     - `transports`: the built-in transports that read this format.
-    - `in_sink_files`: files of Kafka Connect's sinks can contain its records.
+    - `in_connect_files`: files of Kafka Connect's sinks can contain its records.
     - `is_rows`: records are rows that do not name their key.
     - `has_schema_names`: every table is named SCHEMA.TABLE, or DATABASE.TABLE in a database without schemas.
     - `has_plain_names`: its field names are only names that Avro allows.
@@ -35,7 +35,7 @@ class SourceFormat:
 
     keys: frozenset[str] = frozenset()
     transports: frozenset[str] = RECORD_TRANSPORTS
-    in_sink_files: bool = True
+    in_connect_files: bool = True
     is_rows: bool = False
     has_schema_names: bool = False
     has_plain_names: bool = False
@@ -56,20 +56,20 @@ _DEBEZIUM = SourceFormat(
 _DMS = SourceFormat(
     keys=frozenset({"operation_column", "operations"}),
     transports=RECORD_TRANSPORTS | {"files"},
-    in_sink_files=False,
+    in_connect_files=False,
     is_rows=True,
     reload_step="Reload the table in the DMS task.",
 )
 FORMATS: dict[str, SourceFormat] = {
     DEBEZIUM_JSON: replace(_DEBEZIUM, keys=_DEBEZIUM.keys | {"flattened", "decimals"}),
-    DEBEZIUM_AVRO: replace(_DEBEZIUM, keys=_DEBEZIUM.keys | {"registry"}, in_sink_files=False, has_plain_names=True),
+    DEBEZIUM_AVRO: replace(_DEBEZIUM, keys=_DEBEZIUM.keys | {"registry"}, in_connect_files=False, has_plain_names=True),
     OUTBOX: SourceFormat(
         keys=frozenset({"outbox"}),
         reads_out_of_range=False,
         reload_step="Its tables hold events that were sent, and no rows: have the service write events anew.",
     ),
     "dts_avro": SourceFormat(
-        in_sink_files=False,
+        in_connect_files=False,
         reload_step="Have DTS do a full load of the table: its INIT records come before the changes.",
     ),
     DMS_CSV: replace(_DMS, keys=_DMS.keys | {"csv"}),
@@ -93,7 +93,7 @@ PLUGIN_FORMAT = SourceFormat(keys=frozenset(FORMAT_KEYS), masks_values=False, re
 """A format of another package: its own decoder checks keys."""
 
 
-def find_format(name: str | None) -> SourceFormat:
+def get_format(name: str | None) -> SourceFormat:
     """The properties of the format `name`."""
     return FORMATS.get(name or "", PLUGIN_FORMAT)
 

@@ -70,7 +70,7 @@ class LaneSettings(Strict):
     """The grace after which a change is late; None: no change is, as under every policy but append."""
     retention: timedelta | None
     """How long deletes are remembered; None: for ever, as under every policy but scd1, and with sequences per column."""
-    shape: InstanceOf[RowTransforms]
+    row_transforms: InstanceOf[RowTransforms]
     """What the lane makes of its table's changes before its policy sees them."""
     tracked: InstanceOf[ColumnSelection] | None
     """The columns whose change begins a version; None: all, as under every policy but scd2."""
@@ -120,7 +120,9 @@ def resolve_lane(
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else to_timedelta(grace),
         retention=_resolve_retention(said) if policy in CURRENT_ROW_POLICIES and not _has_column_versions(said) else None,
-        shape=_resolve_event_filter(said) if stored else _resolve_row_transforms(said, policy, deletes, of_events=of_events),
+        row_transforms=(
+            _resolve_event_filter(said) if stored else _resolve_row_transforms(said, policy, deletes, of_events=of_events)
+        ),
         tracked=find_first(*map(_resolve_tracked, said)) if policy in VERSION_POLICIES else None,
         deletes=deletes,
         tombstones=find_first(*(level.tombstones for level in said)) or ("delete" if has_tombstones else None),

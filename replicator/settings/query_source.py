@@ -9,7 +9,7 @@ from replicator.domain.policy.policy_names import CHANGE_POLICIES
 
 from .config_view import ConfigView, EntryView, get_text
 from .findings import PathProblem, describe_path, quote_name
-from .formats import ROWS, find_format
+from .formats import ROWS, get_format
 
 DECODER_KEYS = ("operation_column", "sequence_columns", "operations")
 
@@ -18,7 +18,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
     """The problems of the source `name`, with those of the tables that read it; a warning where deletes would be missed."""
     at = ("sources", name)
     form = get_text(source, "format")
-    if form is not None and "query" not in find_format(form).transports:
+    if form is not None and "query" not in get_format(form).transports:
         sentence = (
             f"what a query gives is read as {quote_name(ROWS)} alone; {describe_path(at)} says "
             f"{quote_name(source['format'])}"

@@ -10,7 +10,7 @@ from replicator.domain.topics import TopicFilter
 
 from .config_view import ConfigView, get_text, to_mapping
 from .findings import Path, PathProblem, describe_path, quote_name
-from .formats import DEBEZIUM_JSON, DMS_CSV, DMS_PARQUET, FORMAT_KEYS, FORMATS, OUTBOX, ROWS, find_format, list_formats_of
+from .formats import DEBEZIUM_JSON, DMS_CSV, DMS_PARQUET, FORMAT_KEYS, FORMATS, OUTBOX, ROWS, get_format, list_formats_of
 from .query_source import check_query_source
 
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
@@ -40,7 +40,7 @@ def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
         form = get_text(source, "format")
         if form in FORMATS:
             yield from _check_format_keys(name, source)
-        if form in FORMATS and "registry" in find_format(form).keys and "registry" not in source:
+        if form in FORMATS and "registry" in get_format(form).keys and "registry" not in source:
             at = ("sources", name)
             sentence = (
                 f"missing key 'registry' in {describe_path(at)}: records name their schemas by ids of a schema registry"
@@ -72,7 +72,7 @@ def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
 def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at = ("sources", name)
     form = get_text(source, "format")
-    if form is not None and FILES not in find_format(form).transports:
+    if form is not None and FILES not in get_format(form).transports:
         *others, last = map(quote_name, list_formats_of(FILES))
         known = f"{', '.join(others)} or {last}"
         sentence = f"files are read as {known} alone; {describe_path(at)} says {quote_name(source['format'])}"
@@ -98,7 +98,7 @@ def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
 
 def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at, files = ("sources", name), get_text(source, "files")
-    if files in ("connect", "lines") and not find_format(get_text(source, "format")).in_sink_files:
+    if files in ("connect", "lines") and not get_format(get_text(source, "format")).in_connect_files:
         sentence = (
             f"{describe_path(at)}: files of sinks hold JSON, lines of text, Avro or Parquet, and no records of "
             f"{quote_name(source['format'])}"
@@ -132,7 +132,7 @@ def _check_new_rows(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
 def _check_snapshots(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at = ("sources", name)
     form = get_text(source, "format")
-    if form is not None and SNAPSHOTS not in find_format(form).transports:
+    if form is not None and SNAPSHOTS not in get_format(form).transports:
         sentence = f"snapshots are read as {quote_name(ROWS)} alone; {describe_path(at)} says {quote_name(source['format'])}"
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
     for key in (key for key in FEED_KEYS if key in source):
@@ -169,7 +169,7 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
 def _check_format_keys(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     """Keys of one format where records are of another."""
     of_csv = {"csv"} if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else set()
-    others = set(FORMAT_KEYS) - find_format(source["format"]).keys - of_csv
+    others = set(FORMAT_KEYS) - get_format(source["format"]).keys - of_csv
     if get_text(source, "transport") == "delta":
         others.update(LOG_KEYS if source["format"] == ROWS else TABLE_ROW_KEYS)
     for key in (key for key in source if key in others):
@@ -219,7 +219,7 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
         form = get_text(source, "format")
         if source.get("flattened") is True and config.get_kind(entry.sink) != "event_log":
             yield from _check_flattened(table.path, dict(entry.of_table))
-        if not find_format(form).is_rows or config.get_kind(entry.sink) == "event_log":
+        if not get_format(form).is_rows or config.get_kind(entry.sink) == "event_log":
             continue
         said = dict(entry.of_table)
         if form == DMS_CSV and "schema" not in table.keys and not _has_header(source):
@@ -294,7 +294,7 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
     broker knows; flattened rows may have no other deletes."""
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
-        of_events = find_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
+        of_events = get_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
         every = entry.policy in VERSION_POLICIES | CHANGE_POLICIES or config.get_kind(entry.sink) == "event_log"
         if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
             kept = "the event log" if config.get_kind(entry.sink) == "event_log" else f"policy {quote_name(entry.policy)}"

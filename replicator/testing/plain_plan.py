@@ -245,11 +245,11 @@ def _is_purged(plan: ApplyPlan, row: Row, gone: DeleteHorizon) -> bool:
     return gone.truncated is not None and get_sequence(plan, row) < gone.truncated
 
 
-def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, forgetting: LatenessLimit) -> bool:
+def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, lateness: LatenessLimit) -> bool:
     there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
-    kept = there is not None and (forgetting.clears is None or get_sequence(plan, there) >= forgetting.clears)
-    remembered = related.deletes.get(_get_key(plan, row), ()) > (forgetting.truncated or ())
-    return get_sequence(plan, row) <= forgetting.max_purged and not kept and not remembered
+    kept = there is not None and (lateness.clears is None or get_sequence(plan, there) >= lateness.clears)
+    remembered = related.deletes.get(_get_key(plan, row), ()) > (lateness.truncated or ())
+    return get_sequence(plan, row) <= lateness.max_purged and not kept and not remembered
 
 
 def _is_there(plan: ApplyPlan, row: Mapping[str, Any], related: PlainTarget) -> bool:

@@ -86,7 +86,7 @@ CHAINED = (
 
 def plan_soft_deletes(policy: str, table: TableSpec) -> ApplyPlan:
     """`plan_for` with soft deletes."""
-    return plan_for(policy, table, shape=LaneShape(soft_deletes=True))
+    return plan_for(policy, table, row_transforms=LaneShape(soft_deletes=True))
 
 
 def make_alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[SourceEvent, Change]:

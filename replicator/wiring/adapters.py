@@ -22,7 +22,7 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import to_timedelta
-from replicator.settings.formats import FORMAT_KEYS, find_format
+from replicator.settings.formats import FORMAT_KEYS, get_format
 from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
@@ -94,7 +94,7 @@ def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
 def has_backfills(loaded: Loaded, name: str) -> bool:
     """True if tables of the source can be read whole, besides their changes."""
     settings = loaded.settings.sources[name]
-    return find_format(settings.format).has_backfills and getattr(settings, "database", None) is not None
+    return get_format(settings.format).has_backfills and getattr(settings, "database", None) is not None
 
 
 def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int) -> Source[Any]:
@@ -272,7 +272,7 @@ def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
 def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     """Like `build_decoder`, but with the records of erased rows."""
     settings = loaded.settings.sources[name]
-    form = find_format(settings.format)
+    form = get_format(settings.format)
     factory = load_adapter("replicator.decoders", settings.format, f"{loaded.describe_origin('sources', name, 'format')}: ")
     # Tables without declarations are listed too: the most specific match wins whole, so no glob may apply to them.
     mine = [t for t in loaded.settings.tables if t.source == name]
@@ -301,7 +301,7 @@ def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict
         lanes = [lane for lane in loaded.settings.resolve_entry_lanes(table, table.match) if lane.kind != "event_log"]
         masks = {name: mask.kind for name, mask in find_private_columns(table, loaded.settings.defaults).items()}
         said: RangeRules = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
-        found[table.match] = OutOfRange(said, tuple(find_reads(lane.shape) for lane in lanes), masks)
+        found[table.match] = OutOfRange(said, tuple(find_reads(lane.row_transforms) for lane in lanes), masks)
     return {"out_of_range": found}
 
 
@@ -320,7 +320,7 @@ def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) ->
     """By table, the condition for truncates, if all its lanes have the same. Truncates need no key."""
     found = {}
     for table in tables:
-        conditions = {lane.shape.truncates for lane in loaded.settings.resolve_entry_lanes(table, table.match)}
+        conditions = {lane.row_transforms.truncates for lane in loaded.settings.resolve_entry_lanes(table, table.match)}
         if len(conditions) == 1 and None not in conditions:
             found[table.match] = conditions.pop()
     return found
@@ -419,7 +419,7 @@ def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:
         watermark=settings.watermark,
         retention=settings.retention,
         tracked=settings.tracked,
-        row_transforms=settings.shape,
+        row_transforms=settings.row_transforms,
         schema_rules=settings.schema_rules,
         stops=loaded.settings.get_on_reject(settings.table, settings.source) == "stop_lane",
         refused=settings.refused,

@@ -16,7 +16,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.formats import FORMATS, find_format
+from replicator.settings.formats import FORMATS, get_format
 from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
 
@@ -78,7 +78,7 @@ def _find_source(loaded: Loaded, table: str, source: str | None) -> str:
 def _refuse_source(loaded: Loaded, name: str) -> None:
     settings = loaded.settings.sources[name]
     where = loaded.describe_origin("sources", name)
-    form = find_format(settings.format)
+    form = get_format(settings.format)
     if not form.has_backfills:
         formats = " and ".join(sorted(name for name, one in FORMATS.items() if one.has_backfills))
         raise ConfigProblem(
@@ -122,7 +122,7 @@ def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
         "table": table,
         "keys": keys,
         "state": str(_get_folder(loaded, source)),
-        "plain_names": find_format(settings.format).has_plain_names,
+        "plain_names": get_format(settings.format).has_plain_names,
         **_list_private_options(loaded, table, source),
     }
     made: Backfill = load_adapter("replicator.backfills", settings.database.kind)(options)

@@ -142,10 +142,10 @@ def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any
     for table in (table for table in settings.tables if table.source == name):
         for lane in settings.resolve_entry_lanes(table, table.match):
             who = {"match": table.match, "lane": f"{lane.sink} into {lane.into}"}
-            if lane.shape.sequence_by and not lane.shape.without_deletes:
-                yield {**who, "of": "deletes", "columns": list(lane.shape.sequence_by), "key": "sequence_by"}
-            if lane.shape.where is not None:
-                yield {**who, "of": "updates", "columns": sorted(list_columns(lane.shape.where)), "key": "where"}
+            if lane.row_transforms.sequence_by and not lane.row_transforms.without_deletes:
+                yield {**who, "of": "deletes", "columns": list(lane.row_transforms.sequence_by), "key": "sequence_by"}
+            if lane.row_transforms.where is not None:
+                yield {**who, "of": "updates", "columns": sorted(list_columns(lane.row_transforms.where)), "key": "where"}
 
 
 def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Iterator[Task]:

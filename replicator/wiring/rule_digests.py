@@ -37,7 +37,7 @@ def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
         "table": [lane.table, lane.declared, settings.get_on_reject(lane.table, lane.source)],
         "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
         **({"out_of_range": lane.out_of_range} if lane.out_of_range else {}),
-        "shape": [stored_text(lane.shape), stored_text(lane.tracked), stored_text(lane.schema_rules)],
+        "shape": [stored_text(lane.row_transforms), stored_text(lane.tracked), stored_text(lane.schema_rules)],
         "columns": [
             *(to_plain_options(said).get("columns") for said in (table, entry)),
             *_list_renamed_private(loaded, table),

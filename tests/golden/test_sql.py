@@ -55,8 +55,8 @@ TABLES = {
 }
 VARIANTS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {
     "append-watermark": partial(plan_for, "append", watermark=timedelta(minutes=10)),
-    "scd1-by-column": partial(plan_for, "scd1", shape=RowTransforms(has_column_versions=True)),
-    "scd1-soft": partial(plan_for, "scd1", shape=RowTransforms(soft_deletes=True)),
+    "scd1-by-column": partial(plan_for, "scd1", row_transforms=RowTransforms(has_column_versions=True)),
+    "scd1-soft": partial(plan_for, "scd1", row_transforms=RowTransforms(soft_deletes=True)),
     "scd2-untracked": lambda table: scd2(table, untracked=[c.name for c in table.values]),
 }
 PLANS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {**{name: partial(plan_for, name) for name in POLICIES}, **VARIANTS}
@@ -75,7 +75,7 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
             places_select(plan, tombstones=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
         )
     for name, below in make_lateness_limits(plan):
-        yield name, places_select(plan, tombstones=True, floor=below.truncated, forgetting=below)
+        yield name, places_select(plan, tombstones=True, floor=below.truncated, lateness=below)
 
 
 def delta_rs_stages(plan: ApplyPlan) -> Stages:
@@ -150,7 +150,7 @@ def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
         select = partial(reconcile_select, plan, dialect, rows="folded", related="related", tombstones=tombstones)
         yield "reconcile, after a truncate", select(floor=make_sequence(plan), resent=resent_of(plan))
         for name, below in make_lateness_limits(plan):
-            yield name, select(floor=below.truncated, forgetting=below)
+            yield name, select(floor=below.truncated, lateness=below)
 
 
 def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:

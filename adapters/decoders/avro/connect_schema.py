@@ -36,7 +36,7 @@ PRIMITIVES = {
 }
 NARROW = ("int8", "int16")
 CONNECT = "org.apache.kafka.connect.data"
-LOGICAL = {
+LOGICAL_NAMES = {
     ("int", "date"): f"{CONNECT}.Date",
     ("int", "time-millis"): f"{CONNECT}.Time",
     ("long", "timestamp-millis"): f"{CONNECT}.Timestamp",
@@ -108,7 +108,7 @@ class SchemaTranslator:
     def _describe(self, connect: str, said: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
         """A Connect schema with the name, version and parameters in `said`."""
         out: dict[str, Any] = {"type": connect, "optional": False}
-        logical = LOGICAL.get((kind, str(said.get("logicalType"))))
+        logical = LOGICAL_NAMES.get((kind, str(said.get("logicalType"))))
         name = said.get("connect.name") or logical or name
         if isinstance(name, str):
             out["name"] = name
@@ -118,7 +118,7 @@ class SchemaTranslator:
             out["version"] = said["connect.version"]
         parameters = said.get("connect.parameters")
         found = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, dict) else {}
-        if logical == LOGICAL["bytes", "decimal"] == name:
+        if logical == LOGICAL_NAMES["bytes", "decimal"] == name:
             found = _decimal_parameters(said) | found
         return out | ({"parameters": found} if found else {})
 

@@ -106,7 +106,7 @@ class CanalBatchReader(BatchReader):
 class CanalFormat(JsonMessageFormat):
     """`decoders.messages.message.MessageFormat` of Canal."""
 
-    name, connector, ordered = "canal_json", "mysql", 0
+    name, connector, order_elements = "canal_json", "mysql", 0
     metadata_fields = ("id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "gtid", "sqlType", "mysqlType")
     texts_only = True
 
@@ -135,11 +135,11 @@ class CanalFormat(JsonMessageFormat):
         arrow = mysql_types.to_arrow_type(said)
         return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(said))
 
-    def reader(self, column: ColumnType) -> Read:
+    def find_text_reader(self, column: ColumnType) -> Read:
         own = mysql_types.find_mysql_reader(column.type_name, column.sent, declared=column.declared)
         return own or (mysql_types.to_latin_bytes if pa.types.is_binary(column.sent) else text_column_reader(column))
 
-    def make_reader(self, like: bytes, rows: TypedRows) -> CanalBatchReader:
+    def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> CanalBatchReader:
         return CanalBatchReader(like, rows)
 
 

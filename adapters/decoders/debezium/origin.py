@@ -11,7 +11,7 @@ import msgspec
 from replicator.domain.errors import Reject
 
 from ...arrow.record_errors import UNREADABLE, decode_or_reject, malformed_reject, unreadable_reject
-from ..json.format_detection import find_format
+from ..json.format_detection import guess_format
 
 MESSAGE = "m"
 """The operation of PostgreSQL's logical messages, which do not change a table."""
@@ -113,7 +113,7 @@ def _unknown_record_reject(names: Collection[str]) -> Reject:
             "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that "
             "transform out of the connector"
         )
-    if other := find_format(names):
+    if other := guess_format(names):
         return malformed_reject(f"it is no Debezium change event; it looks like `format: {other}`")
     lacking = " and ".join(f"no {name}" for name in ("op", "source") if name not in names)
     return malformed_reject(f"it is a JSON object, but no Debezium change event: it has {lacking}")

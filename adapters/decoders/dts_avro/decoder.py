@@ -45,7 +45,7 @@ _keys = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
 class DtsFormat(MessageFormat):
     """`decoders.messages.message.MessageFormat` of DTS."""
 
-    name, connector, ordered, by_tx = "dts_avro", "dts", 2, True
+    name, connector, order_elements, by_tx = "dts_avro", "dts", 2, True
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
         said = read_record(value, limits)

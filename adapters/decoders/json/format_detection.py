@@ -29,7 +29,7 @@ BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def find_format(names: Collection[str]) -> str | None:
+def guess_format(names: Collection[str]) -> str | None:
     """The configuration name of the format that has fields with these names."""
     has = set(names)
     return next((name for name, signs in SIGNS if signs <= has), None)
@@ -38,7 +38,7 @@ def find_format(names: Collection[str]) -> str | None:
 def hint_by_names(reject: Reject, data: bytes, mine: str) -> Reject:
     """The reject with a hint if the record looks like another format than `mine`."""
     try:
-        other = find_format(_fields(data).keys())
+        other = guess_format(_fields(data).keys())
     except UNREADABLE:
         return hint_by_beginning(reject, data, mine)
     return _add_hint(reject, other, mine)

@@ -76,7 +76,7 @@ class MaxwellBatchReader(BatchReader):
 class MaxwellFormat(JsonMessageFormat):
     """`decoders.messages.message.MessageFormat` of Maxwell."""
 
-    name, connector, ordered = "maxwell_json", "mysql", 0
+    name, connector, order_elements = "maxwell_json", "mysql", 0
     metadata_fields = (
         *("database", "table", "type", "ts", "xid", "xoffset", "commit", "position", "gtid", "server_id", "thread_id"),
         *("schema_id", "primary_key_columns"),
@@ -104,7 +104,7 @@ class MaxwellFormat(JsonMessageFormat):
             after=None if op == Op.DELETE else row,
         )
 
-    def make_reader(self, like: bytes, rows: TypedRows) -> MaxwellBatchReader:
+    def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> MaxwellBatchReader:
         return MaxwellBatchReader(like, rows)
 
 

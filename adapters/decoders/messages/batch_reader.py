@@ -83,7 +83,7 @@ class MessageBatchReader:
             is_ordered = table.sequence > PER_ROW
             columns = layout.column_types(table)
             self._readers[which] = (
-                self._form.make_batch_reader(like, columns, table.keys) if layout.ordered == is_ordered else None
+                self._form.make_batch_reader(like, columns, table.keys) if layout.has_order == is_ordered else None
             )
         return self._readers[which]
 

@@ -50,7 +50,7 @@ class MessageDecoder(MaskingDecoder):
                 continue
             layout = self._layouts.get_layout(found)
             if found.table == table and layout.error is None and layout.fingerprint == fingerprint:
-                sequence = (self.FORM.ordered if layout.ordered else 1) + 1
+                sequence = (self.FORM.order_elements if layout.has_order else 1) + 1
                 spec = build_row_spec(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
                 return replace(self._options.to_read_types(self._tables.masked_spec(spec)), by_tx=self.FORM.by_tx)
         raise ConfigProblem(

@@ -60,7 +60,7 @@ class MessageEnvelopes:
         return build_envelope(len(messages), columns)
 
     def _read_order(self, messages: list[Message]) -> dict[str, pa.Array]:
-        elements = range(self._form.ordered)
+        elements = range(self._form.order_elements)
         return {
             f"seq_{k + 1}": pa.array([one.order[k] if one.order else None for one in messages], pa.int64()) for k in elements
         }

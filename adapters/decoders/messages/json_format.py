@@ -67,17 +67,17 @@ class JsonMessageFormat(MessageFormat):
         return f"{said.database}.{said.table}" if said.database and said.table else said.table or None
 
     def make_row_reader(self, columns: ColumnTypes) -> JsonMessageRows:
-        return JsonMessageRows(columns, self.reader)
+        return JsonMessageRows(columns, self.find_text_reader)
 
     def make_batch_reader(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> BatchReader | None:
-        rows = make_typed_rows(columns, keys, self.reader, texts_only=self.texts_only)
-        return None if rows is None else self.make_reader(like, rows)
+        rows = make_typed_rows(columns, keys, self.find_text_reader, texts_only=self.texts_only)
+        return None if rows is None else self.make_reader_of_layout(like, rows)
 
-    def make_reader(self, like: bytes, rows: TypedRows) -> BatchReader | None:  # noqa: ARG002 - for subclasses
+    def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> BatchReader | None:  # noqa: ARG002 - for subclasses
         """The reader of messages that have the same layout as `like` and such rows; None to read them one by one."""
         return None
 
-    def reader(self, column: ColumnType) -> Read:
+    def find_text_reader(self, column: ColumnType) -> Read:
         """The function that converts texts of a column to the type `sent`."""
         return _decode_base64 if pa.types.is_binary(column.sent) else text_column_reader(column)
 

@@ -39,7 +39,7 @@ class MessageLayout:
     """The columns of a table and its key, or an error.
 
     - `fingerprint`: distinguishes layouts of a table.
-    - `ordered`: messages contain their position in the source's log.
+    - `has_order`: messages contain their position in the source's log.
     - `type_names`: the types of columns in messages.
     - `declared`: columns whose types are in the configuration.
     - `masked`: types of masked columns.
@@ -50,7 +50,7 @@ class MessageLayout:
     columns: tuple[Column, ...] = ()
     keys: tuple[str, ...] = ()
     error: Reject | None = None
-    ordered: bool = False
+    has_order: bool = False
     type_names: Mapping[str, str] = field(default_factory=dict)
     declared: Collection[str] = ()
     masked: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class MessageLayouts:
                 error=malformed_reject(f"its key has a column {missing[0]!r}, which is not among its columns")
             )
         told: list[object] = [[[c.name, str(c.type), *filter(None, [c.text_kind])] for c in columns], keys]
-        if self._form.ordered and not message.order:
+        if self._form.order_elements and not message.order:
             told.append("offset")
             if self._is_first(message.table, "order"):
                 log.warning("messages without a place in their source's log: their offsets order them", table=message.table)
@@ -124,7 +124,7 @@ class MessageLayouts:
             fingerprint,
             columns,
             keys,
-            ordered=bool(message.order),
+            has_order=bool(message.order),
             type_names=message.types,
             declared=frozenset(declared or ()),
             masked=masked,

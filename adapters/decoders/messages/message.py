@@ -139,7 +139,7 @@ class MessageFormat(Protocol):
     """The name of the format in the config."""
     connector: str
     """The value of the metadata field `connector`: the kind of database that the changes are from."""
-    ordered: int
+    order_elements: int
     """The number of sequence elements that a message has in `Message.order`; 0 if only the offset orders messages."""
     by_tx: bool = False
     """True if only the transaction id shows which changes belong together, and the database may check keys late (see

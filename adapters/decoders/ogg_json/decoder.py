@@ -88,7 +88,7 @@ class GoldenGateBatchReader(BatchReader):
 class GoldenGateFormat(JsonMessageFormat):
     """`decoders.messages.message.MessageFormat` of GoldenGate."""
 
-    name, connector, ordered, by_tx = "ogg_json", "oracle", 2, True
+    name, connector, order_elements, by_tx = "ogg_json", "oracle", 2, True
     metadata_fields = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
 
     def message(self, text: bytes) -> Message:
@@ -114,7 +114,7 @@ class GoldenGateFormat(JsonMessageFormat):
             return {"before": Role.DELETED, "after": Role.BESIDE}
         return {"before": Role.BESIDE, "after": Role.BESIDE if op == Op.TRUNCATE else Role.ROW}
 
-    def make_reader(self, like: bytes, rows: TypedRows) -> GoldenGateBatchReader:
+    def make_reader_of_layout(self, like: bytes, rows: TypedRows) -> GoldenGateBatchReader:
         return GoldenGateBatchReader(like, rows)
 
 

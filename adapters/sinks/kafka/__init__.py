@@ -1,5 +1,5 @@
 """Rejected records in a Kafka topic."""
 
-from .store import KafkaDeadLetters
+from .dead_letters import KafkaDeadLetters
 
 __all__ = ["KafkaDeadLetters"]

@@ -159,18 +159,18 @@ class PostgresTarget:
         tombstones: bool,
         floor: SequenceKey | None,
         resent: SequenceKey | None,
-        forgetting: LatenessLimit | None = None,
+        lateness: LatenessLimit | None = None,
     ) -> bytes:
         """Stage 3, from the staging table into the table of completed rows.
 
-        `resent`: see `get_resent_limit`. `forgetting`: see `find_lateness_limit`.
+        `resent`: see `get_resent_limit`. `lateness`: see `find_lateness_limit`.
         """
-        if resent is not None or forgetting is not None:
-            return self._reconcile(tombstones, floor, resent, forgetting).encode()
+        if resent is not None or lateness is not None:
+            return self._reconcile(tombstones, floor, resent, lateness).encode()
         return self._render_once(("reconcile", tombstones, floor), lambda: self._reconcile(tombstones, floor, None, None))
 
     def _reconcile(
-        self, tombstones: bool, floor: SequenceKey | None, resent: SequenceKey | None, forgetting: LatenessLimit | None
+        self, tombstones: bool, floor: SequenceKey | None, resent: SequenceKey | None, lateness: LatenessLimit | None
     ) -> str:
         select = reconcile_select(
             self.plan,
@@ -180,7 +180,7 @@ class PostgresTarget:
             tombstones=self.side_table if tombstones else None,
             floor=floor,
             resent=resent,
-            forgetting=forgetting,
+            lateness=lateness,
             keep=(ROW,),
         )
         return f"INSERT INTO {quote_name(self.reconciled_table)} {select}"

@@ -26,7 +26,7 @@ from replicator.domain.policy.plan import (
     merge_truncates,
     needs_reconcile,
 )
-from replicator.domain.policy.policy_names import CHANGE_POLICIES
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, EVENT_LOG_POLICY
 from replicator.domain.policy.retention import (
     advance_purge,
     find_lateness_limit,
@@ -293,7 +293,7 @@ class PostgresWriter:
         facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)
         tombstones = self._target.side_table is not None and needs_tombstones(self._target.plan, facts, before)
         below = find_lateness_limit(self._target.plan, facts, before)
-        statement = self._target.reconcile(tombstones=tombstones, floor=before.truncated_at, resent=resent, forgetting=below)
+        statement = self._target.reconcile(tombstones=tombstones, floor=before.truncated_at, resent=resent, lateness=below)
         self._cursor.execute(statement, prepare=False)
         self._cursor.execute(self._target.count_verdicts())
         seen: dict[str, int] = dict(self._cursor.fetchall())
@@ -373,9 +373,9 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
     This is checked for partitions that the lane starts to read there, because these rows would be inserted
     twice.
     """
-    if lane.policy not in CHANGE_POLICIES | {"event_log"}:
+    if lane.policy not in CHANGE_POLICIES | {EVENT_LOG_POLICY}:
         return
-    is_log = lane.policy == "event_log"
+    is_log = lane.policy == EVENT_LOG_POLICY
     places = relation if is_log else _row_positions(relation)
     query = f"""SELECT 1 FROM {places.replace("%", "%%")}
         WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""

@@ -18,7 +18,7 @@ from .journal import SnapshotJournal, restart_step
 from .options import SnapshotsOptions
 from .query_poll import QuerySnapshotPoller
 from .snapshot_provider import SnapshotPoller
-from .text_formats import find_format
+from .text_formats import find_snapshot_format
 
 
 class SnapshotJournalRows(TableRows[F]):
@@ -92,7 +92,7 @@ class FolderPoller:
 
     def __init__(self, options: SnapshotsOptions) -> None:
         self._path = options.path or ""
-        self._folder = SnapshotFolder(self._path, restart_step(Path(options.state)), find_format(options))
+        self._folder = SnapshotFolder(self._path, restart_step(Path(options.state)), find_snapshot_format(options))
         self._journal = SnapshotJournal(options, self._folder)
 
     def begin(self) -> None:

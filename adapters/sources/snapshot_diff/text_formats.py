@@ -36,7 +36,7 @@ LINES = 65_536
 BOM = b"\xef\xbb\xbf"
 
 
-def find_format(options: SnapshotsOptions) -> SnapshotFormat:
+def find_snapshot_format(options: SnapshotsOptions) -> SnapshotFormat:
     """The format of the files. Raises ConfigProblem for unsupported column types."""
     if options.files == "parquet":
         return ParquetFormat(options.memory)

@@ -4,8 +4,10 @@ more, independently.
 Other code that branches on a policy:
 
 - The sets of `policy_names`: checks and defaults of the settings, backfills and other operations, `schema_evolution`.
-- `ApplyPlan.history`: fold, stage 3 (`adapters/sql/scd2.py`) and truncates of the sinks.
-- `ApplyPlan.soft_deletes`: fold, reconcile, views, and deletes and truncates of the sinks.
+- Fields of the plan: `fold` and `merge_keys`; `guard`, `complete` and `uses_tombstones` of `reconcile`; `history` (stage 3
+  is `adapters/sql/scd2.py`); `soft_deletes`; `has_column_versions`. Engines and sinks branch on them, `_bookkeeping_columns`
+  in both `rows_frame.py` too.
+- The default "scd1": `settings/lanes.py`, `settings/config_view.py`. Lists of policies: `replicator/testing`.
 """
 
 from __future__ import annotations
@@ -270,12 +272,12 @@ def plan_for(
     policy: str,
     table: TableSpec,
     watermark: timedelta | None = None,
-    shape: RowTransforms = NO_ROW_TRANSFORMS,
+    row_transforms: RowTransforms = NO_ROW_TRANSFORMS,
     *,
     tracked: ColumnSelection | None = None,
     retention: timedelta | None = None,
 ) -> ApplyPlan:
-    """The plan of `policy` for `table` after its row transforms, `shape`.
+    """The plan of `policy` for `table` after its row transforms.
 
     `tracked`: the columns whose change starts a version, by default all. `retention`: how long tombstones are kept, if
     the policy uses them. ConfigProblem if:
@@ -287,7 +289,7 @@ def plan_for(
     """
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
-    table = shape.apply_to(table)
+    table = row_transforms.apply_to(table)
     table.refuse_reserved_names()
     table.refuse_keys_alike()
     plan = scd2(table, _list_untracked(table, tracked)) if tracked and policy == "scd2" else POLICIES[policy](table)
@@ -298,31 +300,31 @@ def plan_for(
             f"policy {policy} of table {table.name} has no watermark",
             next_step="Remove 'watermark', or set `policy: append`.",
         )
-    if shape.has_column_versions and policy not in CURRENT_ROW_POLICIES:
+    if row_transforms.has_column_versions and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} has no sequences per column",
             next_step="Remove `partial_updates: by_column`, or set `policy: scd1`.",
         )
-    if shape.ignore_null is not None and policy not in CURRENT_ROW_POLICIES:
+    if row_transforms.ignore_null is not None and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
             next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",
         )
-    if shape.soft_deletes and policy not in CURRENT_ROW_POLICIES:
+    if row_transforms.soft_deletes and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} keeps what was deleted anyway, and has no soft deletes",
             next_step="Remove `deletes: soft`, or set `policy: scd1`.",
         )
-    if shape.truncates is not None and not plan.truncates:
+    if row_transforms.truncates is not None and not plan.truncates:
         raise ConfigProblem(
             f"policy {policy} of table {table.name} knows no truncates, which 'apply_as_truncates' makes",
             next_step="Remove 'apply_as_truncates', or set `policy: scd1`.",
         )
-    if shape.truncates is not None and plan.history is not None and plan.table.ordered_by:
+    if row_transforms.truncates is not None and plan.history is not None and plan.table.ordered_by:
         raise ConfigProblem(
             f"a history of table {table.name} shows in '__END_AT' values of 'sequence_by', and rows that are truncates by "
             "'apply_as_truncates' end versions at a time",
             next_step="Remove 'apply_as_truncates' or 'sequence_by', or set `policy: scd1`.",
         )
     kept_for = check_retention(policy, retention) if plan.reconcile.uses_tombstones else None
-    return replace(plan, watermark=watermark, row_transforms=shape, retention=kept_for)
+    return replace(plan, watermark=watermark, row_transforms=row_transforms, retention=kept_for)

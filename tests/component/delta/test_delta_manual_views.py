@@ -33,7 +33,7 @@ CHANGES = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 1, OP: "d"}, {"id": 
 @pytest.mark.parametrize("page", LANES)
 def test_duckdb(page, tmp_path):
     lane, engine, sink = LANES[page], LocalEngine(), DeltaRsSink({"path": str(tmp_path / "lake")})
-    plan = plan_for(lane.policy, TABLE, shape=lane.row_transforms)
+    plan = plan_for(lane.policy, TABLE, row_transforms=lane.row_transforms)
     places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: n, "_seq_1": n} for n in range(len(CHANGES))]
     records = [{**place, OP: "c", **change} for place, change in zip(places, CHANGES, strict=True)]
     frame = engine.transform_rows(pa.Table.from_pylist(records, changes_schema(TABLE)), plan).frame

@@ -90,14 +90,14 @@ def test_a_sink_that_is_called_so_is_that_sink(change):
 def test_what_is_said_for_other_targets_is_theirs(change):
     said = "defaults: {policy: scd1, tombstone_retention: 1 days, deletes: soft}\ntables:\n"
     lake, lane = change("tables:\n", said).load().settings.resolve_lanes("outbox.event.order")
-    assert lake.retention == timedelta(days=1) and lake.shape.soft_deletes
-    assert (lane.policy, lane.retention, bool(lane.shape), lane.watermark) == ("append", None, False, None)
+    assert lake.retention == timedelta(days=1) and lake.row_transforms.soft_deletes
+    assert (lane.policy, lane.retention, bool(lane.row_transforms), lane.watermark) == ("append", None, False, None)
 
 
 def test_events_can_be_filtered(change):
     said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
     lane = change(ENTRY, said).load().settings.resolve_lanes("outbox.event.order")[1]
-    assert lane.shape.description == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave
+    assert lane.row_transforms.description == ("where type = 'OrderPlaced'",) and not lane.row_transforms.rows_leave
 
 
 def test_projections_of_the_store_follow_its_lanes(change):

@@ -374,7 +374,9 @@ def test_help_is_quick_and_loads_no_driver():
 def test_only_conditions_load_what_reads_them(project):
     loads = "import sys, replicator.settings as s; from pathlib import Path\n"
     loads += "settings = s.load_settings(Path('config/replicator.yaml')).settings\n"
-    loads += "shapes = [lane.shape for lane in settings.resolve_lanes('public.orders')]; print('sqlglot' in sys.modules)"
+    loads += (
+        "shapes = [lane.row_transforms for lane in settings.resolve_lanes('public.orders')]; print('sqlglot' in sys.modules)"
+    )
     file = project / "config" / "replicator.yaml"
     for more, loaded in (("", "False\n"), ("    apply_as_deletes: gone\n", "True\n")):
         file.write_text(file.read_text().replace("    to:", f"{more}    to:"))

@@ -35,7 +35,7 @@ def learnt(name: str) -> TableSpec:
 
 
 def refuse(table: TableSpec, shape: RowTransforms) -> None:
-    made = plan_for("scd1", table, shape=shape).table
+    made = plan_for("scd1", table, row_transforms=shape).table
     refuse_names("t", made.columns)
     check_columns(made.column_names, "t")
 
@@ -55,4 +55,4 @@ def test_so_do_keys_that_differ_in_case_only() -> None:
     table = TableSpec("public.t", columns, ("id", "ID"))
     with pytest.raises(Fatal, match="differ in case only"):
         plan_for("scd1", table)
-    assert plan_for("scd1", table, shape=RULES["rename"]("ID")).table.keys == ("id", "other")
+    assert plan_for("scd1", table, row_transforms=RULES["rename"]("ID")).table.keys == ("id", "other")

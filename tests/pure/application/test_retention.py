@@ -93,7 +93,7 @@ def test_nothing_is_purged_without_a_retention_or_a_time():
 
 
 def test_a_truncate_raises_the_purged_sequence_under_soft_deletes():
-    soft = plan_for("scd1", TABLE, shape=RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
+    soft = plan_for("scd1", TABLE, row_transforms=RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
     moment = BEGINNING + HOUR / 2
     for plan, expected in ((PLAN, (make_horizon(1, 7),)), (soft, (replace(make_horizon(1, 9), truncated=(9,)),))):
         facts = Facts(max_delete=(7,), truncated_at=(9,))
@@ -117,7 +117,7 @@ def test_a_row_flagged_by_a_truncate_exists():
     below = find_lateness_limit(PLAN, facts, state)
     assert below is not None
     assert (below.truncated, below.clears) == ((3,), (3,))
-    below = find_lateness_limit(plan_for("scd1", TABLE, shape=RowTransforms(soft_deletes=True)), facts, state)
+    below = find_lateness_limit(plan_for("scd1", TABLE, row_transforms=RowTransforms(soft_deletes=True)), facts, state)
     assert below is not None
     assert (below.truncated, below.clears) == ((3,), None)
 

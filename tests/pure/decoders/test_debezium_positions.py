@@ -149,7 +149,7 @@ def test_a_table_without_log_positions_needs_columns_that_order_it(source: dict[
     for policy in ("scd1", "append", "scd2"):
         with pytest.raises(ConfigProblem, match=r"table public\.t do not say where .*`sequence_by: "):
             plan_for(policy, spec)
-    assert plan_for("scd1", spec, shape=RowTransforms(sequence_by=("name",))).table.sequence == 4
+    assert plan_for("scd1", spec, row_transforms=RowTransforms(sequence_by=("name",))).table.sequence == 4
     changes = decoder.decode(frame.slice(0, 2), spec).to_pylist()
     assert [(c["_seq_1"], c["_seq_2"], c["_seq_3"], c["_error"]) for c in changes] == [(0, 0, 0, None), (0, 0, 1, None)]
 

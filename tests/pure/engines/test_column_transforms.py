@@ -149,7 +149,7 @@ def test_the_old_key_of_a_key_change_is_transformed_as_keys_are():
             (("id", ColumnRule(mask=DIGEST, rename="who")), ("text", ColumnRule(rename="note")))
         )
     )
-    plan, row = plan_for("scd1", TABLE, shape=shape), dict.fromkeys(TABLE.column_names)
+    plan, row = plan_for("scd1", TABLE, row_transforms=shape), dict.fromkeys(TABLE.column_names)
     place = {"_ts": None, "_topic": "t", "_partition": 0, "_seq_1": 1, "_seq_2": 1}
     left = row | place | {"_op": "d", "_offset": 0, "id": 1, "_moved_to": True}
     came = row | place | {"_op": "c", "_offset": 1, "id": 2, "_moved_from": {"id": 1}, "_unsent": ["text", "number"]}
@@ -198,7 +198,7 @@ def test_what_cannot_be_computed_of_changes_is_refused(shape, told):
 def transform_rows(shape, *rows):
     """What is left of changes, and why others are not."""
     plan, row = (
-        plan_for("scd1", TABLE, shape=shape),
+        plan_for("scd1", TABLE, row_transforms=shape),
         dict.fromkeys(TABLE.column_names) | {"_op": "u", "_topic": "t", "_partition": 0},
     )
     frame = pa.Table.from_pylist(

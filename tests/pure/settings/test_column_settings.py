@@ -32,7 +32,7 @@ def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
     )
     own = override_columns(ENTRY, email={"rename": "email_hash"}, total={"cast": "double"}, region={"constant": "EU"})
     settings = folder.load(overrides=[around, own]).settings
-    mine, other = (lane.shape.column_transforms for lane in settings.resolve_lanes("public.orders"))
+    mine, other = (lane.row_transforms.column_transforms for lane in settings.resolve_lanes("public.orders"))
     phone, at = ("phone", ColumnRule(drop=True)), ("at", AddedColumn("offset"))
     assert other == ColumnTransforms(
         (("email", ColumnRule(rename="hash")), phone, ("total", ColumnRule(cast=pa.decimal128(12, 2)))), (at,)
@@ -61,7 +61,7 @@ def test_a_private_column_is_so_under_both_of_its_names(folder, place):
     }
     hashed, gone = ColumnRule(rename="hash", can_be_missing=True), ColumnRule(drop=True, can_be_missing=True)
     for lane in settings.resolve_lanes("public.orders"):
-        rule = lane.shape.column_transforms.get_rule
+        rule = lane.row_transforms.column_transforms.get_rule
         assert [rule(name) for name in ("email", "mail", "phone", "mobile")] == [hashed, hashed, gone, gone]
         assert rule("sum") == ColumnRule()
 
@@ -79,15 +79,15 @@ def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folde
     lane = settings.resolve_lanes("public.orders")[0]
     assert (
         find_private_columns(settings.tables[1], settings.defaults)["mail"],
-        lane.shape.column_transforms.get_rule("mail").rename,
+        lane.row_transforms.column_transforms.get_rule("mail").rename,
     ) == expected
 
 
 def test_a_mask_of_an_entry_is_one_of_both_names_too(folder):
     names = f'{ENTRY}.renamed_columns={{"email": "mail"}}'
     lanes = folder.load(overrides=[override_columns(ENTRY, email=HMAC), names]).settings.resolve_lanes("public.orders")
-    assert lanes[0].shape.column_transforms.get_rule("mail").mask == Mask("hmac", SECRET.encode())
-    assert not lanes[1].shape.column_transforms
+    assert lanes[0].row_transforms.column_transforms.get_rule("mail").mask == Mask("hmac", SECRET.encode())
+    assert not lanes[1].row_transforms.column_transforms
 
 
 def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
@@ -98,14 +98,14 @@ def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
 
 def test_a_mask_of_an_entry_is_for_its_target(folder):
     lanes = folder.load(overrides=[override_columns(ENTRY, email=HMAC)]).settings.resolve_lanes("public.orders")
-    assert [bool(lane.shape.column_transforms) for lane in lanes] == [True, False]
-    assert lanes[0].shape.column_transforms.get_rule("email").mask == Mask("hmac", SECRET.encode())
+    assert [bool(lane.row_transforms.column_transforms) for lane in lanes] == [True, False]
+    assert lanes[0].row_transforms.column_transforms.get_rule("email").mask == Mask("hmac", SECRET.encode())
     assert SECRET not in repr(lanes)
 
 
 def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
     settings = folder.load(overrides=["tables[1].where=id < 5", "tables[2].where=id < 5"]).settings
-    shapes = [lane.shape for table in ("public.orders", "audit.log") for lane in settings.resolve_lanes(table)]
+    shapes = [lane.row_transforms for table in ("public.orders", "audit.log") for lane in settings.resolve_lanes(table)]
     assert {shape.where for shape in shapes} == {Compare("<", source("id"), Lit(5))}
     assert [shape.rows_leave for shape in shapes] == [True, True, False]
     assert "where id < 5" in shapes[0].description
@@ -238,10 +238,10 @@ def test_a_computed_column_is_read_once(folder):
         overrides=[override_columns(ENTRY, a="drop", b={"expression": told, "cast": "string"})]
     ).settings.resolve_lanes("public.orders")
     made = Case(((IsNull(source("a")), Lit("none")),), Call("upper", (source("a"),)))
-    assert lane.shape.column_transforms == ColumnTransforms(
+    assert lane.row_transforms.column_transforms == ColumnTransforms(
         (("a", ColumnRule(drop=True)),), (("b", AddedColumn(cast=pa.string(), expression=made)),)
     )
-    assert list(lane.shape.column_transforms.description) == ["without a", f"b as {told}"]
+    assert list(lane.row_transforms.column_transforms.description) == ["without a", f"b as {told}"]
 
 
 def test_column_transforms_of_a_lane_are_shown_without_secrets():
@@ -310,7 +310,7 @@ def test_names_and_casts_that_may_be(folder):
     )
     other = override_columns("tables[1]", amount={"expression": "price * 2", "cast": "date"})
     words = [
-        lane.shape.column_transforms.description
+        lane.row_transforms.column_transforms.description
         for lane in folder.load(overrides=[swapped]).settings.resolve_lanes("public.orders")
     ]
     assert [list(one) for one in words] == [["a called b", "b called a", "without c", "d called c"], []]

@@ -138,7 +138,7 @@ def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
     write_events(folder, "{aggregateid: drop, payload.phone: drop, " + FIELD[1:])
     loaded = folder.load()
     (lane,) = loaded.settings.resolve_lanes("users", "mine")
-    assert [name for name, _ in lane.shape.column_transforms.rules] == ["aggregateid"]
+    assert [name for name, _ in lane.row_transforms.column_transforms.rules] == ["aggregateid"]
     assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {
         "aggregateid",
         "payload.phone",

@@ -137,7 +137,9 @@ def test_truncates_are_for_scd1(folder):
     assert (finding.code, finding.line) == ("inapplicable", line)
     assert "means nothing for tables[2].to[0], whose policy is 'append'" in finding.message
     folder.change(ENTRY, f"{ENTRY}        apply_as_truncates: id = 0\n")
-    assert folder.load().settings.resolve_lanes("public.orders")[0].shape.truncates == Compare("=", source("id"), Lit(0))
+    assert folder.load().settings.resolve_lanes("public.orders")[0].row_transforms.truncates == Compare(
+        "=", source("id"), Lit(0)
+    )
 
 
 def test_where_null_changes_nothing(folder):
@@ -145,10 +147,10 @@ def test_where_null_changes_nothing(folder):
     around = ["defaults.ignore_null_updates=true", "tables[1].ignore_null_updates_column_list=[at]"]
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n")
     loaded = folder.load(overrides=around)
-    mirror, lake = (lane.shape.ignore_null for lane in loaded.settings.resolve_lanes("public.orders"))
+    mirror, lake = (lane.row_transforms.ignore_null for lane in loaded.settings.resolve_lanes("public.orders"))
     assert (mirror, lake) == (None, ColumnSelection(("at",)))
-    assert loaded.settings.resolve_lanes("public.any")[0].shape.ignore_null == ColumnSelection((), excluded=True)
-    assert loaded.settings.resolve_lanes("audit.log")[0].shape.ignore_null is None
+    assert loaded.settings.resolve_lanes("public.any")[0].row_transforms.ignore_null == ColumnSelection((), excluded=True)
+    assert loaded.settings.resolve_lanes("audit.log")[0].row_transforms.ignore_null is None
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n        ignore_null_updates_column_list: [at]\n")
     assert folder.only().code == "contradiction"
     line = folder.change(APPEND, f"{APPEND}    ignore_null_updates: true\n")
@@ -160,7 +162,7 @@ def test_where_null_changes_nothing(folder):
 def test_soft_deletes_are_for_scd1(folder):
     """Not for a policy that keeps what was deleted anyway, wherever it is said, nor beside what they do not go with."""
     loaded = folder.load(overrides=["tables[1].deletes=soft"])
-    mirror, lake = (lane.shape.soft_deletes for lane in loaded.settings.resolve_lanes("public.orders"))
+    mirror, lake = (lane.row_transforms.soft_deletes for lane in loaded.settings.resolve_lanes("public.orders"))
     assert (mirror, lake) == (False, True)
     line = folder.change(APPEND, f"{APPEND}    deletes: soft\n")
     finding = folder.only()
@@ -172,14 +174,14 @@ def test_soft_deletes_are_for_scd1(folder):
     assert (finding.code, finding.line) == ("contradiction", line)
     assert "they do not go together" in finding.message
     folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates: false\n")
-    assert folder.load().settings.resolve_lanes("public.orders")[0].shape.soft_deletes
+    assert folder.load().settings.resolve_lanes("public.orders")[0].row_transforms.soft_deletes
 
 
 def test_sequences_per_column(folder):
     """The nearest level that says it counts; deletes are never forgotten then."""
     loaded = folder.load(overrides=["tables[1].partial_updates=by_column", "tables[1].to[0].partial_updates=ordered"])
     lanes = loaded.settings.resolve_lanes("public.orders")
-    assert [lane.shape.has_column_versions for lane in lanes] == [False, True]
+    assert [lane.row_transforms.has_column_versions for lane in lanes] == [False, True]
     assert [lane.retention for lane in lanes] == [timedelta(days=7), None]
     line = folder.change(APPEND, f"{APPEND}    partial_updates: by_column\n")
     finding = folder.only()
@@ -200,12 +202,14 @@ def test_what_does_not_go_with_sequences_per_column(folder, said):
 @pytest.mark.parametrize("said", ["deletes: ignore", "ignore_null_updates: false", "tombstone_retention: off"])
 def test_what_goes_with_sequences_per_column(folder, said):
     folder.change("        deletes: hard\n", f"        partial_updates: by_column\n        {said}\n")
-    assert folder.load().settings.resolve_lanes("public.orders")[0].shape.has_column_versions
+    assert folder.load().settings.resolve_lanes("public.orders")[0].row_transforms.has_column_versions
 
 
 def test_spark_keeps_sequences_per_column(folder):
     folder.change("        deletes: hard\n", "        partial_updates: by_column\n")
-    assert folder.load(overrides=["engine=spark"]).settings.resolve_lanes("public.orders")[0].shape.has_column_versions
+    assert (
+        folder.load(overrides=["engine=spark"]).settings.resolve_lanes("public.orders")[0].row_transforms.has_column_versions
+    )
 
 
 def test_event_logs_have_none(folder):
@@ -216,7 +220,7 @@ def test_event_logs_have_none(folder):
 
 def test_nothing_is_said_by_default(folder):
     for table in ("public.orders", "audit.log", "public.any"):
-        assert not any(lane.shape for lane in folder.load().settings.resolve_lanes(table))
+        assert not any(lane.row_transforms for lane in folder.load().settings.resolve_lanes(table))
 
 
 def test_the_nearest_of_each_counts(folder):
@@ -234,4 +238,4 @@ def test_the_nearest_of_each_counts(folder):
 
 def test_deletes_are_rows_of_an_append_lane(folder):
     loaded = folder.load(overrides=["defaults.deletes=ignore"])
-    assert not loaded.settings.resolve_lanes("audit.log")[0].shape
+    assert not loaded.settings.resolve_lanes("audit.log")[0].row_transforms

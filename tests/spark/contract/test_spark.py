@@ -92,7 +92,9 @@ class TestSparkEngine(OnSpark, EngineContract):
         table = TableSpec("public.t", tuple(Column(name, pa.int64()) for name in names), names[:1], 1)
         row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
         frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
-        shaped = engine().transform_rows(frame, plan_for("scd1", table, shape=RowTransforms(soft_deletes=True))).frame
+        shaped = (
+            engine().transform_rows(frame, plan_for("scd1", table, row_transforms=RowTransforms(soft_deletes=True))).frame
+        )
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
     def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):

@@ -63,7 +63,7 @@ class Named:
     def put(self, lane, *rows, spark=True, by_executors=False):
         """Applies the rows at the offsets where the lane stands, by a sink that is new each time. `spark`: the one that
         names the table has looked at it; it need not write the rows itself."""
-        plan = plan_for(lane.policy, self.table, shape=lane.row_transforms)
+        plan = plan_for(lane.policy, self.table, row_transforms=lane.row_transforms)
         if spark and not by_executors:
             with closing(self.open()) as naming:
                 naming.state(lane)

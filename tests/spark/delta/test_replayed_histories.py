@@ -89,6 +89,8 @@ def as_the_model(shop: Snapshotted, table: Path, entry: str, end: int) -> None:
     spec = history.table(end)
     due, _ = fold_changes(policy, spec.column_names, spec.keys, history.changes(0, end), wanted=WANTED.get(entry))
     found = DeltaTable(str(table)).to_pyarrow_table()
-    names = {c.name for c in plan_for(policy, spec, shape=SHAPES.get(entry, NO_ROW_TRANSFORMS)).target} - {CDC_APPLIED_AT}
+    names = {c.name for c in plan_for(policy, spec, row_transforms=SHAPES.get(entry, NO_ROW_TRANSFORMS)).target} - {
+        CDC_APPLIED_AT
+    }
     columns = sorted(names & set(found.column_names))
     assert len(columns) > 4 and to_canonical_rows(found.to_pylist(), columns) == to_canonical_rows(due, columns)

@@ -199,7 +199,7 @@ class SparkMirror:
                 tombstones=names.get("ledger"),
                 floor=state.truncated_at,
                 resent=resent,
-                forgetting=below,
+                lateness=below,
             )
 
         done = cache_frame(keep_parents(run_select(self._session.spark, select, relations), rows))
