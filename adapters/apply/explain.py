@@ -35,7 +35,7 @@ def explain(
 
     Stage 3 and the completion of missing values run only for batches that need them. In DuckDB, rows are
     identified by their numbers, and equal values share a number. Stage 3 of sequences per column always runs in
-    DuckDB.
+    DuckDB. So does stage 3 of most writes of a history to PostgreSQL, which then copies the new versions.
     """
     stage_3 = _explain_reconcile if plan.history is None else _explain_scd2
     return {

@@ -167,7 +167,8 @@ def restore_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray
     """The reverse of `to_storage`: converts `column`, stored for `arrow`, so far that Arrow's own cast does the
     rest.
 
-    That cast also fails for values that cannot be converted back.
+    That cast also fails for values that cannot be converted back. For rows from Spark: `_restore_column` in
+    `adapters.spark.types`.
     """
     if isinstance(arrow, pa.BaseExtensionType):
         return restore_type(column, arrow.storage_type)

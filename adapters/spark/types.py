@@ -65,6 +65,7 @@ def from_spark(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _restore_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The reverse of `to_spark`. For rows read by delta-rs: `adapters.delta.types.restore_type`."""
     if column.type.equals(kind):
         return column
     if pa.types.is_time(kind) and pa.types.is_string(column.type):

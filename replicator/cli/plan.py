@@ -20,7 +20,10 @@ NO_TABLE = (
 @click.argument("table", required=False)
 @click.option("--sql", is_flag=True, help="With the SQL that each sink will run.")
 def plan(session: CommandSession, table: str | None, sql: bool) -> None:
-    """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing."""
+    """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing.
+
+    `--sql`: for most writes of a history to PostgreSQL, stage 3 runs in DuckDB and new versions are copied.
+    """
     from replicator.application.operations.plan import list_plans
     from replicator.wiring.configuration import describe_defaults
 

@@ -14,6 +14,7 @@ from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.policy.expr import AnyOf, Compare, Expr, IsNull, Lit, Not, source
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
@@ -76,7 +77,7 @@ class TransformCase:
     wanted: ModelRowTransforms
     first_types: tuple[str, ...] = ("text",)
     keys: tuple[str, ...] = (*KEYED_TYPES, "none")
-    policies: frozenset[str] = field(default=frozenset({"scd1", "append", "scd2"}))
+    policies: frozenset[str] = field(default=frozenset(POLICY_NAMES))
     in_order: bool = False
 
     def plan(self, policy: str, table: TableSpec) -> ApplyPlan:

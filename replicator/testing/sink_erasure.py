@@ -10,6 +10,7 @@ import pytest
 
 from replicator.domain.errors import Fenced, ReplicatorError
 from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
@@ -39,9 +40,7 @@ class SinkErasure(SinkBase):
     @pytest.mark.parametrize(
         ("policy", "shape"),
         [
-            pytest.param("append", NO_ROW_TRANSFORMS, id="append"),
-            pytest.param("scd1", NO_ROW_TRANSFORMS, id="scd1"),
-            pytest.param("scd2", NO_ROW_TRANSFORMS, id="scd2"),
+            *(pytest.param(policy, NO_ROW_TRANSFORMS, id=policy) for policy in POLICY_NAMES),
             pytest.param("scd1", RowTransforms(has_column_versions=True), id="by_column"),
         ],
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from replicator.domain.errors import Fatal
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Counts
 from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import Sink
@@ -95,7 +96,7 @@ class OutOfBandRun:
 class SinkOutOfBand(SinkBase):
     """Changes that were rejected in the stream and are applied later."""
 
-    @pytest.mark.parametrize("policy", ["scd1", "append", "scd2"])
+    @pytest.mark.parametrize("policy", POLICY_NAMES)
     def test_left_out_changes_are_applied_out_of_band(self, policy: str) -> None:
         """Random histories with some records left out, which arrive later, in any order and batches, some twice.
 

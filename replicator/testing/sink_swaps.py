@@ -9,6 +9,7 @@ import pytest
 
 from replicator.domain.errors import Fatal, Fenced, ReplicatorError
 from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink, Swaps
 
@@ -42,7 +43,7 @@ class SinkSwaps(SinkBase):
         found: Swaps = sink  # type: ignore[assignment]
         return found
 
-    @pytest.mark.parametrize("policy", ["append", "scd1", "scd2"])
+    @pytest.mark.parametrize("policy", POLICY_NAMES)
     def test_a_target_is_swapped(self, policy: str) -> None:
         """Under each policy the lane gets rows and state of the rebuild, which was behind, and continues from there."""
         require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
