@@ -18,9 +18,6 @@ from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container
 from replicator.wiring.logs import log_to_stderr_by_default
 
-DEFAULT_SIGNALS = 5
-"""Frames from a warning to whoever called the pipeline."""
-
 
 class RunFailed(Fatal):
     """A run that did not end well: the sentence and step that `replicator run` would print, `exit_code` its code, and

@@ -14,13 +14,6 @@ from replicator.domain.schema_versions import SchemaVersion
 from .frames import Lane
 
 
-class CountsRows(Protocol):
-    """A sink that can count the rows of a target."""
-
-    def rows(self, lane: Lane) -> int:
-        """The number of rows in the lane's table; 0 if there is no table."""
-
-
 class CheckpointUnsupported(Exception):
     """The target cannot store something that a lake can, so it would differ from the records. The text completes a
     sentence about the checkpoint."""

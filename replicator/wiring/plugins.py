@@ -9,26 +9,6 @@ from typing import Any
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-ENTRY_POINT_GROUPS = (
-    "replicator.sources",
-    "replicator.backfills",
-    "replicator.decoders",
-    "replicator.engines",
-    "replicator.engine_options",
-    "replicator.sinks",
-    "replicator.dead_letters",
-    "replicator.event_stores",
-    "replicator.event_store_lanes",
-    "replicator.servers",
-    "replicator.projectors",
-    "replicator.lineage",
-    "replicator.telemetry",
-    "replicator.monitors",
-    "replicator.checks",
-    "replicator.services",
-    "replicator.functions",
-)
-
 
 def list_names(group: str) -> tuple[str, ...]:
     """The adapters of a group, sorted."""

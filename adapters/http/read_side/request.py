@@ -15,7 +15,6 @@ from .problems import HttpProblem
 
 LIMIT = 100
 MOST_FILTERS = 100
-MOST_PASSED = 10**9
 FILTER = re.compile(r"(.*)\[(\w*)\]", re.DOTALL)
 WORDS = ("limit", "after", "as_of", "from_log")
 """Parameters that are not columns. A filter on a column of that name needs a comparison: `limit[eq]`."""
