@@ -2,11 +2,11 @@
 # Installs what is needed and runs the tests, against real servers it starts itself. Needs Python 3.11 and bash.
 #   scripts/test.sh              everything but what is long
 #   scripts/test.sh --fast       ruff, the import rules and the tests of memory and temporary folders: a minute, without Spark
-#   scripts/test.sh --long       everything, with as many random histories and kills as each test takes by itself, and the
-#                                planted faults
+#   scripts/test.sh --long       everything, with as many kills as each test takes by itself, random histories of each property
+#                                for 20 seconds, and the planted faults
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
-# REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_LONG=1: with any
-# of these, what is long too.
+# REPLICATOR_EXAMPLES: random histories per property; REPLICATOR_SECONDS: go on with more for so long; REPLICATOR_SEED: of them;
+# REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_LONG=1: with any of these, what is long too.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 cd "$PROJECT"
@@ -19,7 +19,8 @@ run() {
 
 few() { # random histories and kills, but in a long run
     [ -n "${REPLICATOR_LONG:-}" ] ||
-        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-2}" REPLICATOR_SECONDS="${REPLICATOR_SECONDS:-0.1}" \
+            REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
 }
 
 static_checks() {
@@ -31,7 +32,7 @@ everything() {
     # Spark on one of them; much of the rest waits for servers.
     run tests --ignore tests/end_to_end -n 3 -q
     # Each worker has a whole system of its own.
-    run tests/end_to_end -n 2 -q
+    run tests/end_to_end -n 3 -q
 }
 
 case "${1:-}" in
@@ -55,7 +56,7 @@ case "${1:-}" in
         ;;
     --long)
         shift
-        export REPLICATOR_LONG=1
+        export REPLICATOR_LONG=1 REPLICATOR_SECONDS="${REPLICATOR_SECONDS:-20}"
         everything
         "$VENV/bin/python" -m tests.planted_faults
         ;;

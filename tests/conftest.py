@@ -3,6 +3,7 @@ may leave behind."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -68,15 +69,32 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays until the end; the garbage collector need not look at it, again and again."""
+    gc.disable()
+    result = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     """Modules are imported when they are collected."""
     with limited_to(tier_of(collector.path, TESTS) if isinstance(collector, pytest.Module) else ""):
         return (yield)
 
 
+def tier_of_case(item: pytest.Item) -> str:
+    """A case that is named so runs on Spark, whichever tier its file is in."""
+    tier = tier_of(item.path, TESTS)
+    return "spark" if "spark" in item.name.lower() and tier in ("process", "component", "integration") else tier
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    with limited_to(tier_of(item.path, TESTS)) as touched:
+    with limited_to(tier_of_case(item)) as touched:
         result = yield
     assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
     return result
@@ -84,31 +102,53 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with limited_to(tier_of(item.path, TESTS)) as touched:
+    with limited_to(tier_of_case(item)) as touched:
         result = yield
     assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
     return result
 
 
-class SparkTogether(LoadScopeScheduling):
-    """All Spark tests run on one worker, in one JVM: two of them on two cores slow each other down. All others stay together
-    by file, since tests of a file share what they start."""
+STARTED_ONCE = {
+    "spark": r"spark_case|import SparkEngine|from adapters\.spark",
+    "kafka": r"\bbroker: Broker|\(broker,|\bsource_of\b",
+    "registry": r"\bregistry: str|\bregistry\)",
+    "mariadb": r"\bmariadb_server\b",
+}
+"""What takes long to start: by a word in the files that use it."""
+
+
+class SharedServers(LoadScopeScheduling):
+    """Tests that use the same server run on one worker, so that it is started once; so do all Spark tests, in one JVM. All
+    others stay together by file."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "spark" if "spark" in nodeid.lower() or starts_spark(self.config.rootpath / file) else file
+        if file.split("/")[1] in ("end_to_end", "architecture", "golden", "pure"):
+            return file
+        return "spark" if "spark" in nodeid.lower() else find_server(self.config.rootpath / file) or file
 
 
 @cache
-def starts_spark(file: Path) -> bool:
-    """Whether tests of the file start a Spark session in their own process."""
-    return re.search(r"spark_case|import SparkEngine|from adapters\.spark", file.read_text()) is not None
+def find_server(file: Path) -> str | None:
+    text = file.read_text()
+    return next((name for name, word in STARTED_ONCE.items() if re.search(word, text)), None)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedServers:
     """See pytest-xdist: what distributes tests over workers."""
-    return SparkTogether(config, log)
+    return SharedServers(config, log)
+
+
+TRIED = re.compile(r"^REPLICATOR_SEED=(\d+) tried=(\d+)$", re.MULTILINE)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many random histories were tried, for docs/measurements.md."""
+    said = [found for report in terminalreporter.getreports("passed") for found in TRIED.findall(report.capstdout)]
+    if said:
+        tried = sum(int(number) for _, number in said)
+        terminalreporter.write_line(f"{len(said)} properties held for {tried} random inputs, seed {said[0][0]}.")
 
 
 # No test is judged by its time: others run beside it.

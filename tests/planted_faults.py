@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
-DEFAULT_RUN = {"REPLICATOR_EXAMPLES": "3", "REPLICATOR_KILLS": "2"}
+DEFAULT_RUN = {"REPLICATOR_EXAMPLES": "2", "REPLICATOR_KILLS": "2"}
 """As `scripts/test.sh` sets them."""
 ASSERTION = re.compile(r" - (assert |AssertionError|Failed: (?!Timeout))")
 """In pytest's summary: the test itself found something. Other errors may come from anything."""

@@ -11,8 +11,11 @@ The author of an adapter inherits a suite and defines its factories. Replacing a
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any, TypeVar
 
 import hypothesis
@@ -23,10 +26,16 @@ C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "25"))
-"""The number of random histories per property test."""
+"""The number of random histories per property test. The empty one, which comes first, is not counted."""
+
+SECONDS = float(os.environ.get("REPLICATOR_SECONDS", "0"))
+"""How long a property test goes on after them, with histories of further seeds."""
 
 SEED = int(os.environ.get("REPLICATOR_SEED", "0"))
 """The seed of the random histories. The same seed gives the same histories."""
+
+LATER = 1_000_003
+"""Between the seeds of one property test."""
 
 OVERRIDE_REASON = "__contract_override_reason__"
 
@@ -80,22 +89,37 @@ def _list_tests(*classes: type) -> Iterator[tuple[str, Any]]:
 
 
 def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
-    """Run a check for `examples` random inputs, now: `@for_all(history=histories())` above a function with that
-    parameter.
+    """Run a check for `examples` random inputs, and for more until `SECONDS` are over:
+    `@for_all(history=histories())` above a function with that parameter.
 
-    Unlike a decorated test, several suites can inherit it. The seed and the failing input are printed.
+    Unlike a decorated test, several suites can inherit it. The seed, the number of inputs and the failing one are
+    printed.
     """
 
     def run(check: Callable[..., None]) -> None:
-        settings = hypothesis.settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            print_blob=False,
-            suppress_health_check=list(HealthCheck),
-        )
-        print(f"REPLICATOR_SEED={SEED} REPLICATOR_EXAMPLES={EXAMPLES} examples={examples}")  # noqa: T201
-        hypothesis.seed(SEED)(settings(hypothesis.given(**strategies)(check)))()
+        began, tried = time.monotonic(), 0
+
+        @wraps(check)
+        def count_and_check(**drawn: Any) -> None:
+            nonlocal tried
+            tried += 1
+            check(**drawn)
+
+        try:
+            for number in itertools.count():
+                settings = hypothesis.settings(
+                    # The first input is always the simplest one, such as an empty history.
+                    max_examples=1 + (examples << number),
+                    deadline=None,
+                    database=None,
+                    print_blob=False,
+                    suppress_health_check=list(HealthCheck),
+                )
+                hypothesis.seed(SEED + number * LATER)(settings(hypothesis.given(**strategies)(count_and_check)))()
+                if time.monotonic() - began >= SECONDS:
+                    break
+        finally:
+            print(f"REPLICATOR_SEED={SEED} tried={tried}")  # noqa: T201
 
     return run
 

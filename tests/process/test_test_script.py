@@ -7,9 +7,10 @@ import pytest
 from paths import PROJECT
 
 SCRIPT = PROJECT / "scripts" / "test.sh"
-NAMES = ("REPLICATOR_EXAMPLES", "REPLICATOR_KILLS", "REPLICATOR_LONG")
-PYTHON = """#!/bin/sh
-case "$*" in "-m pytest"*) echo "tests ${REPLICATOR_EXAMPLES-default} ${REPLICATOR_KILLS-default}" ;; *) echo stamp ;; esac
+NAMES = ("REPLICATOR_EXAMPLES", "REPLICATOR_SECONDS", "REPLICATOR_KILLS", "REPLICATOR_LONG")
+COUNTS = "${REPLICATOR_EXAMPLES-all} ${REPLICATOR_SECONDS-none} ${REPLICATOR_KILLS-all}"
+PYTHON = f"""#!/bin/sh
+case "$*" in "-m pytest"*) echo "tests {COUNTS}" ;; *) echo stamp ;; esac
 """
 """In the place of the environment's own: it says with what it was to run the tests."""
 
@@ -17,11 +18,12 @@ case "$*" in "-m pytest"*) echo "tests ${REPLICATOR_EXAMPLES-default} ${REPLICAT
 @pytest.mark.parametrize(
     ("arguments", "said", "counts"),
     [
-        ([], {}, "3 2"),
-        ([], {"REPLICATOR_KILLS": "7"}, "3 7"),
-        ([], {"REPLICATOR_LONG": "1"}, "default default"),
-        (["--long"], {}, "default default"),
-        (["--long"], {"REPLICATOR_KILLS": "7"}, "default 7"),
+        ([], {}, "2 0.1 2"),
+        ([], {"REPLICATOR_KILLS": "7"}, "2 0.1 7"),
+        ([], {"REPLICATOR_LONG": "1"}, "all none all"),
+        (["--long"], {}, "all 20 all"),
+        (["--long"], {"REPLICATOR_KILLS": "7"}, "all 20 7"),
+        (["--long"], {"REPLICATOR_SECONDS": "60"}, "all 60 all"),
     ],
 )
 def test_a_long_run_takes_the_counts_of_the_tests(tmp_path, arguments, said, counts):

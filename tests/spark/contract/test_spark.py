@@ -161,10 +161,10 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
             assert_equals_model(delivering)
 
 
+@pytest.mark.long
 class TestSequencesPerColumn(OnSpark, SinkColumnVersions):
-    """Through `DeltaSparkSink`."""
+    """Through `DeltaSparkSink`. A short history is in `test_spark_equals_local`."""
 
-    always = frozenset({"test_parts_in_any_order_equal_the_model"})
     cuts = () if LONG else (2,)
     numbers = count(1)
 
