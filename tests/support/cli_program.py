@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -10,10 +11,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner, Result
+
+from replicator.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("replicator"))
 
@@ -21,14 +28,37 @@ PROGRAM = str(Path(sys.executable).with_name("replicator"))
 def run_program(
     folder: Path, *arguments: str, seconds: float = 100, before: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A process of its own, forked from one that has imported everything: most of a short command's time is its imports."""
+    """A process of its own, forked from one that has imported everything: most of a short command's time is its imports. On
+    Spark in this process, which has a session already."""
     command = [PROGRAM, *arguments]
+    if "engine=spark" in arguments:
+        from support.spark_case import on_spark
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            here = run_here(folder, *arguments, *on_spark())
+        return subprocess.CompletedProcess(command, here.exit_code, here.stdout, here.stderr)
     if before:
         return subprocess.run(
             [*before, *command], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
             timeout=seconds, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     return _run_forked(command, folder, seconds, environment)
+
+
+def run_here(folder: Path, *arguments: str) -> Result:
+    """In this process, as if it were in `folder`."""
+    handlers, config = logging.getLogger().handlers, structlog.get_config()
+    try:
+        with chdir(folder):
+            done = CliRunner().invoke(main, arguments)
+    finally:
+        logging.getLogger().handlers = handlers
+        structlog.configure(**config)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
 
 
 def run_script(script: Path, *arguments: str, seconds: float = 100) -> subprocess.CompletedProcess[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from support.cli_program import answer_of, run_program
-from support.small_spark import SMALL
 
 ON_SPARK = pytest.param("spark", marks=pytest.mark.timeout(600))
 LONG_ON_SPARK = pytest.param("spark", marks=[pytest.mark.long, pytest.mark.timeout(900)])
@@ -23,7 +21,8 @@ def pipeline(project: Path, config: str, name: str = "next") -> tuple[str, ...]:
 
 def run(project: Path, engine: str, *arguments: str, code: int = 0) -> dict:
     """Run until caught up, ending with `code`; what it says."""
-    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
-    done = run_program(project, "run", "--until-caught-up", "--json", "-q", *settings, *arguments, seconds=300)
+    done = run_program(
+        project, "run", "--until-caught-up", "--json", "-q", "--set", f"engine={engine}", *arguments, seconds=300
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return answer_of(done)

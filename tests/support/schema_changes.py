@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import structlog
-from click.testing import CliRunner
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from replicator.cli import main
-from support.cli_program import answer_of, run_program
+from support.cli_program import run_here
 from support.debezium_events import key, payload_of, schema_of, with_schema
-from support.small_spark import SMALL
 
 CONFIG = """\
 pipeline: changing
@@ -104,16 +98,7 @@ class Project:
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """What a command answers, with its exit code."""
-        before, handlers, config = Path.cwd(), logging.getLogger().handlers, structlog.get_config()
-        os.chdir(self.folder)
-        try:
-            done = CliRunner().invoke(main, [*arguments, "--json", "-q"])
-        finally:
-            os.chdir(before)
-            logging.getLogger().handlers = handlers
-            structlog.configure(**config)
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
+        done = run_here(self.folder, *arguments, "--json", "-q")
         return {**json.loads(done.stdout), "exit": done.exit_code}
 
     def configure(self, *changes: tuple[str, str]) -> None:
@@ -125,18 +110,10 @@ class Project:
             text = text.replace(old, new)
         config.write_text(text)
 
-    def run(self) -> dict[str, dict[str, Any]]:
+    def run(self, *settings: str) -> dict[str, dict[str, Any]]:
         """Until caught up; the lanes by id."""
-        answer = self.ask("run", "--until-caught-up")
+        answer = self.ask("run", "--until-caught-up", *settings)
         assert answer["result"] is not None, answer
-        return {lane["id"]: lane for lane in answer["result"]["lanes"]}
-
-    def run_on_spark(self, *more: str) -> dict[str, dict[str, Any]]:
-        """`run` by a program of its own on Spark."""
-        settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
-        done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *settings, *more, seconds=1500)
-        answer = answer_of(done)
-        assert answer["result"] is not None, done.stdout + done.stderr
         return {lane["id"]: lane for lane in answer["result"]["lanes"]}
 
     def rows(self, sink: str, table: str) -> list[dict[str, Any]]:

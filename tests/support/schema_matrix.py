@@ -10,13 +10,14 @@ from paths import PROJECT
 
 from support.debezium_events import ID, column
 
-from .schema_changes import Row, flat, record
+from .schema_changes import Project, Row, flat, record
 
 PAGE = PROJECT / "docs" / "schema-changes.md"
 HEAD = "| change | `evolve` |"
 MODES = ("evolve", "try_evolve", "ignore", "fail", "quarantine")
 
 NAME, N, NOTE = column("name", "string"), column("n", "int32"), column("note", "string")
+SINKS = ("lake", "mirror")
 SMALL_ID = column("id", "int32", optional=False)
 BIG = 5_000_000_000
 
@@ -198,3 +199,17 @@ def is_flat(table: str) -> bool:
 def archive_of(case: Case) -> str:
     """Where the records of its tables are."""
     return "flat" if case.told else "archive"
+
+
+def check(project: Project, lane: Mapping[str, Any], case: Case, expected: Expected) -> None:
+    """Rows, types, counts and state of a lane are what is expected."""
+    sink, _, table = lane["id"].partition(".")
+    assert (lane["status"] == "suspended") == expected.stopped, lane["error"]
+    assert project.rows(sink, table) == expected.rows
+    number = SINKS.index(sink)
+    assert project.types(sink, table) == {name: kinds[number] for name, kinds in types_of(case, expected).items()}
+    assert lane["counts"]["rejected"] == expected.rejected
+    if expected.stopped:
+        assert lane["position"] == {f"cdc.public.{table}": {"0": 2}}, "at the first record of the new schema"
+        assert "--accept-schema 2" in lane["next_step"] or not expected.waits or case.name == "retyped"
+        assert "config/replicator.yaml:" in lane["next_step"] or not lane["next_step"].startswith("Allow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -35,6 +36,12 @@ OPTIONS = {"spark": {**SMALL, **INTERPRETED, "spark.sql.warehouse.dir": WAREHOUS
 @cache
 def engine() -> SparkEngine:
     return SparkEngine(OPTIONS)
+
+
+def on_spark() -> tuple[str, ...]:
+    """Arguments of a command that is run in this process, in the session of all tests."""
+    engine()
+    return ("--set", "engine=spark", "--set", f"spark={json.dumps(OPTIONS['spark'])}")
 
 
 class OnSpark:

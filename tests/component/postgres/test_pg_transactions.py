@@ -227,9 +227,9 @@ def test_a_kill_tears_nothing(postgres_dsn: str, tmp_path: Path, seed: int) -> N
 
 
 def test_without_holding_back_the_reader_sees_torn_orders(postgres_dsn: str, tmp_path: Path) -> None:
-    """What the tests above would see if nothing was held back."""
-    shop = shop_of(4)
-    reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, rules=None)
+    """What the tests above would see if nothing was held back, with a commit for every batch."""
+    shop, options = shop_of(4), replace(QUICK, handover_bytes=1)
+    reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, rules=None, options=options)
     world.once(shop.pieces(), reader)
     assert reader.torn and world.rows() == shop.rows
 

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 from support.cli_program import answer_of, run_program
 from support.debezium_events import column, payload_of, schema_of, with_schema
-from support.small_spark import SMALL
 
 from replicator.application.delivery.bulk_load import BulkLoader
 from replicator.application.instance_lock import InstanceLock
@@ -359,9 +358,8 @@ def test_a_list_that_is_not_whole_stops_the_program(shop: Path) -> None:
 
 
 def on_spark(folder: Path, *words: str) -> dict[str, Any]:
-    """As `program`, on Spark: in a process of its own, which ends with its session."""
-    settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
-    done = run_program(folder, *words, "--json", "-q", *settings, seconds=600)
+    """As `program`, on Spark."""
+    done = run_program(folder, *words, "--json", "-q", "--set", "engine=spark")
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = answer_of(done)
     return found

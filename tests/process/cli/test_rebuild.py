@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 from paths import GOLDEN
 from support.cli_program import answer_of, run_program
 from support.next_layer import LONG_ON_SPARK
-from support.small_spark import SMALL
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -90,7 +89,7 @@ def events(shop: Path, table: str) -> dict[str, str]:
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_a_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
     """Of both policies; the lane's own target and position stay as they are, and the program goes on afterwards."""
-    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
+    settings = ("--set", f"engine={engine}")
     before = rows(shop, "customers")
     said = replay(shop, "public.customers", "--lane", "lake.customers", "--into", "again", *settings)
     assert said["lane"] == "lake.again" and said["rejected"] == 3 and said["applied"] > 5

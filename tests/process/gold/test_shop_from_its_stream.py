@@ -15,7 +15,6 @@ from deltalake import DeltaTable
 from paths import PROJECT
 from support.cli_program import answer_of, run_program
 from support.debezium_events import ID, column, key, payload_of, schema_of, with_schema
-from support.small_spark import SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +93,7 @@ def shop(tmp_path: Path) -> Stream:
 
 def run(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
     """What became of each projection."""
-    more = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}", "--set", "http.address=127.0.0.1:0")
+    more = ("--set", f"engine={engine}", "--set", "http.address=127.0.0.1:0")
     done = run_program(project, "run", "--until-caught-up", "--json", "-q", *more, seconds=1500)
     assert done.returncode == 0, done.stdout + done.stderr
     told = answer_of(done)["result"]

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from paths import GOLDEN
-from support.cli_program import answer_of, run_program
-from support.small_spark import SMALL
-from support.spark_case import INTERPRETED, LONG
+from support.cli_program import run_here
+from support.spark_case import LONG, on_spark
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,7 +30,7 @@ OF_THE_RUN = {"_cdc_applied_at", "ingested_at", "first_seen", "last_seen"}
 """When a row was written."""
 
 
-def config(folder: Path, engine: str) -> Path:
+def config(folder: Path) -> Path:
     """Each archive under its policies into a lake of its own."""
     sinks: dict[str, Any] = {"log": {"kind": "event_log", "path": "./log"}}
     tables = []
@@ -47,9 +46,6 @@ def config(folder: Path, engine: str) -> Path:
     }
     document = {
         "pipeline": "agree",
-        "engine": engine,
-        # The code that Spark makes of plans takes most of the time; in `tests/end_to_end` it runs on every commit.
-        "spark": SMALL if LONG else {**SMALL, **INTERPRETED},
         "sources": sources,
         "sinks": sinks,
         "dead_letters": {"path": "./dead_letters"},
@@ -61,13 +57,13 @@ def config(folder: Path, engine: str) -> Path:
     return folder
 
 
-def run(folder: Path, engine: str) -> dict[str, Any]:
+def run(folder: Path, settings: tuple[str, ...] = ()) -> dict[str, Any]:
     """The report of the lanes."""
-    done = run_program(config(folder, engine), "run", "--until-caught-up", "--json", "-q", seconds=500)
+    done = run_here(config(folder), "run", "--until-caught-up", "--json", "-q", *settings)
     # Lanes of tables without a key are suspended under scd1.
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.exit_code == 2, done.output
     told = ("status", "position", "counts", "error")
-    return {lane["id"]: {name: lane[name] for name in told} for lane in answer_of(done)["result"]["lanes"]}
+    return {lane["id"]: {name: lane[name] for name in told} for lane in json.loads(done.stdout)["result"]["lanes"]}
 
 
 def tables(folder: Path) -> dict[str, DeltaTable]:
@@ -85,10 +81,8 @@ def rows(table: DeltaTable) -> Counter[str]:
 
 
 def test_local_and_spark_give_the_same_tables(tmp_path: Path) -> None:
-    folders = {engine: tmp_path / engine for engine in ("local", "spark")}
-    reports = {engine: run(folder, engine) for engine, folder in folders.items()}
-    assert reports["local"] == reports["spark"]
-    local, spark = (tables(folder) for folder in folders.values())
+    assert run(tmp_path / "local") == run(tmp_path / "spark", on_spark())
+    local, spark = (tables(tmp_path / engine) for engine in ("local", "spark"))
     assert list(local) == list(spark) and len(local) > (20 if LONG else 15)
     for name, table in local.items():
         assert table.schema().to_arrow() == spark[name].schema().to_arrow(), name
