@@ -28,11 +28,13 @@ static_checks() {
 }
 
 everything() {
+    local failed=0
     ensure_venv spark
     # Spark on one of them; much of the rest waits for servers.
-    run tests --ignore tests/end_to_end -n 3 -q
+    run tests --ignore tests/end_to_end -n 3 -q || failed=$?
     # Each worker has a whole system of its own.
-    run tests/end_to_end -n 3 -q
+    run tests/end_to_end -n 3 -q || failed=$?
+    return "$failed"
 }
 
 case "${1:-}" in

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from servers.kafka import make_producer
 from support.accounting import count_unaccounted
 
 from . import compare
@@ -63,7 +63,7 @@ def list_dead_letters(world: World) -> dict[str, dict[str, Any]]:
 
 def poison(world: World) -> list[str]:
     """Put on the topic by hand; the events."""
-    producer, topic, offsets = Producer({"bootstrap.servers": world.stack.bootstrap_servers}), world.topic("notes"), []
+    producer, topic, offsets = make_producer(world.stack.bootstrap_servers), world.topic("notes"), []
     for value in POISON:
         producer.produce(topic, value, b"by hand", 0, on_delivery=lambda _, message: offsets.append(message.offset()))
     assert producer.flush(30) == 0

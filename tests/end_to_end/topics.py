@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from servers.kafka import make_producer
 
 SECONDS = 30
 
@@ -75,14 +76,14 @@ class Topics:
 
     def send_again(self, records: Iterable[Record]) -> None:
         """Write records once more, as they are, to where they came from."""
-        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
+        producer = make_producer(self._servers)
         for record in records:
             producer.produce(record.topic, record.value, record.key, record.partition, headers=list(record.headers))
         assert producer.flush(SECONDS) == 0
 
     def produce(self, topic: str, records: Iterable[tuple[Any, Any]], partition: int = 0) -> None:
         """Write keys and values: bytes as they are, None as null, anything else as JSON."""
-        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0, "linger.ms": 20})
+        producer = make_producer(self._servers, **{"linger.ms": 20})
         for key, value in records:
             producer.produce(topic, encode_record(value), encode_record(key), partition)
             producer.poll(0)

@@ -16,6 +16,11 @@ from adapters.stack.kafka import JAVA_OPTIONS, KafkaService
 from adapters.stack.layout import StackHome, StackPorts
 
 
+def make_producer(address: str, **settings: Any) -> Producer:
+    """One that keeps the order of its records: others change it where a partition of a new topic has no leader yet."""
+    return Producer({"bootstrap.servers": address, "log_level": 0, "enable.idempotence": True, **settings})
+
+
 class Broker:
     """A broker, with what tests do to topics."""
 
@@ -68,8 +73,7 @@ class Broker:
         return str(self.admin.describe_topics(TopicCollection([topic]))[topic].result(10).topic_id)
 
     def produce(self, topic: str, values: Any, partition: int = 0, headers: Any = None, **config: Any) -> None:
-        settings = {"bootstrap.servers": self.address, "log_level": 0, "message.max.bytes": 20_000_000, **config}
-        producer, errors = Producer(settings), list[KafkaError]()
+        producer, errors = make_producer(self.address, **{"message.max.bytes": 20_000_000, **config}), list[KafkaError]()
         told = {"on_delivery": lambda error, _: error and errors.append(error)}
         for value in values:
             producer.produce(topic, value=value, key=b"k", partition=partition, headers=headers, **told)
@@ -77,7 +81,7 @@ class Broker:
         assert producer.flush(60) == 0 and not errors
 
     def transact(self, topic: str, values: Any, *, commit: bool = True) -> None:
-        producer = Producer({"bootstrap.servers": self.address, "log_level": 0, "transactional.id": f"t-{uuid4()}"})
+        producer = make_producer(self.address, **{"transactional.id": f"t-{uuid4()}"})
         producer.init_transactions(20)
         producer.begin_transaction()
         for value in values:

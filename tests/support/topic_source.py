@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from confluent_kafka import Producer
+from servers.kafka import make_producer
 
 from adapters.sources.kafka import KafkaSource
 from support.kafka_fixtures import Broker
@@ -23,7 +23,7 @@ class Topic:
     partitions: int = 3
 
     def publish(self, records: pa.Table) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.address, "log_level": 0})
+        producer = make_producer(self.broker.address)
         times = records["timestamp"].cast(pa.int64()).to_pylist()
         for row, at in zip(records.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
             headers = [(h["name"], h["value"]) for h in row["headers"] or ()]

@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkaPartition
+from servers.kafka import make_producer
 from support.kafka_fixtures import Broker, Running, Seen
 
 from adapters.sources.kafka import KafkaSource
@@ -46,7 +47,7 @@ def numbers(count: int, first: int = 0) -> list[bytes]:
 
 def test_a_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
-    producer = Producer({"bootstrap.servers": broker.address})
+    producer = make_producer(broker.address)
     headers = [("a", b"1"), ("a", None), ("b", b"\xff")]
     producer.produce(topic, key=b"k\x00", value=b"v", headers=headers, timestamp=1_700_000_000_123)
     producer.produce(topic, key=None, value=None, headers=[])
@@ -130,7 +131,7 @@ def test_aborted_records_and_markers_are_covered(broker: Broker, source_of: Make
 
 def test_an_open_transaction_is_not_part_of_the_stream(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
-    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"t-{uuid4()}"})
+    producer = make_producer(broker.address, **{"transactional.id": f"t-{uuid4()}"})
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, value=b"open")
@@ -225,7 +226,7 @@ def test_start_from(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(4))
     between = datetime.now(UTC) + timedelta(seconds=1)
-    producer = Producer({"bootstrap.servers": broker.address})
+    producer = make_producer(broker.address)
     producer.produce(topic, value=b"late", timestamp=int(between.timestamp() * 1000) + 1)
     assert producer.flush(20) == 0
     assert source_of(topic).start() == make_position(topic, 0)

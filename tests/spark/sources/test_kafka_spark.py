@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from servers.kafka import make_producer
 from support.kafka_fixtures import Broker, Seen
 from support.small_spark import SMALL
 from support.topic_source import ANY_TIME, Topic
@@ -67,7 +67,7 @@ def test_one_partition_is_read_by_several_tasks_in_order(broker: Broker) -> None
     name = f"wide-{uuid4()}"
     broker.create(name, partitions=1, config=ANY_TIME)
     stream = SparkTopic(broker, name, 1000, partitions=1)
-    producer = Producer({"bootstrap.servers": broker.address, "log_level": 0})
+    producer = make_producer(broker.address)
     for number in range(40):
         producer.produce(name, b"%d" % number, partition=0)
     assert producer.flush(60) == 0
