@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "run": "run",
     "check": "check",
+    "import": "connect_import",
     "doctor": "doctor",
     "plan": "plan",
     "status": "status",
@@ -50,7 +52,7 @@ COMMANDS = {
     "support-bundle": "support",
     "stack": "stack",
 }
-"""Command name -> module of this package that defines a click command of that name."""
+"""Command name -> module of this package that defines a click command of that name, with `_` behind a word of Python."""
 
 REBUILD_COMMANDS = ("replay", "snapshot")
 """Commands that go through an event log and end then."""
@@ -69,7 +71,8 @@ class LazyGroup(click.Group):
             return None
         if cmd_name in REBUILD_COMMANDS:
             use_settings(ALONE)
-        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name.replace("-", "_"))
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_")
+        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), name)
         return command if isinstance(command, click.Command) else None
 
     def main(self, args: Sequence[str] | None = None, **more: Any) -> Any:  # type: ignore[override]
