@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 from replicator.domain.suggestions import suggest_name
 
-from .document import Document, parse_document
+from .document import Document, parse_document, read_document
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 SEGMENT = re.compile(r'"(?P<quoted>[^"]*)"|(?P<name>[^.\[\]"=]+)|\[(?P<index>\d+)\]')
+
+
+def load_layers(
+    path: str | FilePath, env: str | None = None, overrides: Iterable[str] = (), *, environ: Mapping[str, str] | None = None
+) -> tuple[Document, tuple[FilePath, ...], FilePath]:
+    """What the file `path`, its overlay and the overrides say together, not yet checked; the files; and the folder that
+    relative paths start from. As `load_settings`; what cannot be read is a problem in the document."""
+    environ = os.environ if environ is None else environ
+    file = FilePath(path)
+    document = read_document(file)
+    files = [file]
+    overlay = env or environ.get("REPLICATOR_ENV")
+    if overlay:
+        files += _merge_environment(document, file.parent / "environments", overlay)
+    apply_assignments(document, overrides)
+    return document, tuple(files), file.absolute().parent.parent
+
+
+def _merge_environment(document: Document, folder: FilePath, name: str) -> list[FilePath]:
+    file = folder / f"{name}.yaml"
+    if ENVIRONMENT_NAME.fullmatch(name) and file.is_file():
+        merge_overlay(document, read_document(file))
+        return [file]
+    known = sorted(found.stem for found in folder.glob("*.yaml"))
+    hint = suggest_name(name, known) or f"known: {', '.join(known) or 'none'}"
+    document.origins[("\0env",)] = Origin(f"--env {name}" if ENVIRONMENT_NAME.fullmatch(name) else "--env")
+    document.problems.append(PathProblem(("\0env",), "unknown_environment", f"there is no such file in {folder}", hint))
+    return []
 
 
 def merge_overlay(base: Document, overlay: Document) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -11,23 +10,19 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from replicator.domain.suggestions import suggest_name
-
 from .checks import check_config
 from .config_view import build_view
 from .defaults import fill_defaults
-from .document import Document, read_document
+from .document import Document
 from .engine_options import check_engine_options
 from .fields import is_secret
 from .findings import ConfigError, Finding, Origin, Path, PathProblem
 from .interpolation import interpolate
 from .keys import KeyCheck, prune_keys
-from .layers import apply_assignments, merge_overlay
+from .layers import load_layers
 from .plugins import NO_PLUGINS, Plugins
 from .schema import Settings, add_event_store, remove_event_store
 from .values import validate
-
-ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -83,34 +78,6 @@ def load_settings(
     """
     document, files, root = load_layers(path, env, overrides, environ=environ)
     return check_document(document, root, files, environ=environ, plugins=plugins)
-
-
-def load_layers(
-    path: str | FilePath, env: str | None = None, overrides: Iterable[str] = (), *, environ: Mapping[str, str] | None = None
-) -> tuple[Document, tuple[FilePath, ...], FilePath]:
-    """What the file `path`, its overlay and the overrides say together, not yet checked; the files; and the folder that
-    relative paths start from. As `load_settings`; what cannot be read is a problem in the document."""
-    environ = os.environ if environ is None else environ
-    file = FilePath(path)
-    document = read_document(file)
-    files = [file]
-    overlay = env or environ.get("REPLICATOR_ENV")
-    if overlay:
-        files += _merge_environment(document, file.parent / "environments", overlay)
-    apply_assignments(document, overrides)
-    return document, tuple(files), file.absolute().parent.parent
-
-
-def _merge_environment(document: Document, folder: FilePath, name: str) -> list[FilePath]:
-    file = folder / f"{name}.yaml"
-    if ENVIRONMENT_NAME.fullmatch(name) and file.is_file():
-        merge_overlay(document, read_document(file))
-        return [file]
-    known = sorted(found.stem for found in folder.glob("*.yaml"))
-    hint = suggest_name(name, known) or f"known: {', '.join(known) or 'none'}"
-    document.origins[("\0env",)] = Origin(f"--env {name}" if ENVIRONMENT_NAME.fullmatch(name) else "--env")
-    document.problems.append(PathProblem(("\0env",), "unknown_environment", f"there is no such file in {folder}", hint))
-    return []
 
 
 def check_document(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from replicator import settings
+
 
 def test_precedence_is_set_then_overlay_then_file_then_default(folder):
     folder.write("limits: {depth: 10, columns: 11}\n", "environments/prod.yaml")
@@ -144,3 +146,8 @@ def test_relative_paths_start_at_the_parent_of_the_configs_folder(folder, monkey
     monkeypatch.chdir(folder.file.parent)
     folder.file = folder.file.relative_to(folder.file.parent)
     assert folder.load().settings.state == str(folder.root / "state")
+
+
+def test_every_name_of_the_package_is_imported_when_it_is_used():
+    assert [name for name in settings.__all__ if not hasattr(settings, name)] == []
+    assert not hasattr(settings, "load_nothing")
