@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .completion import complete_tables
 from .query import print_table, to_json_rows, write_csv
 from .session import COUNT, CommandSession, command, format_count
 from .time_params import IN_UTC, TIME
@@ -18,7 +19,7 @@ MAX_SHOWN = 100
 
 
 @command("audit")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_tables)
 @click.option("--since", type=TIME, help=f"Changes of this time at the source or later ({IN_UTC}).")
 @click.option("--until", type=TIME, help=f"Changes of this time at the source or earlier ({IN_UTC}).")
 @click.option("--by", metavar="COLUMN", help="The column in which rows say who changed them, such as updated_by.")

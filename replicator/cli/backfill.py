@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .completion import complete_sources, complete_tables
 from .session import CommandSession, command, echo, format_count
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @command("backfill")
-@click.argument("table")
-@click.option("--source", help="The source, where several have a table of that name.")
+@click.argument("table", shell_complete=complete_tables)
+@click.option("--source", shell_complete=complete_sources, help="The source, where several have a table of that name.")
 @click.option("--anew", is_flag=True, help="Do not go on with an unfinished one: read every row again.")
 def backfill(session: CommandSession, table: str, source: str | None, anew: bool) -> None:
     """Read TABLE (or SCHEMA.TABLE) of a PostgreSQL or MariaDB source whole, while its changes go on; its lanes apply

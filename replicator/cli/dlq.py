@@ -14,6 +14,7 @@ import click
 from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.plain_values import to_printable
 
+from .completion import complete_codes, complete_lanes, complete_table_names
 from .session import COUNT, CommandSession, command, echo, format_count
 from .time_params import parse_duration
 
@@ -36,9 +37,13 @@ def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
         click.option(
             "--event", "events", multiple=True, metavar="ID", help="The record TOPIC-PARTITION-OFFSET; may be repeated."
         ),
-        click.option("--lane", help="Rejected by this lane, or those of a glob; '' for before lanes part."),
-        click.option("--table", help="Of this table, or those of a glob."),
-        click.option("--code", help="With this reason, such as MALFORMED."),
+        click.option(
+            "--lane",
+            shell_complete=complete_lanes,
+            help="Rejected by this lane, or those of a glob; '' for before lanes part.",
+        ),
+        click.option("--table", shell_complete=complete_table_names, help="Of this table, or those of a glob."),
+        click.option("--code", shell_complete=complete_codes, help="With this reason, such as MALFORMED."),
         click.option("--stage", type=click.Choice(["route", "decode", "shape", "apply"]), help="Rejected there."),
         click.option("--state", type=click.Choice(["open", "replayed", "all"]), default=state, show_default=True),
         click.option("--older-than", metavar="TIME", help="Not seen for so long, such as '30 days'."),
@@ -84,7 +89,7 @@ def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> Non
 
 @command("explain")
 @click.argument("event")
-@click.option("--lane", help="Of those that rejected it, this one.")
+@click.option("--lane", shell_complete=complete_lanes, help="Of those that rejected it, this one.")
 def explain(session: CommandSession, event: str, lane: str | None) -> None:
     """One rejected record (EVENT as `dlq list` names it): why, where, when, what can be done, and the record itself."""
     from replicator.application.operations import dead_letters

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .completion import complete_targets
 from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @command("drop")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_targets)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop(session: CommandSession, table: str, yes: bool) -> None:
     """Remove a target with its remembered deletes, schemas and positions. TABLE is the target's name, SINK.TARGET (as

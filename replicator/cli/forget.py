@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .completion import complete_sources, complete_tables
 from .refresh import describe_refresh
 from .session import CommandSession, command, echo
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 @command("forget")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_tables)
 @click.argument("key", nargs=-1, required=True)
-@click.option("--source", help="Which source, where several have a table of that name.")
+@click.option("--source", shell_complete=complete_sources, help="Which source, where several have a table of that name.")
 @click.option("--vacuum", is_flag=True, help="Remove older versions of Delta tables too: time travel ends here.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(session: CommandSession, table: str, key: tuple[str, ...], source: str | None, vacuum: bool, yes: bool) -> None:

@@ -8,6 +8,7 @@ import click
 
 from replicator.domain.plain_values import to_plain
 
+from .completion import complete_tables
 from .session import CommandSession, command, echo, format_count
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ OPERATION_WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read", 
 
 
 @command("history")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_tables)
 @click.argument("key", nargs=-1, required=True)
 def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
     """Every change of the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column

@@ -9,6 +9,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
+from .completion import complete_sources_or_files
 from .query import print_table, to_json_rows
 from .session import COUNT, CommandSession, command, format_count
 
@@ -19,7 +20,7 @@ MAX_SHOWN = 100
 
 
 @command("inspect")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_sources_or_files)
 @click.option("--format", "form", help="The format of the records; of a source of the config its own by default.")
 @click.option("--timezone", "zone", default="UTC", show_default=True, help="The zone in which times are shown.")
 @click.option("--limit", type=COUNT, default=MAX_SHOWN, show_default=True, help="At most so many records, 0: all.")

@@ -9,6 +9,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal
 
+from .completion import complete_lanes
 from .session import CommandSession, command, echo, format_count, to_cell
 
 
@@ -48,14 +49,14 @@ def _describe_dead_letters(count: int | None) -> str:
 
 
 @command("pause")
-@click.argument("lane")
+@click.argument("lane", shell_complete=complete_lanes)
 def pause(session: CommandSession, lane: str) -> None:
     """Stop a lane of the running daemon until `resume` or a restart; the others go on."""
     _ask_daemon(session, "pause", lane)
 
 
 @command("resume")
-@click.argument("lane")
+@click.argument("lane", shell_complete=complete_lanes)
 @click.option("--accept-schema", "number", type=click.IntRange(1), help="Go on under this schema, for which the lane waits.")
 def resume(session: CommandSession, lane: str, number: int | None) -> None:
     """Let a paused or suspended lane go on from its own position. The config is read at the daemon's start only: restart it
@@ -74,7 +75,7 @@ def resume(session: CommandSession, lane: str, number: int | None) -> None:
 
 
 @command("resync")
-@click.argument("lane")
+@click.argument("lane", shell_complete=complete_lanes)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--accept-missing", is_flag=True, help="Even if rows will be missing, whose records the source no longer has.")
 def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) -> None:
@@ -109,7 +110,7 @@ def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) ->
 
 
 @command("skip")
-@click.argument("lane")
+@click.argument("lane", shell_complete=complete_lanes)
 @click.option("--until", help="TOPIC:PARTITION:OFFSET[,...]; without it, past the records that are lost.")
 def skip(session: CommandSession, lane: str, until: str | None) -> None:
     """Accept the loss of records: move the lane's position without applying them."""

@@ -11,6 +11,7 @@ import click
 
 from replicator.domain.errors import ExitCode, Retryable
 
+from .completion import complete_stored
 from .session import CommandSession, command, echo, format_count, to_cell
 from .time_params import parse_duration
 
@@ -22,7 +23,7 @@ USUAL_RETENTION = timedelta(days=7)
 
 
 @command("compact")
-@click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1)
+@click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1, shell_complete=complete_stored)
 def compact(session: CommandSession, targets: tuple[str, ...]) -> None:
     """Rewrite the small files of Delta tables as few larger ones: of TABLE (as its source calls it), of a LANE
     (SINK.TARGET), of the sink of an event log, or of `dead_letters`; by default of all. Rows stay as they are, and the
@@ -33,7 +34,7 @@ def compact(session: CommandSession, targets: tuple[str, ...]) -> None:
 
 
 @command("vacuum")
-@click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1)
+@click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1, shell_complete=complete_stored)
 @click.option(
     "--retain", metavar="DURATION", help="Leave what was needed within this time; by default as each table says, 7 days."
 )

@@ -8,6 +8,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
+from .completion import complete_tables
 from .session import CommandSession, command, echo, format_count
 
 NO_TABLE = (
@@ -17,7 +18,7 @@ NO_TABLE = (
 
 
 @command("plan")
-@click.argument("table", required=False)
+@click.argument("table", required=False, shell_complete=complete_tables)
 @click.option("--sql", is_flag=True, help="With the SQL that each sink will run.")
 def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing.

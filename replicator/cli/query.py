@@ -14,6 +14,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain_values import to_plain, to_printable, to_values
 from replicator.domain.plain_values import to_rows as plain_rows
 
+from .completion import complete_targets
 from .session import COUNT, CommandSession, command, format_count
 from .time_params import IN_UTC, TIME_OR_PLACES
 
@@ -31,7 +32,7 @@ PIPED_WIDTH = 250
 
 
 @command("query")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_targets)
 @click.option("--version", type=COUNT, help="The table's version (Delta).")
 @click.option(
     "--as-of",

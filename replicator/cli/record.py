@@ -7,13 +7,16 @@ from pathlib import Path
 
 import click
 
+from .completion import complete_files, complete_sources
 from .session import CommandSession, command, format_count
 
 
 @command("record")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_files)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--source", help="The Kafka source whose broker is read, where the config has several.")
+@click.option(
+    "--source", shell_complete=complete_sources, help="The Kafka source whose broker is read, where the config has several."
+)
 def record(session: CommandSession, topics: tuple[str, ...], file: Path, source: str | None) -> None:
     """Write the records that topics hold now to FILE: .jsonl, .jsonl.gz or .parquet.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .completion import complete_projections
 from .session import CommandSession, command, format_count
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @command("refresh")
-@click.argument("projections", nargs=-1)
+@click.argument("projections", nargs=-1, shell_complete=complete_projections)
 @click.option("--full", is_flag=True, help="Compute everything, whatever has changed.")
 @click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
 def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, engine: str | None) -> None:

@@ -11,6 +11,7 @@ import click
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policy.policy_names import POLICY_NAMES
 
+from .completion import complete_tables, complete_target_lanes
 from .session import CommandSession, command, echo
 from .time_params import IN_UTC, TIME
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 
 @command("replay")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_tables)
 @click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
-@click.option("--lane", help="Which lane of the table (SINK.TARGET), where it has several.")
+@click.option(
+    "--lane", shell_complete=complete_target_lanes, help="Which lane of the table (SINK.TARGET), where it has several."
+)
 @click.option("--policy", type=click.Choice(POLICY_NAMES), help="Another policy than the lane's.")
 @click.option("--since", "--from", "since", type=TIME, help=f"Only records of this time at the source or later ({IN_UTC}).")
 @click.option("--until", type=TIME, help=f"Only records of this time at the source or earlier ({IN_UTC}).")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .completion import complete_targets
 from .session import CommandSession, command, echo
 
 
@@ -16,7 +17,7 @@ def schema() -> None:
 
 
 @command("history")
-@click.argument("table")
+@click.argument("table", shell_complete=complete_targets)
 def history(session: CommandSession, table: str) -> None:
     """Every version of the schema of a table, with the position and the time at which each lane met it. TABLE is the table's
     name in the source, the target's, or a lane as `lanes list` has it."""

@@ -17,6 +17,8 @@ import msgspec
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorError, Retryable
 from replicator.domain.plain_values import to_printable
 
+from .completion import complete_environments, complete_files
+
 if TYPE_CHECKING:
     from replicator.ports.components import Components
     from replicator.settings import Loaded
@@ -164,9 +166,15 @@ def _add_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 show_default=True,
                 envvar="REPLICATOR_CONFIG",
                 show_envvar=True,
+                shell_complete=complete_files,
                 help="The config file.",
             ),
-            click.option("--env", envvar="REPLICATOR_ENV", help="Lay config/environments/NAME.yaml over the config."),
+            click.option(
+                "--env",
+                envvar="REPLICATOR_ENV",
+                shell_complete=complete_environments,
+                help="Lay config/environments/NAME.yaml over the config.",
+            ),
             click.option("--set", "overrides", multiple=True, metavar="a.b=c", help="Override one value; may be repeated."),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
             click.option("-q", "--quiet", is_flag=True, help="Errors only."),

@@ -8,6 +8,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
+from .completion import complete_tables, complete_target_lanes
 from .session import CommandSession, command, format_count
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @command("snapshot")
-@click.argument("table")
-@click.option("--lane", help="Of this lane of the table (SINK.TARGET) alone.")
+@click.argument("table", shell_complete=complete_tables)
+@click.option("--lane", shell_complete=complete_target_lanes, help="Of this lane of the table (SINK.TARGET) alone.")
 def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     """Take a snapshot of what the event log of TABLE (or SCHEMA.TABLE, as its source calls it) makes under the rules of each
     of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,

@@ -1,0 +1,129 @@
+"""Shell completion: the names that arguments and options take, and files.
+
+Names come from the config, and from the register of the tables and lanes that a run has read. A shell waits for the answer:
+nothing is connected to, and neither drivers nor the models of the settings are imported. A config that cannot be read has no
+names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from replicator.ports.register import RegisterEntry
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+PLAIN_NAME = re.compile(r"\w[\w./-]*")
+"""No glob, no regular expression, and nothing that a shell would expand: names of tables may hold any character."""
+REFERENCE = re.compile(r"\$\{(\w+)(?::-([^{}]*))?\}")
+
+
+def make_completer(*kinds: str, otherwise: str = "") -> Completer:
+    """A completer of the names of these kinds (keys of `_read_names`); where none fits, of the kind `otherwise`."""
+
+    def complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            known = _read_names(context)
+        except Exception:  # Nobody has asked for a finding here: `replicator check` prints it.
+            return []
+        found = _select([name for kind in kinds for name in known[kind]], incomplete)
+        return found or _select(known.get(otherwise, ()), incomplete)
+
+    return complete_name
+
+
+complete_environments = make_completer("environments")
+complete_lanes = make_completer("lanes", "log_lanes")
+complete_projections = make_completer("projections")
+complete_sources = make_completer("sources")
+complete_stored = make_completer("tables", "lanes", "stores", otherwise="last_parts")
+"""What `compact` and `vacuum` take."""
+complete_table_names = make_completer("tables")
+complete_tables = make_completer("tables", otherwise="last_parts")
+complete_target_lanes = make_completer("lanes")
+complete_targets = make_completer("tables", "lanes", otherwise="last_parts")
+
+
+def complete_codes(_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The reasons of rejected records."""
+    from replicator.domain.errors import RejectCode
+
+    return _select(RejectCode.list_all(), incomplete)
+
+
+def complete_files(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files, which the shell lists itself."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_sources_or_files(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str] | list[CompletionItem]:
+    """Sources, otherwise files."""
+    return complete_sources(context, parameter, incomplete) or complete_files(context, parameter, incomplete)
+
+
+def _select(names: Iterable[str], incomplete: str) -> list[str]:
+    return sorted({name for name in names if name.startswith(incomplete) and PLAIN_NAME.fullmatch(name)})
+
+
+def _read_names(context: click.Context) -> dict[str, Collection[str]]:
+    """The names by kind, for the config that the options of the command name."""
+    from replicator.settings import load_layers
+
+    options = context.params
+    document, _, root = load_layers(options["config"], options["env"], options["overrides"])
+    data: Mapping[str, Any] = document.data
+    entries = data["tables"]
+    logs = {name for name, sink in data["sinks"].items() if sink["kind"] == "event_log"}
+    seen = list(_read_register(data, root))
+    lanes = {lane for entry in entries for lane in _list_lanes(entry, data.get("defaults") or {}, logs)}
+    lanes |= {lane for source in seen for lane in source.beginnings}
+    tables = {entry["match"] for entry in entries}.union(*(source.topics for source in seen))
+    log_lanes = {lane for lane in lanes if lane.partition(".")[0] in logs}
+    return {
+        "environments": {file.stem for file in Path(options["config"]).parent.glob("environments/*.yaml")},
+        "lanes": lanes - log_lanes,
+        "last_parts": {table.rpartition(".")[2] for table in tables},
+        "log_lanes": log_lanes,
+        "projections": data.get("projections") or {},
+        "sources": data["sources"],
+        "stores": {*logs, "dead_letters"},
+        "tables": tables,
+    }
+
+
+def _list_lanes(table: Mapping[str, Any], defaults: Mapping[str, Any], logs: Collection[str]) -> Iterator[str]:
+    """The lanes of an entry of `tables`. That of a glob has a glob in its name, unless `into` names the target."""
+    for entry in table["to"]:
+        into = next((level["into"] for level in (entry, table, defaults) if level.get("into")), None)
+        into = table["source"] if entry["sink"] in logs else into or table["match"].rpartition(".")[2]
+        yield f"{entry['sink']}.{into}"
+
+
+def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntry]:
+    """What a run has stored about each source, in the folder that `wiring.build.get_register_folder` names. A config
+    without `pipeline` has that of any pipeline in its state folder."""
+    from replicator.application.stream.file_register import FileRegister
+    from replicator.domain.errors import EnvironmentProblem
+
+    state, pipeline = (
+        REFERENCE.sub(lambda found: os.environ.get(found[1]) or found[2] or "", data.get(key) or default)
+        for key, default in (("state", "./state"), ("pipeline", "*"))
+    )
+    for folder in (root / state).glob(f"{pipeline}/sources"):
+        for source in data["sources"]:
+            with suppress(EnvironmentProblem):
+                yield FileRegister(folder).load(source)
