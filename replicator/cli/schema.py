@@ -1,4 +1,4 @@
-"""`replicator schema`: the schemas that lanes have met."""
+"""`replicator schema`: the JSON Schema of the config, and the schemas that lanes have met."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from .completion import complete_targets
 from .session import CommandSession, command, echo
 
 
-@click.group("schema")
-def schema() -> None:
-    """The schemas that lanes have met, and those that they wait for."""
-
-
 @command("history")
 @click.argument("table", shell_complete=complete_targets)
 def history(session: CommandSession, table: str) -> None:
@@ -25,6 +20,23 @@ def history(session: CommandSession, table: str) -> None:
 
     found = read_schema_history(session.components, table)
     session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: echo(_to_text(found)))
+
+
+@command("schema", cls=click.Group, invoke_without_command=True, commands=[history])
+@click.option("--environment", is_flag=True, help="Of an environment's overlay: config/environments/NAME.yaml.")
+def schema(session: CommandSession, environment: bool) -> None:
+    """Print the JSON Schema of the config. No config is read.
+
+    An editor with a YAML language server completes and checks a config whose first line names the file:
+
+    \b
+      replicator schema > config/schema.json
+      # yaml-language-server: $schema=./schema.json
+    """
+    from replicator.settings.json_schema import build_config_schema, render_file
+
+    found = build_config_schema(overlay=environment)
+    session.emit(found, found["title"], text=lambda: click.echo(render_file(overlay=environment), nl=False))
 
 
 def list_lines(schemas: list[dict[str, Any]]) -> list[str]:
@@ -47,6 +59,3 @@ def _to_text(found: list[dict[str, Any]]) -> str:
     return "\n".join(
         line for lane in found for line in (lane["lane"], *(f"  {line}" for line in list_lines(lane["schemas"])))
     )
-
-
-schema.add_command(history)

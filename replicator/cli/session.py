@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorError, Retryable
 from replicator.domain.plain_values import to_printable
@@ -129,7 +130,8 @@ def format_count(number: int, noun: str) -> str:
 
 
 def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with the common options; the function gets a `CommandSession` first. Errors become exit codes."""
+    """A click command with the common options; the function gets a `CommandSession` first. Errors become exit codes. The
+    function of a group runs only without a subcommand."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -145,7 +147,11 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
         ) -> None:
             from replicator.wiring.logs import configure_logs
 
-            path = click.get_current_context().command_path.split(" ", 1)[-1]
+            context = click.get_current_context()
+            if context.invoked_subcommand is not None:
+                _refuse_options(context)
+                return
+            path = context.command_path.split(" ", 1)[-1]
             session = CommandSession(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
             configure_logs(session.verbosity, logging.WARNING)
             _run_guarded(session, functools.partial(function, session, *args, **options))
@@ -183,6 +189,12 @@ def _add_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
+
+
+def _refuse_options(group: click.Context) -> None:
+    """UsageError for options in front of a subcommand, which would not reach it."""
+    if any(group.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in group.params):
+        raise click.UsageError(f"Options stand behind {group.invoked_subcommand!r}.", group)
 
 
 def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
