@@ -66,6 +66,10 @@ class Daemon:
         self.until(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
         return self.lane(lane)
 
+    def until_running(self) -> None:
+        """All lanes run. One that has just applied its last row may still catch up."""
+        self.until(lambda: all(lane["status"] == "running" for lane in self.lanes().values()), "all lanes run")
+
     def _describe_exit(self) -> str:
         return "" if self.alive else f"the daemon ended with exit code {self.process.returncode}:\n{self.tail()}"
 

@@ -86,7 +86,7 @@ def test_the_current_state_comes_from_what_is_left(world: World) -> None:
     world.rewrite_config(tables(*({"sink": sink, "into": into} for sink in ("lake", "target") for into in INTO)))
     daemon = world.daemon()
     await_equal(world, daemon, *INTO)
-    assert {lane["status"] for lane in daemon.lanes().values()} == {"running"}
+    daemon.until_running()
     assert daemon.stop() == 0 and world.dead_letters() == []
     check_doctor(world, topic)
 
