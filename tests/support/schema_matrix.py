@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from paths import PROJECT
@@ -186,23 +187,20 @@ def table_of(case: Case, mode: str) -> str:
     return f"{case.name}_{mode}"
 
 
-def tables() -> dict[str, str]:
-    """Every table, and what its entries say."""
-    return {table_of(case, mode): f", schema_changes: {mode}{case.said}" for case in CASES.values() for mode in MODES}
+def make_project(folder: Path, dsn: str, chosen: Iterable[tuple[str, str]]) -> Project:
+    """A project with a table for each of these modes and kinds of change, and its records."""
+    cases = {table_of(CASES[change], mode): (CASES[change], mode) for mode, change in chosen}
+    said = {table: f", schema_changes: {mode}{case.said}" for table, (case, mode) in cases.items()}
+    project = Project(folder, said, dsn, flat=lambda table: cases[table][0].told)
+    for table, (case, _) in cases.items():
+        project.feed(table, case.records(table), "flat" if case.told else "archive")
+    return project
 
 
-def is_flat(table: str) -> bool:
-    """Whether Canal tells of the table."""
-    return any(case.told and table.startswith(f"{case.name}_") for case in CASES.values())
-
-
-def archive_of(case: Case) -> str:
-    """Where the records of its tables are."""
-    return "flat" if case.told else "archive"
-
-
-def check(project: Project, lane: Mapping[str, Any], case: Case, expected: Expected) -> None:
-    """Rows, types, counts and state of a lane are what is expected."""
+def check(project: Project, lane: Mapping[str, Any], change: str, outcome: str) -> None:
+    """Rows, types, counts and state of a lane are what a word of the docs says."""
+    case = CASES[change]
+    expected = OUTCOMES[outcome](case)
     sink, _, table = lane["id"].partition(".")
     assert (lane["status"] == "suspended") == expected.stopped, lane["error"]
     assert project.rows(sink, table) == expected.rows
