@@ -33,7 +33,7 @@ else
 fi
 next="${REPLICATOR_STACK_PORTS:+REPLICATOR_STACK_PORTS=$REPLICATOR_STACK_PORTS }scripts/run-consumer.sh"
 if [ "$spark" = yes ]; then
-    port="$("$VENV/bin/python" -c 'from adapters.stack.layout import StackPorts; print(StackPorts.of_environment().spark)')"
+    port="$("$VENV/bin/python" -c 'from adapters.stack.layout import StackPorts; print(StackPorts.from_environment().spark)')"
     next="$next --spark --set spark='{spark.master: spark://127.0.0.1:$port}'"
 fi
 echo "The services are up. Next: $next"

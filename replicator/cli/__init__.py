@@ -51,6 +51,7 @@ COMMANDS = {
     "dlq": "dlq",
     "support-bundle": "support",
     "stack": "stack",
+    "demo": "demo",
 }
 """Command name -> module of this package that defines a click command of that name, with `_` behind a word of Python."""
 

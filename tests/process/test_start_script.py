@@ -1,8 +1,9 @@
-"""What `scripts/start.sh` says when it is interrupted."""
+"""What `scripts/start.sh` prints at its end, and when it is interrupted."""
 
 import os
 import signal
 import subprocess
+import sys
 
 from paths import PROJECT
 
@@ -29,3 +30,21 @@ def test_an_interrupted_start_says_what_stops_the_services(tmp_path):
     )
     assert done.returncode == 130 and "starting" in done.stderr
     assert "scripts/stop.sh stops them" in done.stderr
+
+
+def test_it_names_the_master_of_spark_where_it_listens(tmp_path):
+    """The services are there already; the rest of the script runs."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\ncase "$*" in "-m adapters.stack "*|*pip*) ;; *) exec {sys.executable} "$@" ;; esac\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", SCRIPT, "--spark"],
+        env={**os.environ, "REPLICATOR_VENV": str(tmp_path), "REPLICATOR_STACK_PORTS": "spark=27077"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip().endswith(
+        "scripts/run-consumer.sh --spark --set spark='{spark.master: spark://127.0.0.1:27077}'"
+    )

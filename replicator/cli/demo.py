@@ -1,0 +1,139 @@
+"""`replicator demo`: the whole system from nothing, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from replicator.domain.errors import EnvironmentProblem
+
+from .session import CommandSession, command
+
+SECONDS = {"local": 120.0, "spark": 600.0}
+"""How long the targets may take to equal the source."""
+PROGRESS_SECONDS = 15.0
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DAEMON = "from replicator.cli import entry; entry()"
+
+
+@command("demo")
+@click.option("--spark", is_flag=True, help="Replicate on Spark, which needs minutes on two cores.")
+@click.option("--keep", is_flag=True, help="Leave the servers running and the folder in place, to look around.")
+def demo(session: CommandSession, spark: bool, keep: bool) -> None:
+    """Replicate a PostgreSQL database into five targets, and compare them with it.
+
+    Starts three PostgreSQL servers, Kafka, and Kafka Connect with Debezium as local processes on free ports, replicates,
+    changes rows in the source, and shows that every target equals the source. Then it stops all of them and removes its
+    folder. No config is read. Needs the extra `stack`, with --spark also `spark`.
+    """
+    from replicator.wiring.plugins import load_adapter
+
+    for ending in ENDINGS[1:]:
+        signal.signal(ending, signal.default_int_handler)
+    began, engine = time.monotonic(), "spark" if spark else "local"
+    with ExitStack() as cleanup:
+        folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
+        system = load_adapter("replicator.stacks", "demo")(folder, tell=session.print_note)
+        if not keep:
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+            cleanup.callback(system.down)
+            cleanup.callback(_ignore_signals)
+        _print_step(session, "The servers: PostgreSQL (source, data lake, target), Kafka, Kafka Connect with Debezium")
+        system.up()
+        os.environ.update(system.environment)
+        with _run_daemon(session, folder, engine) as daemon:
+            system.register_connector()
+            _await_equal(session, system, daemon, SECONDS[engine])
+            _print_step(session, f"Changes in the source\n{system.changes}")
+            system.change()
+            seconds = _await_equal(session, system, daemon, SECONDS[engine])
+            _print_step(session, f"Every target equals the source, {seconds:.1f} s after the last commit")
+            result = {"seconds": round(seconds, 2), "tables": system.describe_tables(), "newest": system.list_newest()}
+            session.emit(result, "every target equals the source", text=partial(_print_tables, result))
+    if keep:
+        _print_step(session, _describe_what_is_kept(folder, system.environment))
+    _print_step(session, f"Done in {time.monotonic() - began:.0f} s")
+
+
+@contextmanager
+def _run_daemon(session: CommandSession, folder: Path, engine: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`replicator run` in the folder. It ends in order whatever happens."""
+    arguments = ["run", "-q", "--engine", engine, "--set", "http.address=127.0.0.1:0"]
+    _print_step(session, f"The daemon: replicator {' '.join(arguments[:-2])}")
+    # In a session of its own: Ctrl-C would reach it too, and ours after it would be the second signal, which forces its end.
+    daemon = subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", DAEMON, *arguments], cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        yield daemon
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        daemon.terminate()
+        daemon.wait(60)
+        signal.signal(signal.SIGINT, before)
+
+
+def _await_equal(session: CommandSession, system: Any, daemon: subprocess.Popen[bytes], limit: float) -> float:
+    """The seconds until every target equals the source. EnvironmentProblem if the daemon ends, or it takes too long."""
+    began = printed = time.monotonic()
+    while (found := system.find_difference()) is not None:
+        now = time.monotonic()
+        if daemon.poll() is not None:
+            raise EnvironmentProblem(f"The daemon ended with exit code {daemon.returncode}.", next_step="See its message.")
+        if now - began > limit:
+            raise EnvironmentProblem(f"After {limit:.0f} s {found}.", next_step="Try again on a machine with less load.")
+        if now - printed > PROGRESS_SECONDS:
+            printed = now
+            session.print_note(f"  {now - began:.0f} s: {found}")
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def _print_step(session: CommandSession, text: str) -> None:
+    session.print_note(f"== {text}")
+
+
+def _print_tables(result: dict[str, Any]) -> None:
+    """The counts of every table in every target, and the newest customers as each target has them."""
+    from rich.console import Console
+    from rich.table import Table
+
+    places = list(result["tables"][0]["targets"])
+    counts = Table("table", "source_db", title="Rows, and whether every column of every row equals the source")
+    for place in places:
+        counts.add_column(f"{place} replayed" if "events" in place else place, overflow="fold")
+    for one in result["tables"]:
+        cells = (f"{t['rows']} {'DIFFERENT' if t['differ'] else 'equal'}" for t in map(one["targets"].get, places))
+        counts.add_row(one["table"], str(one["rows"]), *cells)
+    newest = Table(*result["newest"][0], title="The newest customers in every target")
+    for row in result["newest"]:
+        newest.add_row(*map(str, row.values()))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for table in (counts, newest):
+        table.title_justify = "left"
+        console.print(table)
+
+
+def _describe_what_is_kept(folder: Path, environment: Mapping[str, str]) -> str:
+    """Writes the addresses of the servers where the commands in the folder find them."""
+    (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in environment.items()))
+    commands = ("replicator run", "replicator query customers", "replicator stack down --clean")
+    return "\n".join(("The servers run on. In another terminal:", f"  cd {folder}", *(f"  {line}" for line in commands)))
+
+
+def _ignore_signals() -> None:
+    """From here on everything is stopped anyway; an impatient Ctrl-C would leave servers behind."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)

@@ -1,0 +1,67 @@
+"""`replicator demo`, by itself: it needs no config, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+PROGRAM = "from replicator.cli import entry; entry()"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the demo in an empty folder; its own is below another one."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "temporary").mkdir()
+
+    def start_demo(*options):
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "demo", *options],
+            cwd=tmp_path / "here",
+            env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start_demo
+
+
+def list_left(tmp_path):
+    """Files of the demo, and processes that name its folder."""
+    files = [*(tmp_path / "here").iterdir(), *(tmp_path / "temporary").glob("replicator-demo*")]
+    commands = (" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+    return [*files, *(command for command in commands if f"{tmp_path}/temporary" in command)]
+
+
+def test_every_target_equals_the_source_and_nothing_is_left(start, tmp_path):
+    demo = start("--json")
+    out, err = demo.communicate()
+    assert demo.returncode == 0, err
+    result = json.loads(out)["result"]
+    assert [table["table"] for table in result["tables"]] == ["customers", "products", "orders", "order_items"]
+    for table in result["tables"]:
+        assert len(table["targets"]) == 5
+        assert {(t["rows"], t["differ"]) for t in table["targets"].values()} == {(table["rows"], 0)}
+    assert {row["city"] for row in result["newest"] if row["first_name"] == "Hedy"} == {"Hollywood"}
+    assert list_left(tmp_path) == []
+
+
+def test_an_interrupted_demo_leaves_nothing(start, tmp_path):
+    demo = start()
+    while "healthy" not in (line := demo.stderr.readline()):
+        assert line, "it ended before a server was there"
+    demo.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    demo.send_signal(signal.SIGINT)  # an impatient second one
+    _, err = demo.communicate()
+    assert demo.returncode == 130, err
+    assert list_left(tmp_path) == []
