@@ -86,9 +86,9 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 
 def tier_of_case(item: pytest.Item) -> str:
-    """A case that is named so runs on Spark, whichever tier its file is in."""
+    """A case that its file or its own name says so runs on Spark, whichever tier its file is in."""
     tier = tier_of(item.path, TESTS)
-    return "spark" if "spark" in item.name.lower() and tier in ("process", "component", "integration") else tier
+    return "spark" if "spark" in item.nodeid.lower() and tier in ("process", "component", "integration") else tier
 
 
 @pytest.hookimpl(wrapper=True)

@@ -121,7 +121,7 @@ def test_doctor_asks_for_the_columns(queried_database, tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
-def test_the_engines_in_turns(postgres_server, tmp_path, monkeypatch):
+def test_local_and_spark_in_turns(postgres_server, tmp_path, monkeypatch):
     """Whoever comes goes on with the journal that the other one left."""
     asked = QueriedDatabase(postgres_url(postgres_server))
     monkeypatch.setenv("SALES_DSN", asked.url)

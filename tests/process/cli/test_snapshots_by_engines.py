@@ -34,7 +34,7 @@ def rows(folder: Path, table: str, *more: str) -> list[tuple]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_engines_in_turns(tmp_path):
+def test_local_and_spark_in_turns(tmp_path):
     """Whoever comes goes on with the journal that the other one left: new, changed and deleted rows are read once."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
