@@ -14,12 +14,11 @@ from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.ports.service import Service, ServiceState
 
 from .connect_rest import ConnectRest, read_connector
-from .embedded import EmbeddedStack, register, require_running, with_spark
+from .embedded import CONNECTOR_FILE, EmbeddedStack, register, require_running, with_spark
 from .kafka import TOOLS, KafkaService
 from .layout import StackHome, StackPorts
 
 CONNECTOR = "postgres-source-connector"
-CONNECTOR_FILE = "connectors/postgres-source-connector.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +68,7 @@ def logs(options: argparse.Namespace) -> int:
 
 def register_file(options: argparse.Namespace) -> int:
     """Register a connector file at whatever Connect worker listens on the port."""
-    name, config = read_connector(Path(options.project) / options.file)
+    name, config = read_connector(Path(options.file))
     register(ConnectRest(_ports(options).connect), name, config, options.seconds)
     _print_line(f"{name} RUNNING")
     return ExitCode.OK
@@ -100,7 +99,7 @@ def environment(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m adapters.stack", description=__doc__)
-    parser.add_argument("--project", default=".", help="folder with init-scripts/ and connectors/")
+    parser.add_argument("--project", default=".", help="folder that --folder is in")
     parser.add_argument("--folder", default=".embedded", help="data and logs, relative to the project")
     parser.add_argument("--ports", help="source=5433,kafka=29092,... to override; also REPLICATOR_STACK_PORTS")
     commands = parser.add_subparsers(required=True)

@@ -19,6 +19,7 @@ from typing import IO, TypeVar
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import Service, ServiceState, ServiceStatus
+from replicator.shipped import find_shipped
 
 from ..jvm.jars import fetch_jars
 from .connect import ConnectService
@@ -32,6 +33,7 @@ from .processes import listened_ports, require_free
 from .spark import spark_services
 
 S = TypeVar("S")
+CONNECTOR_FILE = find_shipped("connectors/postgres-source-connector.json")
 WAIT_SECONDS = 120.0
 LOCK_SECONDS = 300.0
 
@@ -39,7 +41,7 @@ LOCK_SECONDS = 300.0
 class EmbeddedStack:
     """Three PostgreSQL servers, a broker and a Connect worker, started together in one folder.
 
-    `project`: the folder with `init-scripts/` and `connectors/`. `folder` (relative to it, or absolute): all data and logs.
+    `folder` (relative to `project`, or absolute): all data and logs. Init scripts and the connector are the shipped ones.
     A second stack needs its own folder and `ports=StackPorts.find_free()`. `tell`: called from any thread with a line for
     people, when a slow step starts or a server is healthy.
     """
@@ -130,7 +132,7 @@ class EmbeddedStack:
 
     def create_database(self, server: str, name: str) -> str:
         """Create another database if it does not exist, owned by the server's user, and return its URL. On the source,
-        also create the publication in connectors/postgres-source-connector.json."""
+        also create the publication of the shipped connector."""
         create_database(self.dsn(server, "postgres", superuser=True), name, DATABASES[server].user)
         if server == "source":
             create_publication(self.dsn(server, name, superuser=True))
@@ -145,15 +147,15 @@ class EmbeddedStack:
 
     def register_connector(
         self,
-        file: Path | str = "connectors/postgres-source-connector.json",
+        file: Path | str = CONNECTOR_FILE,
         overrides: Mapping[str, str] | None = None,
         *,
         seconds: float = WAIT_SECONDS,
     ) -> str:
-        """Register a connector file (relative to the project), or update an existing connector. Returns its name when it
-        runs. A failed connector is restarted. `overrides` replace single settings; `name` renames the connector.
+        """Register a connector file (the shipped one by default), or update an existing connector. Returns its name when
+        it runs. A failed connector is restarted. `overrides` replace single settings; `name` renames the connector.
         """
-        name, config = read_connector(self.home.project / file, overrides)
+        name, config = read_connector(Path(file), overrides)
         self._tell(f"registering connector {name}")
         register(self.rest, name, config, seconds)
         return name

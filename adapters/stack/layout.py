@@ -107,21 +107,18 @@ DATABASES: Mapping[str, StackDatabase] = {
 
 @dataclass(frozen=True, slots=True)
 class StackHome:
-    """The folders and ports of one stack. `project`: contains `init-scripts/` and `connectors/`. `folder`: all files that
-    the servers write.
+    """The folder and ports of one stack. `folder`: all files that the servers write.
 
     The absolute folder identifies the stack. Stacks with different folders and ports do not affect each other.
     """
 
-    project: Path
     folder: Path
     ports: StackPorts
 
     @classmethod
     def in_project(cls, project: Path | str, folder: Path | str = ".embedded", ports: StackPorts | None = None) -> StackHome:
         """A home in `folder` (relative to the project), with all links in the path resolved."""
-        root = Path(project).resolve()
-        return cls(root, (root / folder).resolve(), ports or StackPorts.from_environment())
+        return cls((Path(project) / folder).resolve(), ports or StackPorts.from_environment())
 
     def make_subfolder(self, *names: str) -> Path:
         """Create a subfolder that the database's user can read, whatever the caller's umask."""

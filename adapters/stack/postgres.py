@@ -17,6 +17,7 @@ import psycopg
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
+from replicator.shipped import find_shipped
 
 from .layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackDatabase, StackHome
 from .postgres_init import initialise
@@ -83,7 +84,7 @@ class PostgresService:
     def wait(self, seconds: float = START_SECONDS) -> None:
         if not await_condition(self._answers, seconds, alive=lambda: self._postmaster() is not None):
             raise not_ready_error(self.name, self.log, seconds)
-        initialise(self._database, self._port, self._home.project / "init-scripts" / self._database.init_script)
+        initialise(self._database, self._port, find_shipped(f"init-scripts/{self._database.init_script}"))
 
     def status(self) -> ServiceStatus:
         server = self._postmaster()

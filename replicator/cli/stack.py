@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import CommandSession, command, echo
+from .session import DEFAULT_CONFIG, CommandSession, command, echo
 
 
 @click.group("stack")
@@ -54,13 +55,12 @@ def logs(session: CommandSession, service: str | None, follow: bool) -> None:
 
 
 def _load_stack(session: CommandSession) -> Any:
-    """The servers of the project that the config belongs to: its folder is the parent of the config file's."""
+    """The servers of the project that the config belongs to: its folder is the parent of the config file's. Without a config
+    the project is the current folder."""
     from replicator.wiring.plugins import load_adapter
 
-    if not session.config.is_file():
-        raise ConfigProblem(
-            f"{session.config}: there is no such file.", next_step="Go to the project's folder, or name its config with -c."
-        )
+    if not session.config.is_file() and session.config != Path(DEFAULT_CONFIG):
+        raise ConfigProblem(f"{session.config}: there is no such file.", next_step="Name the config of the project with -c.")
     project = session.config.absolute().parent.parent
     return load_adapter("replicator.stacks", "embedded")(project, tell=session.print_note)
 

@@ -94,7 +94,7 @@ class Stack(Protocol):
         """The state of every service, in start order."""
 
     def register_connector(self) -> str:
-        """Register the project's source connector, again if necessary; returns its name once it runs.
+        """Register the shipped source connector, again if necessary; returns its name once it runs.
 
         Raises `EnvironmentProblem` with the start of its stack trace if it fails.
         """

@@ -276,8 +276,10 @@ def test_the_stack_is_the_one_of_the_config_project(project, ask, answer, monkey
     heads, *rows = ask("stack", "status", "-c", config).stdout.splitlines()
     assert heads.split() == ["service", "state", "pid", "listens", "on", "log"] and "{" not in "".join(rows)
     assert [row.split()[0] for row in rows] == list(logs)
-    nowhere = ask("stack", "status")
-    assert nowhere.exit_code == 2 and "config/replicator.yaml: there is no such file" in nowhere.stderr
+    nowhere = ask("stack", "status", "-c", "config/shop.yaml")
+    assert nowhere.exit_code == 2 and "config/shop.yaml: there is no such file" in nowhere.stderr
+    here = {row["name"]: row["log"] for row in answer("stack", "status")["result"]}
+    assert here["kafka"].startswith(f"{tmp_path}/.embedded/")
 
 
 def test_doctor(answer):
