@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -116,6 +117,8 @@ def entry() -> None:
     Everything is closed and durable when a command returns; what a regular exit still does (unloading native libraries
     while their threads wind down) can only print noise on stderr or hang.
     """
+    if os.getpid() == 1:  # In a container: the kernel drops signals to process 1 that have no handler.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     code = 0
     try:
         main()

@@ -1,9 +1,12 @@
 """Scripts and supervisors depend on the numbers of the exit codes."""
 
+import os
 import re
+import signal
 
 from paths import PROJECT
 
+from replicator.cli import entry
 from replicator.domain.errors import ExitCode
 
 
@@ -14,3 +17,17 @@ def test_exit_codes_are_those_of_the_readme():
     }  # fmt: skip
     [listed] = re.findall(r"Exit codes:([^.]+)\.", (PROJECT / "README.md").read_text())
     assert [int(number) for number in re.findall(r"\d", listed)] == sorted(numbers.values())
+
+
+def test_process_one_ends_at_a_sigterm(monkeypatch):
+    """As in a container. Without a handler the kernel drops the signal, and the engine kills the program in the end."""
+    codes, own = [], os.getpid()
+    before = signal.signal(signal.SIGTERM, lambda *_: codes.append("dropped"))
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr("replicator.cli.main", lambda: os.kill(own, signal.SIGTERM))
+    try:
+        entry()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert codes[0] == 128 + signal.SIGTERM
