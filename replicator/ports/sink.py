@@ -83,7 +83,8 @@ class Sink(Protocol[F]):
         Retention (`domain.policy.retention`): `Write.at` may raise `LaneState.purged_up_to`. Tombstones stored until
         then, at or below its sequence, are deleted before any change of the write is reconciled
         (test_tombstones_are_purged). A change that is late because of it goes to `reject` as LATE
-        (test_histories_with_purged_tombstones_equal_the_model). `purged_up_to` is stored in the state and never
+        (test_histories_with_purged_tombstones_equal_the_model). For this a truncate counts from the beginning of its write
+        (test_a_truncate_counts_from_the_beginning_of_its_write). `purged_up_to` is stored in the state and never
         decreases, for any later writer and retention (test_the_purged_sequence_is_stored).
 
         Out-of-band write: the span is empty and the position stays. Only sequences decide about its rows, whatever the

@@ -27,6 +27,8 @@ from .model import Change, Outcome, Row, fold_changes
 from .model_row_transforms import ModelRowTransforms
 
 Plans = Callable[[str, TableSpec], ApplyPlan]
+Arrival = tuple[datetime, tuple[Any, ...]]
+"""When a change arrived, and the highest truncate of its write."""
 
 
 class SinkTarget(Protocol):
@@ -82,7 +84,7 @@ class DeliveryRun:
     to_frame: Callable[[pa.Table], Any] = lambda frame: frame
     to_arrow: Callable[[Any], pa.Table] = lambda frame: frame
     times: Sequence[datetime] = ()
-    arrived: list[datetime] = field(default_factory=list)
+    arrived: list[Arrival] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lane = make_lane(self.policy)
@@ -130,14 +132,15 @@ class DeliveryRun:
         end = self._cut_open_key_change(changes, start, end)
         changes = self._read_changes(start, end)
         self._count_delivery(start, end)
-        if self.at is not None:
-            self.arrived += [self.at] * (end - self.reached)
         if (end - start) % 2 or (self.times and self.wanted is not None and self.wanted.soft_deletes):
             changes, below = self.engine.after(changes, self.history.position(self.reached))
             self.counts += Counts(duplicate=below)
         if delivery.fault:
             self.sink.schedule("apply", FailBefore() if delivery.fault == "before" else FailAfterApply())
-        for write in self._make_writes(changes, self.history.span(start, end)):
+        writes = self._make_writes(changes, self.history.span(start, end))
+        if self.at is not None:
+            self.arrived += [(self.at, self._find_truncate(writes, number)) for number in range(self.reached, end)]
+        for write in writes:
             self._apply_write(write)
         self.reached = max(self.reached, end)
 
@@ -178,6 +181,13 @@ class DeliveryRun:
             writes.append(self._make_write(segment, Span(at, end)))
             at = end
         return [*writes, self._make_write(segments[-1], Span(at, span.end))]
+
+    def _find_truncate(self, writes: Sequence[Write[Any]], number: int) -> tuple[Any, ...]:
+        """The highest truncate of the write that has this event."""
+        partition, offset = self._get_position(number)
+        ends = ({place.partition: end for place, end in write.span.end.items()} for write in writes)
+        own = next(write for write, end in zip(writes, ends, strict=True) if end.get(partition, 0) > offset)
+        return own.folded.facts.truncated_at or ()
 
     def _transform_rows(self, changes: Any) -> Any:
         if not self.plan.row_transforms:
@@ -240,12 +250,12 @@ def assert_rows(
     end: int | None = None,
     *,
     wanted: ModelRowTransforms | None = None,
-    came: Sequence[datetime] = (),
+    came: Sequence[Arrival] = (),
 ) -> Counter[Outcome]:
     """Assert that the target equals the model after the events before `end`, in every column of every row. Returns
     the outcomes.
 
-    `wanted`: the row transforms of the plan, for the model. `came`: the arrival times of the events, if any.
+    `wanted`: the row transforms of the plan, for the model. `came`: how the events arrived, if times matter.
     """
     table = history.table(end)
     changes = list_arrivals(history, end, came)
@@ -259,7 +269,7 @@ def assert_rows(
         untracked=untracked,
         wanted=wanted,
         retention=plan.retention,
-        now=came[-1] if came else None,
+        now=came[-1][0] if came else None,
     )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
     due, found = to_canonical_rows(expected, columns), to_canonical_rows(target.rows(lane), columns)
@@ -268,11 +278,16 @@ def assert_rows(
     return outcomes
 
 
-def list_arrivals(history: History, end: int | None, came: Sequence[datetime]) -> list[Change]:
-    """The changes among the events before `end`, with their arrival times, if any."""
+def list_arrivals(history: History, end: int | None, came: Sequence[Arrival]) -> list[Change]:
+    """The changes among the events before `end`, with their arrivals, if any."""
     events = history.events[:end]
-    times: Sequence[datetime | None] = came or [None] * len(events)
-    return [replace(e.change, arrived=at) for e, at in zip(events, times, strict=True) if e.change is not None]
+    if not came:
+        return [e.change for e in events if e.change is not None]
+    return [
+        replace(e.change, arrived=at, truncated=truncated)
+        for e, (at, truncated) in zip(events, came, strict=True)
+        if e.change is not None
+    ]
 
 
 def assert_equals_model(delivering: DeliveryRun) -> None:

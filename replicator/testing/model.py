@@ -56,6 +56,7 @@ class Change:
       COPY, of a table without a key). It may differ when the change is sent again.
     - `partition`: the ordered log of the change. `arrived`: the time of arrival at the target, by the clock of the
       test.
+    - `truncated`: the highest truncate among the changes that are written together with this one.
     - `ignore_null`: columns in which a NULL keeps the value of the existing row of the key.
     - `computed`: columns whose values do not come from the source.
     - `doubtful`: the image of a delete may show another row than the one that was deleted.
@@ -76,6 +77,7 @@ class Change:
     at: Any = None
     computed: frozenset[str] = frozenset()
     arrived: datetime | None = None
+    truncated: Sequence = ()
     doubtful: bool = False
     tx: str | None = None
 
@@ -129,10 +131,11 @@ class Scd1:
     - With `retention`, tombstones are purged up to the highest delete that arrived at least a retention ago.
       Arrival times are rounded up to sixteenths of the retention. The first change after that time triggers the
       purge. A change at or below the purged sequence is late if its key has neither a row nor a tombstone above the
-      last truncate. It is rejected.
+      last truncate. It is rejected. For this a truncate counts from the beginning of the write that it belongs to.
     """
 
     purged_operations = "d"
+    keeps_truncated = False
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         self.columns = columns
@@ -153,10 +156,14 @@ class Scd1:
         known = max(self.deletes.get(key, ()), self.rows[key][0] if key in self.rows else ())
         if change.sequence <= max(known, self.floor):
             return Outcome.DUPLICATE if change.sequence == known else Outcome.SUPERSEDED
-        absent = key not in self.rows and self.deletes.get(key, ()) <= self.floor
-        if absent and change.sequence <= self.forgotten:
+        if change.sequence <= self.forgotten and not self._is_known(key, change.truncated):
             return Outcome.REJECTED
         return self._delete_row(key, change) if change.op == "d" else self._put_row(key, change)
+
+    def _is_known(self, key: Key, truncated: Sequence) -> bool:
+        """The key has a row, or a tombstone above the last truncate, once the truncate of the write is applied."""
+        has_row = key in self.rows and (self.keeps_truncated or self.rows[key][0] >= truncated)
+        return has_row or self.deletes.get(key, ()) > max(self.floor, truncated)
 
     def pass_time(self, now: datetime) -> None:
         """A record arrived at `now`, with or without a change: purge the tombstones that are too old by then."""
@@ -237,6 +244,7 @@ class SoftScd1(Scd1):
     """
 
     purged_operations = "dt"
+    keeps_truncated = True
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         super().__init__(columns, keys, retention)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION
@@ -145,6 +146,20 @@ class SinkRetention(SinkPositions):
                 to_micros(BEGINNING + 11 * HOUR),
             )
 
+    @pytest.mark.parametrize("together", [False, True])
+    def test_a_truncate_counts_from_the_beginning_of_its_write(self, together: bool) -> None:
+        """A change between the row of its key and the purged deletes is applied if the truncate of that row comes in
+        a later write. In the write of the truncate it is late, whichever comes first."""
+        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        lane, story = make_lane("scd1"), make_changes(("c", 1, 10), ("d", 2, 30), ("u", 1, 25), ("t", 0, 20))
+        with self.target() as target:
+            sink, rejects = target.open(), []
+            for start, end, hour in ((0, 2, 0), (2, 4, 18)) if together else ((0, 2, 0), (2, 3, 18), (3, 4, 18)):
+                rejects += self._apply_retained(sink, lane, start, end, make_time(hour), story=story)[1]
+            sink.close()
+            assert [row[OFFSET] for row in rejects] == ([2] if together else [])
+            assert {row["k1"]: row["_cdc_seq_1"] for row in target.rows(lane)} == ({} if together else {1: 25})
+
     def test_the_purged_sequence_is_stored(self) -> None:
         """The next instance reads it, also if tombstones are kept forever from then on. A lane that was reset has
         none."""
@@ -191,13 +206,14 @@ class SinkRetention(SinkPositions):
         kept: timedelta | None = RETENTION,
         more: bool = False,
         skipped: int = 0,
+        story: Sequence[tuple[SourceEvent, Change]] = STORY,
     ) -> tuple[Counts, list[dict[str, Any]]]:
-        """Apply the changes [start, end) of `STORY` at that time; returns their counts and the rejects.
+        """Apply the changes [start, end) of the story at that time; returns their counts and the rejects.
 
         `more`: also the offset after them, without a change. `skipped`: the number of changes before them that were
         never delivered.
         """
-        write = self._make_write(lane, start, end, moment, kept=kept, more=more, skipped=skipped)
+        write = self._make_write(lane, start, end, moment, kept=kept, more=more, skipped=skipped, story=story)
         rejects: list[dict[str, Any]] = []
         sink.prepare(lane, write.plan)
         applied = sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).to_pylist()))
@@ -213,11 +229,12 @@ class SinkRetention(SinkPositions):
         kept: timedelta | None = RETENTION,
         more: bool = False,
         skipped: int = 0,
+        story: Sequence[tuple[SourceEvent, Change]] = STORY,
     ) -> Write[Any]:
         table = make_history().table()
         table = replace(table, columns=table.columns[:2])
         plan = plan_for("scd1", table, retention=kept)
-        folded = self.new_engine().fold(self.to_frame(changes_frame(STORY[start:end], table, TOPIC)), plan)
+        folded = self.new_engine().fold(self.to_frame(changes_frame(story[start:end], table, TOPIC)), plan)
         return Write(lane, plan, folded, make_span(start - skipped, end + more), IDENTITY, moment)
 
 
