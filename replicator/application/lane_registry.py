@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -422,6 +422,17 @@ def describe_removed(source: object, begun: Position, applied: Position) -> dict
 def make_refused_id(lane: Lane) -> str:
     """The id of a lane whose target belongs to another table: it includes the lane's own table."""
     return lane.id if lane.id.endswith(f" ({lane.table})") else f"{lane.id} ({lane.table})"
+
+
+def find_target_problem(lane: Lane, beginnings: Collection[str]) -> ConfigProblem | None:
+    """The reason why the lane gets no records: its target has no valid name, or belongs to another table.
+
+    `beginnings`: the lanes of the source's register entry, which has a lane without a target by its refused id. So a
+    process that runs no pipeline sees what the last run decided.
+    """
+    if lane.refused:
+        return make_target_name_error(lane)
+    return make_target_taken_error(lane) if make_refused_id(lane) in beginnings else None
 
 
 def make_target_taken_error(lane: Lane, other: str = "") -> ConfigProblem:

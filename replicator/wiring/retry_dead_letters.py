@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from replicator.application.operations.retry_dead_letters import RetryResult, retry_selected
-from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import Fenced
 from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.settings import Loaded
@@ -25,18 +24,15 @@ def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
             next_step="Stop it, replay, and start it again: it goes on where it stopped.",
         )
     container = Container(loaded=loaded)
-    with container.instance(), _open_pipelines(loaded, container) as pipelines:
+    with container.instance(), _open_pipelines(container) as pipelines:
         return retry_selected(pipelines, container.runtime(), which)
 
 
 @contextmanager
-def _open_pipelines(loaded: Loaded, container: Any) -> Iterator[build.Pipelines]:
-    """Every pipeline, with the stored keys of its tables, and the running workers of the sinks; all closed afterwards."""
+def _open_pipelines(container: Any) -> Iterator[build.Pipelines]:
+    """Every pipeline, and the running workers of the sinks; all closed afterwards."""
     pipelines: build.Pipelines = container.pipelines()
     workers = container.workers()
-    register = FileRegister(build.get_register_folder(loaded))
-    for name, pipeline in pipelines.items():
-        pipeline.registry.keys.update(register.load(name).keys)
     for worker in workers.values():
         worker.start()
     try:

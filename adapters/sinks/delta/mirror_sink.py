@@ -185,6 +185,7 @@ class MirrorSink(LaneSink[F]):
 
     def reset(self, lane: Lane) -> None:
         """The table stays, empty, with its history. Tombstones are deleted."""
+        self.refuse_second_writer(lane)
         self._transactions.withdraw(lane)
         super().reset(lane)
         self._tombstones.drop(lane)

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from replicator.application.instance_lock import InstanceLock
-from replicator.application.lane_registry import make_refused_id
+from replicator.application.lane_registry import find_target_problem
 from replicator.application.quarantine.erasure_filter import filter_erased
 from replicator.application.quarantine.erasure_list import ErasureList
 from replicator.application.schema_history import read_schema_versions
@@ -335,7 +335,7 @@ def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> N
 def _list_targets(parts: Components, rules: TableRules, source: str) -> Iterator[Lane]:
     begun = parts.register.load(source).beginnings
     for lane in rules.lanes:
-        if not lane.refused and make_refused_id(lane) not in begun:
+        if find_target_problem(lane, begun) is None:
             yield lane
 
 

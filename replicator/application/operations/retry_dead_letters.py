@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.lane_registry import make_refused_id
+from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import LaneSchema, refuse_other_rule
 from replicator.application.quarantine.blocked_keys import find_blocked
 from replicator.application.quarantine.rejects import headers_from_text, headers_to_text
@@ -137,7 +137,9 @@ class DeadLetterRetry(Generic[F]):
     def __init__(self, pipeline: SourcePipeline[F], shared: RuntimeContext[F]) -> None:
         self._context = pipeline.context
         self._decoder = pipeline.decoder
-        self._catalog = Catalog(shared.engine, pipeline.decoder, pipeline.context.rules_for, pipeline.registry.keys)
+        entry = pipeline.context.register.load(pipeline.context.name)
+        self._beginnings = entry.beginnings
+        self._catalog = Catalog(shared.engine, pipeline.decoder, pipeline.context.rules_for, entry.keys)
         self._shared = shared
         self._engine = shared.engine
         self._store = shared.rejects.store
@@ -239,22 +241,26 @@ class DeadLetterRetry(Generic[F]):
         return {slice_.table for slice_ in self._engine.route(raw, self._decoder).slices}
 
     def _find_unconfigured(self, again: RetryAttempt[F]) -> dict[str, str]:
-        """Dead letters of tables that are no longer configured, so that no lane would apply them."""
-        if not self._list_unknown_tables(again):
+        """Dead letters of tables that no lane would apply, with the reason."""
+        if not self._describe_unapplied_tables(again):
             return {}
         alone = {
             letter.event_id: RetryAttempt(self._shared, self._store, [letter]) for letter in again.dead_letters.values()
         }
-        found = {event: self._list_unknown_tables(one) for event, one in alone.items()}
-        return {
-            event: f"no entry of `tables` takes {', '.join(tables)}; name it again, or purge the letter"
-            for event, tables in found.items()
-            if tables
-        }
+        return {event: why for event, one in alone.items() if (why := self._describe_unapplied_tables(one))}
 
-    def _list_unknown_tables(self, again: RetryAttempt[F]) -> list[str]:
+    def _describe_unapplied_tables(self, again: RetryAttempt[F]) -> str:
         slices = self._engine.route(again.raw, self._decoder).slices if again.dead_letters else ()
-        return sorted({slice_.table for slice_ in slices if self._context.rules_for(slice_.table) is None})
+        return "; ".join(filter(None, map(self._describe_unapplied, sorted({slice_.table for slice_ in slices}))))
+
+    def _describe_unapplied(self, table: str) -> str:
+        """The reason why no lane applies changes of the table; empty if one does, or if only event logs have it."""
+        rules = self._context.rules_for(table)
+        if rules is None:
+            return f"no entry of `tables` takes {table}; name it again, or purge the letter"
+        if rules.lanes and not self._list_lanes([table]):
+            return f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge it"
+        return ""
 
     def _find_blocked(self, good: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters that must wait for an earlier record of their key, with the reason."""
@@ -291,10 +297,11 @@ class DeadLetterRetry(Generic[F]):
         return wanted
 
     def _list_lanes(self, tables: Iterable[str]) -> list[Lane]:
+        """The lanes of the tables, without those that have no target of their own."""
         found = []
         for table in sorted(tables):
             rules = self._context.rules_for(table)
-            found += [lane for lane in (rules.lanes if rules else ()) if not self._shared.lanes.find(make_refused_id(lane))]
+            found += [lane for lane in (rules.lanes if rules else ()) if not find_target_problem(lane, self._beginnings)]
         return found
 
     def _retry_lanes(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:
@@ -375,14 +382,11 @@ class DeadLetterRetry(Generic[F]):
         )
 
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
-        """The schema of the lane; if it does not run, the one stored in its sink.
+        """The schema of the lane, as its sink has stored it.
 
         Columns that are new or wider since then are accepted: the config may declare them now, and the lane will
         have them from its position on.
         """
-        run = self._shared.lanes.find(lane.id)
-        if run is not None and run.schema.current is not None:
-            return run.schema
         ask = self._context.workers[lane.sink].ask
         versions, state = self._wait_for_answer(lane, ask(lambda sink: (read_schema_versions(sink, lane), sink.state(lane))))
         schema = LaneSchema(lane, versions)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replicator.application.instance_lock import InstanceLock
+from replicator.application.lane_registry import find_target_problem
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
@@ -58,7 +59,7 @@ def swap_target(parts: Components, lane: Lane, make: BuildTarget, tell: Report =
     the log or the source lacks records that the lane needs. Fenced if another instance writes the lane.
     """
     asked = make_request(parts, lane, REBUILD_SUFFIX)
-    _refuse_new_lane(parts, lane)
+    _refuse_lane_without_target(parts, lane)
     refuse_incomplete_rebuild(parts, asked)
     _remove_leftovers(parts, asked)
     rebuild = prepare_restored_rebuild(parts, asked, tell)
@@ -107,8 +108,10 @@ def _remove_leftovers(parts: Components, request: RebuildRequest) -> None:
         drop_lane(parts, rebuilt)
 
 
-def _refuse_new_lane(parts: Components, lane: Lane) -> None:
-    """Fatal for a lane that has no target yet."""
+def _refuse_lane_without_target(parts: Components, lane: Lane) -> None:
+    """ConfigProblem for a lane whose target belongs to another table, Fatal for a lane that has no target yet."""
+    if problem := find_target_problem(lane, parts.register.load(lane.source).beginnings):
+        raise problem
     with closing(parts.open_sink(lane.sink)) as sink:
         if sink.state(lane) is None:
             raise Fatal(

@@ -334,4 +334,6 @@ def test_a_table_of_another_lane_is_refused(sink: DeltaRsSink, tmp_path: Path) -
         with pytest.raises(ConfigProblem, match=r"table items is written by lane target.items of pipeline") as refused:
             put(sink, other, [sale("NL", 1)])
         assert "`into`" in refused.value.next_step and "_replicator/positions" in refused.value.next_step
+        with pytest.raises(ConfigProblem, match="is written by lane"):
+            sink.reset(other)
     assert values(sink) == [("NL", 1, "v1")]

@@ -22,6 +22,7 @@ from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from adapters.sinks.delta.lane import DeltaLane
 from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
+from replicator.application.lane_registry import make_refused_id
 from replicator.application.operations import (
     change_history,
     checkpoint,
@@ -34,7 +35,7 @@ from replicator.application.operations import (
 from replicator.application.operations import checkpoint_store as shelves
 from replicator.application.operations.checkpoint_store import CheckpointStore
 from replicator.domain.as_of import LogCut
-from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.components import Components, RebuildRequest
@@ -254,6 +255,17 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     done = table_swap.swap_target(shop.parts, shop.lane, make, said.append)
     assert done["rejected"] == 0 and len(said) == 3 and rows(lake / entry) == before
     assert {run.counts["applied"] for run in ran(shop)} == {0}
+
+
+def test_a_lane_whose_target_is_another_tables_is_not_swapped(tmp_path: Path) -> None:
+    shop = simple(tmp_path)
+    shop.reach(5)
+    register, before = shop.parts.register, rows(tmp_path / "shop" / "lake" / "plain")
+    entry = register.load(shop.lane.source)
+    register.save(shop.lane.source, replace(entry, beginnings={**entry.beginnings, make_refused_id(shop.lane): Position()}))
+    with pytest.raises(ConfigProblem, match="both go to plain in sink lake"):
+        table_swap.swap_target(shop.parts, shop.lane, make)
+    assert rows(tmp_path / "shop" / "lake" / "plain") == before
 
 
 def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(

@@ -20,7 +20,7 @@ from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.application.delivery.worker import Worker
-from replicator.application.lane_registry import SourceContext
+from replicator.application.lane_registry import SourceContext, make_refused_id
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations.retry_dead_letters import DeadLetterRetry
 from replicator.application.quarantine.rejects import Rejects
@@ -31,6 +31,7 @@ from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import ExitCode
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policies import plan_for
+from replicator.domain.position import Position
 from replicator.ports.components import TableRules
 from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.ports.frames import Lane
@@ -88,7 +89,7 @@ class Elsewhere(DebeziumJsonDecoder):
 class Program:
     """One start of the program over what outlives it."""
 
-    def __init__(self, decoder, pieces, sinks, register, letters, faults=(), *, known=True):  # noqa: PLR0917
+    def __init__(self, decoder, pieces, sinks, register, letters, faults=(), *, known=True, why=""):  # noqa: PLR0917
         engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
         self.letters = letters
         self.shared = RuntimeContext(
@@ -96,7 +97,7 @@ class Program:
         )
         self.sinks = {name: Faulty(sink, {"apply": list(faults)}) for name, sink in sinks.items()}
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
-        rules = TableRules(tuple(lane_of(policy) for policy in sinks))
+        rules = TableRules(tuple(replace(lane_of(policy), refused=why) for policy in sinks))
         place = SourceContext("s", FakeSource(pieces), lambda _: rules if known else None, (), self.workers, register)
         self.pipeline = SourcePipeline(place, decoder, self.shared)
         self.retry = DeadLetterRetry(self.pipeline, self.shared)
@@ -211,8 +212,8 @@ def rejected():
     poison = next(event.offset for event in history.events if event.change is not None)
     pieces, register = [make_raw_frame(history, 0, len(history.events))], MemoryRegister({}, Machine())
 
-    def program(decoder, *, known=True):
-        return Program(decoder, pieces, {"scd1": FakeSink(store)}, register, letters, known=known)
+    def program(decoder, **more):
+        return Program(decoder, pieces, {"scd1": FakeSink(store)}, register, letters, **more)
 
     program(Picky(set(), {poison})).caught_up()
     [letter] = letters.read()
@@ -224,6 +225,20 @@ def test_a_record_of_a_table_that_nobody_takes_any_more_is_not_replayed() -> Non
     done = program(DebeziumJsonDecoder({}), known=False).replay([letter])
     assert (done.applied, done.rejected) == (0, 0) and "no entry of `tables`" in done.untried[letter.event_id]
     assert letters.read(OPEN) == [letter]
+
+
+@pytest.mark.parametrize("why", ["", "has a dot"], ids=["target_of_another_table", "target_without_a_name"])
+def test_a_record_whose_lane_has_no_target_is_not_replayed(why: str) -> None:
+    program, letters, letter = rejected()
+    if not why:
+        register, refused = program(DebeziumJsonDecoder({})).pipeline.context.register, make_refused_id(lane_of("scd1"))
+        register.save("s", replace(register.load("s"), beginnings={refused: Position()}))
+    target = program(DebeziumJsonDecoder({}), why=why)
+    before = target.sinks["scd1"].state(lane_of("scd1"))
+    done = target.replay([letter])
+    assert (done.applied, done.rejected) == (0, 0)
+    assert "no lane of table public.items has a target of its own" in done.untried[letter.event_id]
+    assert letters.read(OPEN) == [letter] and target.sinks["scd1"].state(lane_of("scd1")) == before
 
 
 def test_a_record_that_a_lane_rejected_and_nobody_can_route_now_is_rejected_again() -> None:
