@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from servers.object_store import ObjectStore
-from support.variants import COMMIT_TESTS
+from support.variants import STORE_TESTS
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
@@ -35,7 +35,7 @@ class TestDeltaRsSinkInAnObjectStore(SinkContract):
     """`DeltaRsSink`; of the random histories one in forty is tried, for a request takes a moment."""
 
     one_in = 40
-    always = COMMIT_TESTS
+    always = STORE_TESTS
 
     @pytest.fixture(autouse=True)
     def server(self, s3):

@@ -15,7 +15,15 @@ class TestPostgresLogSource(SourceContract):
 
     odd_times = TIMES
 
-    @pytest.fixture(autouse=True, params=[pytest.param((1, False), marks=pytest.mark.slow), (6, True), (1000, False)])
+    # All in one batch is what `test_pg_log_read.py` reads.
+    @pytest.fixture(
+        autouse=True,
+        params=[
+            pytest.param((1, False), marks=pytest.mark.slow),
+            (6, True),
+            pytest.param((1000, False), marks=pytest.mark.long),
+        ],
+    )
     def database(self, postgres_dsn, request):
         self.dsn = postgres_dsn
         self.batch_records, self.indexed = request.param

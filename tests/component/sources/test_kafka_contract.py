@@ -14,7 +14,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class TestKafkaSource(SourceContract):
-    @pytest.fixture(autouse=True, params=[1, 1000])
+    """`KafkaSource`. What comes in one batch, `test_kafka.py` reads."""
+
+    @pytest.fixture(autouse=True, params=[1, pytest.param(1000, marks=pytest.mark.long)])
     def own(self, broker: Broker, request: pytest.FixtureRequest) -> None:
         self.broker, self.batch_records = broker, request.param
 

@@ -24,7 +24,7 @@ from support.line_file import LineFile, ReadsLineFile
 from support.rows_folder import put
 from support.sink_folder import BYTES, SinkFolder, avro, parquet
 from support.spark_case import OPTIONS, OnSpark, engine
-from support.variants import READ_TESTS
+from support.variants import READ_TESTS, SPLIT_TESTS
 
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dispatch import archive_source
@@ -86,7 +86,7 @@ class TestArchiveSparkSource(SourceContract):
 class TestDmsFilesSparkSource(ReadsDms, SourceContract):
     """`DmsFilesSparkSource`."""
 
-    always = READ_TESTS
+    always = SPLIT_TESTS
 
     # What a file looks like is told by the format, which `TestDmsFilesSource` reads with each header and packing.
     @pytest.fixture(autouse=True, params=[(True, False), pytest.param((False, True), marks=pytest.mark.long)])
@@ -104,7 +104,7 @@ class TestDmsFilesSparkSource(ReadsDms, SourceContract):
 class TestConnectFilesSparkSource(SourceContract):
     """`ConnectFilesSparkSource`."""
 
-    always = READ_TESTS
+    always = SPLIT_TESTS
     odd_times = ()
 
     # `test_avro_of_a_sink_is_read_as_in_process` reads the other format on executors.
@@ -123,7 +123,7 @@ class TestConnectFilesSparkSource(SourceContract):
 class TestLineFileSparkSource(ReadsLineFile, SourceContract):
     """`LineFileSparkSource`."""
 
-    always = READ_TESTS
+    always = SPLIT_TESTS
 
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path):
