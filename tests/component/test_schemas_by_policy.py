@@ -40,7 +40,7 @@ def records(table: str) -> list[dict[str, object]]:
     return [*first, deleted, *later]
 
 
-@pytest.mark.parametrize("cuts", [(), (5,), (3, 6, 8)], ids=str)
+@pytest.mark.parametrize("cuts", [(), pytest.param((5,), marks=pytest.mark.long), (3, 6, 8)], ids=str)
 def test_rows_do_not_depend_on_where_the_program_was_stopped(tmp_path, postgres_dsn, cuts):
     project = Project(tmp_path, {table: said + SAID for table, said in POLICIES.items()}, postgres_dsn)
     for start, end in zip([0, *cuts], [*cuts, 10], strict=True):
@@ -80,7 +80,7 @@ def added_again(table: str) -> list[dict[str, object]]:
     return [*first, ended, without, *later]
 
 
-@pytest.mark.parametrize("cuts", [(), (5,), (2, 4, 6)], ids=str)
+@pytest.mark.parametrize("cuts", [(), (5,), pytest.param((2, 4, 6), marks=pytest.mark.long)], ids=str)
 def test_a_column_that_is_added_again_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts):
     project = Project(tmp_path, POLICIES, postgres_dsn)
     for start, end in zip([0, *cuts], [*cuts, 7], strict=True):
