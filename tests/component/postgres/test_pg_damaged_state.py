@@ -25,10 +25,20 @@ WRONG = [
     {**GOOD, "reached": {"cdc.public.items": 5}},
     *({**GOOD, name: wrong} for name in ("forgotten", "deletes") for wrong in (5, [5], [[1, None]], ["x", [1]])),
 ]
+CASES = [
+    pytest.param(
+        wrong,
+        stopped,
+        marks=() if stopped == (number % 2 == 0) else pytest.mark.long,
+        id=f"{json.dumps(wrong)}-{stopped}",
+    )
+    for stopped in (False, True)
+    for number, wrong in enumerate(WRONG)
+]
+"""Whether the program is stopped in between has nothing to do with what is wrong."""
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-@pytest.mark.parametrize("wrong", WRONG, ids=json.dumps)
+@pytest.mark.parametrize(("wrong", "stopped"), CASES)
 def test_a_lane_without_a_state_is_loaded_again(postgres_dsn: str, wrong: object, stopped: bool) -> None:
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
     lane = feed.lane

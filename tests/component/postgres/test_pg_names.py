@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
@@ -29,15 +31,20 @@ HOSTILE = [
 ]
 
 
+@pytest.fixture(scope="module", params=["scd1", "append"])
+def policy_and_dsn(request: pytest.FixtureRequest, postgres_server: Any) -> tuple[str, str]:
+    """A database for all lanes under a policy."""
+    return request.param, postgres_server.database()
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("policy", ["scd1", "append"])
-def test_hostile_names(postgres_dsn: str, name: str, policy: str) -> None:
+def test_hostile_names(policy_and_dsn: tuple[str, str], name: str) -> None:
     """As the target, as key, as value column and as schema; written, completed, truncated, widened, read and reset."""
-    key, value = name, (name + "2")[-63:]
+    (policy, dsn), key, value = policy_and_dsn, name, (name + "2")[-63:]
     if len(value.encode()) > 63 or key == value:
         value = "value"
     feed = Feed(table_of({key: pa.int64(), value: pa.string()}, [key]), lane_of(name, policy))
-    with open_sink(postgres_dsn, schema=name) as sink:
+    with open_sink(dsn, schema=name) as sink:
         put(sink, feed.write({key: 1, value: "one"}, {key: 2, value: "two"}))
         feed.table = table_of(
             {key: pa.int64(), value: pa.string(), "added": pa.string(), name[:61] + "+": pa.list_(pa.string())}, [key]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, open_sink, put, table_of
 
+from adapters.sinks.postgres import PostgresSink
 from replicator.domain.errors import ConfigProblem, Fatal
 
 pytestmark = pytest.mark.postgres
@@ -53,6 +56,16 @@ def test_read_gives_what_was_written(postgres_dsn: str) -> None:
         assert sink.read("items", where="false").num_rows == 0
 
 
+@pytest.fixture(scope="module")
+def of_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]]:
+    """A sink with a table of one row, and beside it a sequence; nobody writes any more."""
+    dsn = postgres_server.database()
+    with open_sink(dsn, query_timeout=0.5) as sink:
+        put(sink, Feed(table_of(COLUMNS)).write({"id": 1}))
+        fetch(dsn, "CREATE SEQUENCE mirror.counter")
+        yield dsn, sink
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -68,22 +81,18 @@ def test_read_gives_what_was_written(postgres_dsn: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read(postgres_dsn: str, call: dict, said: str) -> None:
-    with open_sink(postgres_dsn, query_timeout=0.5) as sink:
-        put(sink, Feed(table_of({"id": pa.int64()})).write({"id": 1}))
-        fetch(postgres_dsn, "CREATE SEQUENCE mirror.counter")
-        with pytest.raises(Exception, match=said) as error:
-            sink.read("items", **call)
-        assert type(error.value).__module__ == "replicator.domain.errors"
-        assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(1,)]
-        with pytest.raises(Fatal, match=r"There are: .*items"):
-            sink.read("nothing")
+def test_what_cannot_be_read(of_one_row: tuple[str, PostgresSink], call: dict, said: str) -> None:
+    dsn, sink = of_one_row
+    with pytest.raises(Exception, match=said) as error:
+        sink.read("items", **call)
+    assert type(error.value).__module__ == "replicator.domain.errors"
+    assert fetch(dsn, "SELECT count(*) FROM mirror.items") == [(1,)]
+    with pytest.raises(Fatal, match=r"There are: .*items"):
+        sink.read("nothing")
 
 
 @pytest.mark.parametrize("where", ["nosuch =", "nosuch = 1", "id", "price LIKE 'a'"])
-def test_a_condition_that_makes_no_sense_is_the_askers(postgres_dsn: str, where: str) -> None:
-    with open_sink(postgres_dsn) as sink:
-        put(sink, Feed(table_of(COLUMNS)).write({"id": 1}))
-        with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
-            sink.read("items", where=where)
-        assert "changed by somebody" not in str(caught.value)
+def test_a_condition_that_makes_no_sense_is_the_askers(of_one_row: tuple[str, PostgresSink], where: str) -> None:
+    with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
+        of_one_row[1].read("items", where=where)
+    assert "changed by somebody" not in str(caught.value)
