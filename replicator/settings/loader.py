@@ -15,6 +15,7 @@ from .config_view import build_view
 from .defaults import fill_defaults
 from .document import Document
 from .engine_options import check_engine_options
+from .env_file import add_env_file
 from .fields import is_secret
 from .findings import ConfigError, Finding, Origin, Path, PathProblem
 from .interpolation import interpolate
@@ -73,8 +74,9 @@ def load_settings(
     """The settings in the file `path`, with the overlay `environments/<env>.yaml` beside it and `--set` overrides.
 
     Precedence: overrides, then overlay, then file, then defaults. `env` defaults to the variable REPLICATOR_ENV.
-    `environ` (default: the process's environment) is where `${NAME}` is looked up; `plugins` names adapters
-    of other packages. Nothing is connected to. Raises ConfigError with all findings, never only the first.
+    `environ` (default: the process's environment, then `.env` in the folder above the file's) is where `${NAME}` is looked
+    up; `plugins` names adapters of other packages. Nothing is connected to. Raises ConfigError with all findings, never
+    only the first.
     """
     document, files, root = load_layers(path, env, overrides, environ=environ)
     return check_document(document, root, files, environ=environ, plugins=plugins)
@@ -94,7 +96,7 @@ def check_document(
         if not document.problems:
             document.problems.append(PathProblem((), "empty", "is empty, or not a mapping of keys to values"))
         raise ConfigError(_to_findings(document, document.problems))
-    names = KeyCheck(plugins, judged=interpolate(document, os.environ if environ is None else environ))
+    names = KeyCheck(plugins, judged=interpolate(document, add_env_file(os.environ, root) if environ is None else environ))
     plain = prune_keys(document.data, names)
     fill_defaults(plain, root)
     settings, wrong = validate(plain, root, names.judged)
