@@ -24,6 +24,7 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
 COMMANDS = {
+    "init": "init",
     "run": "run",
     "check": "check",
     "import": "connect_import",

@@ -1,0 +1,1 @@
+"""Looks at sources for `replicator init` (`ports.discovery`): PostgreSQL, Kafka, folders."""

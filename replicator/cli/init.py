@@ -1,0 +1,113 @@
+"""`replicator init`: a project to start with, from what a source has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem
+
+from .session import CommandSession, command, echo, format_count, is_on_terminal, to_cell
+
+if TYPE_CHECKING:
+    from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
+
+LAKE = "./lake"
+SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE"
+NEXT = ("replicator doctor", "replicator run")
+
+
+@command("init")
+@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--from", "source", metavar="URL", help=f"What to replicate: {SOURCE_KINDS}.")
+@click.option(
+    "--to",
+    "targets",
+    multiple=True,
+    metavar="PATH_OR_URL",
+    help=f"A folder or s3://BUCKET/FOLDER for Delta tables, or postgresql://...; may be repeated. By default {LAKE}.",
+)
+def init(session: CommandSession, folder: Path, source: str | None, targets: tuple[str, ...]) -> None:
+    """Write a config into FOLDER, from the tables that a source has.
+
+    Asks on a terminal for what it is not told. Writes config/replicator.yaml with its schema for editors, the connector's
+    file, and passwords into .env. Prints the SQL that the source still needs, and what to do next. Changes nothing in source
+    and targets, and never overwrites a file. A relative folder of --to starts in FOLDER.
+
+    A password that the URL lacks comes from PGPASSWORD, ~/.pgpass or a prompt.
+
+    \b
+    Example:
+      replicator init shop --from postgresql://app@localhost/shop --to ./lake --to postgresql://app@dwh/mirror
+    """
+    from replicator.wiring.starting_project import make_project, write_project
+
+    may_ask = is_on_terminal() and not session.as_json
+    if source is None:
+        source = _ask_source() if may_ask else _refuse_missing("--from", SOURCE_KINDS)
+    if not targets:
+        targets = tuple(click.prompt("Targets", default=LAKE, err=True).split()) if may_ask else (LAKE,)
+    project = make_project(folder, source, targets, _ask_password if may_ask else _refuse)
+    written = write_project(folder, project.files)
+    next_steps = [*([f"cd {folder}"] if folder != Path() else []), *(s for one in project.sources for s in one.steps), *NEXT]
+    sql = [statement for one in project.sources for statement in one.sql]
+    tables = _list_tables(project.sources)
+    result = {"tables": tables, "files": written, "sql": sql, "next": next_steps}
+    summary = f"{format_count(len(tables), 'table')}, {format_count(len(written), 'file')} written"
+    titles = [one.title for one in project.sources]
+    session.emit(result, summary, text=lambda: _print_project([*titles, "", *_format_tables(tables)], result))
+
+
+def _ask_source() -> str:
+    return str(click.prompt(f"Source ({SOURCE_KINDS})", err=True))
+
+
+def _refuse_missing(option: str, kinds: str) -> str:
+    raise ConfigProblem(f"{option} is missing, and nobody is here to be asked", next_step=f"Add {option} {kinds}.")
+
+
+def _ask_password(needed: PasswordNeeded) -> str:
+    return str(click.prompt(f"{needed.sentence}. Password", hide_input=True, err=True))
+
+
+def _refuse(needed: PasswordNeeded) -> str:
+    raise needed
+
+
+def _list_tables(sources: Sequence[DiscoveredSource]) -> list[dict[str, Any]]:
+    from replicator.settings.starting_config import choose_policy
+
+    return [
+        {
+            "source": source.name,
+            "table": table.name,
+            "rows": table.rows,
+            "key": list(table.keys),
+            "replica_identity": table.identity,
+            "policy": choose_policy(table),
+        }
+        for source in sources
+        for table in source.tables
+    ]
+
+
+def _format_tables(tables: list[dict[str, Any]]) -> list[str]:
+    """A line for each table, without columns that are empty for all of them."""
+    rows = [["table", "rows (about)", "key", "replica identity", "policy"]]
+    for table in tables:
+        count = "" if table["rows"] is None else f"{table['rows']:,}"
+        key = ", ".join(table["key"]) or "none"
+        rows.append([to_cell(text) for text in (table["table"], count, key, table["replica_identity"], table["policy"])])
+    shown = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in shown]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*shown, strict=True)]
+
+
+def _print_project(lines: list[str], result: dict[str, Any]) -> None:
+    lines += ["", f"Written: {', '.join(result['files']) or 'nothing, all files are there'}"]
+    if result["sql"]:
+        lines += ["", "The source still needs, as an administrator:", *(f"  {sql}" for sql in result["sql"])]
+    echo("\n".join([*lines, "", "Next:", *(f"  {step}" for step in result["next"])]))

@@ -1,0 +1,204 @@
+"""What `replicator init` finds in a PostgreSQL server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg.conninfo import conninfo_to_dict
+
+from adapters.observability.checks.source_database import SourceDatabaseCheck
+from adapters.sources.discovery.postgres import discover_database
+from replicator.cli import main
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
+
+pytestmark = pytest.mark.postgres
+
+TABLES = (
+    "CREATE TABLE customers (id int PRIMARY KEY)",
+    "CREATE TABLE lines (item int, orders int, PRIMARY KEY (orders, item))",
+    "CREATE TABLE audit (entry text)",
+    'CREATE SCHEMA "Sales"',
+    'CREATE TABLE "Sales"."A b" (id int PRIMARY KEY)',
+    "CREATE TEMPORARY TABLE scratch (id int)",
+    "CREATE UNLOGGED TABLE cache (id int)",
+    "INSERT INTO customers SELECT generate_series(1, 1000)",
+    "ANALYZE customers",
+)
+
+
+def run(dsn: str, *statements: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture
+def shop(postgres_dsn: str) -> str:
+    run(postgres_dsn, *TABLES)
+    return postgres_dsn
+
+
+def to_url(dsn: str, login: str = "tester", query: str = "") -> str:
+    return "postgresql://{0}@{host}:{port}/{dbname}{1}".format(login, query, **conninfo_to_dict(dsn))
+
+
+def discover(dsn: str, **more: Any) -> DiscoveredSource:
+    (found,) = discover_database(to_url(dsn, **more), None)
+    return found
+
+
+def test_tables_with_keys_rows_and_identities(shop):
+    run(shop, "ALTER TABLE lines REPLICA IDENTITY FULL")
+    found = {t.name: (t.keys, t.rows, t.identity) for t in discover(shop).tables}
+    assert found == {
+        "public.customers": (("id",), 1000, "default"),
+        "public.lines": (("orders", "item"), 0, "full"),
+        "public.audit": ((), 0, "default"),
+        "Sales.A b": (("id",), 0, "default"),
+    }
+
+
+def test_partitioned_table_is_one_table_with_the_rows_of_its_partitions(postgres_dsn):
+    run(
+        postgres_dsn,
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
+        "INSERT INTO parts VALUES (1), (2)",
+        "ANALYZE",
+    )
+    found = discover(postgres_dsn)
+    assert [(table.name, table.rows) for table in found.tables] == [("public.parts", 2)]
+    assert "WITH (publish_via_partition_root = true)" in found.sql[-1]
+    run(postgres_dsn, "CREATE PUBLICATION leaves FOR ALL TABLES")
+    assert discover(postgres_dsn).settings["database"]["publication"] != "leaves"
+
+
+def test_statements_prepare_the_server(shop):
+    """After them nothing is left to do, and deletes of a table without a key are possible."""
+    found = discover(shop)
+    assert [statement.partition("  --")[0] for statement in found.sql] == [
+        "ALTER TABLE public.audit REPLICA IDENTITY FULL;",
+        f"CREATE PUBLICATION {found.settings['database']['publication']} FOR ALL TABLES;",
+    ]
+    run(shop, *found.sql)
+    assert not discover(shop).sql
+    run(shop, "INSERT INTO audit VALUES ('x')", "DELETE FROM audit")
+
+
+def test_role_gets_what_it_lacks(shop, postgres_server):
+    name = conninfo_to_dict(shop)["dbname"]
+    role = f"Reader of {name}"
+    run(shop, f'CREATE ROLE "{role}" LOGIN', f'GRANT SELECT ON customers, lines, audit TO "{role}"')
+    login = role.replace(" ", "%20")
+    found = discover(shop, login=login).sql
+    assert [statement.partition("  --")[0] for statement in found[:3]] == [
+        f'ALTER ROLE "{role}" REPLICATION;',
+        f'GRANT USAGE ON SCHEMA "Sales" TO "{role}";',
+        f'GRANT SELECT ON ALL TABLES IN SCHEMA "Sales" TO "{role}";',
+    ]
+    run(shop, *found)
+    assert not discover(shop, login=login).sql
+
+
+def test_publication_that_has_everything_is_used(shop):
+    run(
+        shop,
+        "CREATE PUBLICATION a_insert FOR ALL TABLES WITH (publish = 'insert')",
+        "CREATE PUBLICATION b_some FOR TABLE customers",
+        'CREATE PUBLICATION c_filter FOR TABLE customers WHERE (id > 0), lines, audit, "Sales"."A b"',
+        'CREATE PUBLICATION d_all FOR TABLE customers, lines, audit, "Sales"."A b"',
+        "ALTER TABLE audit REPLICA IDENTITY FULL",
+    )
+    found = discover(shop)
+    assert (found.settings["database"]["publication"], list(found.sql)) == ("d_all", [])
+    assert json.loads(next(iter(found.files.values())))["config"]["publication.name"] == "d_all"
+
+
+def test_publication_that_lacks_something_is_completed(shop):
+    name = discover(shop).settings["database"]["publication"]
+    run(shop, f"CREATE PUBLICATION {name} FOR TABLE customers, lines, audit WITH (publish = 'insert')")
+    found = discover(shop).sql
+    assert f'ALTER PUBLICATION {name} ADD TABLE "Sales"."A b";' in found
+    run(shop, *found)
+    assert not discover(shop).sql
+
+
+def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
+    found = discover(shop, login="tester:p%40ss", query="?sslmode=prefer&connect_timeout=9")
+    (file,) = found.files
+    body = json.loads(found.files[file])
+    config, info = body["config"], conninfo_to_dict(shop)
+    assert file == f"connectors/{body['name']}.json" and found.settings["connect"]["connector"] == body["name"]
+    assert {key: config[f"database.{key}"] for key in ("hostname", "port", "user", "dbname", "password", "sslmode")} == {
+        "hostname": info["host"],
+        "port": info["port"],
+        "user": "tester",
+        "dbname": info["dbname"],
+        "password": "${env:SOURCE_PASSWORD}",
+        "sslmode": "prefer",
+    }
+    assert config["schema.include.list"] == "Sales,public" and "table.include.list" not in config
+    assert config["slot.name"] == found.settings["database"]["slot"]
+    assert found.settings["topics"] == [f"{config['topic.prefix']}.Sales.*", f"{config['topic.prefix']}.public.*"]
+    assert found.variables == {
+        "SOURCE_DSN": to_url(shop, "tester:p%40ss", "?sslmode=prefer&connect_timeout=9"),
+        "SOURCE_PASSWORD": "p@ss",
+    }
+
+
+def test_password_of_the_environment_is_taken(shop, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "from outside")
+    assert discover(shop).variables["SOURCE_DSN"] == to_url(shop, "tester:from%20outside")
+    assert "from outside" not in discover(shop).title
+
+
+def test_server_that_wants_a_password_says_so(shop, postgres_server):
+    access = postgres_server.folder / "data" / "pg_hba.conf"
+    access.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{access.read_text()}")
+    run(shop, "CREATE ROLE locked LOGIN PASSWORD 'right'", "SELECT pg_reload_conf()")
+    url = to_url(shop, "locked")
+    with pytest.raises(PasswordNeeded, match=r"locked@.* asks for a password"):
+        discover_database(url, None)
+    assert discover_database(url, "right")[0].variables["SOURCE_PASSWORD"] == "right"
+    for wrong in ((url, "wrong"), (to_url(shop, "locked:wrong"), None)):
+        with pytest.raises(EnvironmentProblem, match="password authentication failed"):
+            discover_database(*wrong)
+
+
+def test_written_project_passes_check_and_doctor_finds_nothing_wrong(shop, postgres_server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = discover(shop)
+    run(shop, *source.sql)
+    target = to_url(postgres_server.database())
+    done = CliRunner().invoke(main, ["init", "--from", to_url(shop), "--to", "./lake", "--to", target])
+    assert done.exit_code == 0, done.output
+    checked = CliRunner().invoke(main, ["check"])
+    assert (checked.exit_code, checked.stderr) == (0, ""), checked.stdout
+    options = {**source.settings["database"], "dsn": source.dsn, "tables": ["public.*", "Sales.*"]}
+    found = [d.sentence for d in SourceDatabaseCheck("database", options).diagnose() if d.severity != "ok"]
+    assert found == [f"There is no replication slot {options['slot']}."]
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "words"),
+    [
+        ("postgresql://h", ConfigProblem, "names no database"),
+        ("postgresql://u:hidden@h/", ConfigProblem, "u@h/ names no database"),
+        ("postgresql://tester@127.0.0.1:1/d", Retryable, "not reachable"),
+    ],
+)
+def test_url_that_leads_nowhere(url, error, words):
+    with pytest.raises(error, match=words) as refused:
+        discover_database(url, None)
+    assert refused.value.next_step and "hidden" not in str(refused.value)
+
+
+def test_unknown_role_and_database_are_refused(shop):
+    for url in (to_url(shop, "nobody"), to_url(shop) + "x"):
+        with pytest.raises(EnvironmentProblem, match="does not exist"):
+            discover_database(url, None)

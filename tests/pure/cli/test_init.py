@@ -1,0 +1,182 @@
+"""`replicator init`: what it asks, writes and refuses, for a source that a test describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from replicator.cli import init as init_module
+from replicator.cli import main
+from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, PasswordNeeded
+from replicator.settings.json_schema import render_file
+from replicator.wiring import starting_project
+
+SECRET = "hunter2hunter2"
+URL = "postgresql://app@db/shop"
+SETTINGS = {
+    "format": "debezium_json",
+    "transport": "kafka",
+    "bootstrap_servers": "b:9092",
+    "topics": ["shop.public.*"],
+    "database": {"dsn": "${SOURCE_DSN}", "publication": "p", "slot": "s"},
+}
+TABLES = (DiscoveredTable("public.orders", ("id",), 1234, "default"), DiscoveredTable("public.audit", (), 5, "default"))
+
+
+def discover_fake(url: str, password: str | None) -> Sequence[DiscoveredSource]:
+    """Databases at `db` ask for a password. `empty` has no tables."""
+    if "@db/" in url and password is None:
+        raise PasswordNeeded(f"{url} asks for a password", next_step="Set PGPASSWORD.")
+    name = url.rpartition("/")[2]
+    dsn = f"postgresql://app:{password}@db/{name}"
+    return [
+        DiscoveredSource(
+            "shop",
+            f"PostgreSQL at {url}",
+            SETTINGS,
+            TABLES if name != "empty" else (),
+            variables={"SOURCE_DSN": dsn},
+            files={"connectors/shop.json": "{}\n"},
+            sql=["CREATE PUBLICATION p FOR ALL TABLES;"],
+            steps=["curl connect"],
+            dsn=dsn,
+            identity=name,
+        )
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _fake_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = starting_project.load_adapter
+    fake = lambda group, name: discover_fake if name == "postgresql" else load(group, name)  # noqa: E731
+    monkeypatch.setattr(starting_project, "load_adapter", fake)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, answers: str | None = None) -> Result:
+        monkeypatch.setattr(init_module, "is_on_terminal", lambda: answers is not None)
+        return CliRunner().invoke(main, ["init", *arguments], input=answers)
+
+    return run
+
+
+OPEN = "postgresql://app@open/shop"
+
+
+def test_project_is_written_and_passes_check(run, tmp_path):
+    done = run("--from", OPEN)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert (tmp_path / "config" / "schema.json").read_text() == render_file(overlay=False)
+    assert (tmp_path / "connectors" / "shop.json").read_text() == "{}\n"
+    assert "path: ./lake" in (tmp_path / "config" / "replicator.yaml").read_text()
+    checked = CliRunner().invoke(main, ["check"])
+    assert (checked.exit_code, checked.stderr) == (0, ""), checked.stdout
+
+
+def test_tables_sql_and_next_steps_are_printed(run):
+    assert run("--from", OPEN, "shop").stdout == (
+        f"PostgreSQL at {OPEN}\n\n"
+        "table          rows (about)  key   replica identity  policy\n"
+        "public.orders  1,234         id    default           scd1\n"
+        "public.audit   5             none  default           append\n\n"
+        "Written: config/replicator.yaml, config/schema.json, connectors/shop.json, .env\n\n"
+        "The source still needs, as an administrator:\n"
+        "  CREATE PUBLICATION p FOR ALL TABLES;\n\n"
+        "Next:\n  cd shop\n  curl connect\n  replicator doctor\n  replicator run\n"
+    )
+
+
+def test_json_has_tables_files_sql_and_next_steps(run):
+    body = json.loads(run("--from", OPEN, "--json").stdout)
+    assert (body["command"], body["ok"], body["summary"]) == ("init", True, "2 tables, 4 files written")
+    assert body["result"] == {
+        "tables": [
+            {
+                "source": "shop",
+                "table": "public.orders",
+                "rows": 1234,
+                "key": ["id"],
+                "replica_identity": "default",
+                "policy": "scd1",
+            },
+            {
+                "source": "shop",
+                "table": "public.audit",
+                "rows": 5,
+                "key": [],
+                "replica_identity": "default",
+                "policy": "append",
+            },
+        ],
+        "files": ["config/replicator.yaml", "config/schema.json", "connectors/shop.json", ".env"],
+        "sql": ["CREATE PUBLICATION p FOR ALL TABLES;"],
+        "next": ["curl connect", "replicator doctor", "replicator run"],
+    }
+
+
+def test_terminal_is_asked_for_source_targets_and_password(run, tmp_path):
+    done = run(answers=f"{URL}\n./here postgresql://app@open/mirror\n{SECRET}\n")
+    assert done.exit_code == 0, done.output
+    assert SECRET not in done.output
+    assert "path: ./here" in (tmp_path / "config" / "replicator.yaml").read_text()
+    assert f"SOURCE_DSN=postgresql://app:{SECRET}@db/shop\n" in (tmp_path / ".env").read_text()
+
+
+def test_secrets_are_in_the_env_file_alone_and_its_owner_reads_it(run, tmp_path):
+    assert run("--from", URL, "--to", "./lake", answers=f"{SECRET}\n").exit_code == 0
+    with_secret = [p for p in tmp_path.rglob("*") if p.is_file() and SECRET in p.read_text()]
+    assert with_secret == [tmp_path / ".env"]
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence", "step"),
+    [
+        ([], "--from is missing", "Add --from"),
+        (["--from", URL], "asks for a password", "PGPASSWORD"),
+        (["--from", "mysql://u@h/d"], "no discovery called 'mysql'", "postgresql"),
+        (["--from", "postgresql://app@open/empty"], "has no tables", "another source"),
+        (["--from", OPEN, "--to", OPEN], "is the source", "another database"),
+        (["--from", OPEN, "--to", "gs://bucket/lake"], "config/replicator.yaml:", ""),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(run, tmp_path, arguments, sentence, step):
+    done = run(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr and step in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_targets_have_names_and_variables_of_their_own(run, tmp_path):
+    targets = ("./a", "s3://bucket/b", "postgresql://app@open/one", "postgres://app@open/two")
+    assert run("--from", OPEN, *(word for target in targets for word in ("--to", target))).exit_code == 0
+    text = (tmp_path / "config" / "replicator.yaml").read_text()
+    assert "to: [{sink: lake}, {sink: lake_2}, {sink: target}, {sink: target_2}]" in text
+    variables = [line.partition("=")[0] for line in (tmp_path / ".env").read_text().splitlines()[1:]]
+    assert variables == ["SOURCE_DSN", "TARGET_DSN", "TARGET_2_DSN"]
+
+
+@pytest.mark.parametrize("name", ["config/replicator.yaml", "config/schema.json", ".env", "connectors/shop.json"])
+def test_existing_file_is_never_overwritten(run, tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    done = run("--from", OPEN)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {name} exist")
+    assert [p.read_text() for p in tmp_path.rglob("*") if p.is_file()] == ["mine"]
+
+
+def test_files_with_the_same_text_stay(run, tmp_path):
+    assert run("--from", OPEN).exit_code == 0
+    (tmp_path / "config" / "schema.json").unlink()
+    body = json.loads(run("--from", OPEN, "--json").stdout)
+    assert body["result"]["files"] == ["config/schema.json"]
+    assert "Written: nothing, all files are there\n" in run("--from", OPEN).stdout
