@@ -6,7 +6,8 @@
 #                                property and more for 10 seconds, and the planted faults
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
 # REPLICATOR_EXAMPLES: random histories per property; REPLICATOR_SECONDS: go on with more for so long; REPLICATOR_SEED: of them;
-# REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_LONG=1: with any of these, what is long too.
+# REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_INPUTS: mutated records per decoder; REPLICATOR_LONG=1: with
+# any of these, what is long too.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 cd "$PROJECT"
@@ -17,10 +18,10 @@ run() {
     "$VENV/bin/python" -m pytest "$@"
 }
 
-few() { # random histories and kills, but in a long run
+few() { # random histories, kills and mutated records, but in a long run
     [ -n "${REPLICATOR_LONG:-}" ] ||
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-2}" REPLICATOR_SECONDS="${REPLICATOR_SECONDS:-0.1}" \
-            REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
+            REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}" REPLICATOR_INPUTS="${REPLICATOR_INPUTS:-1000}"
 }
 
 static_checks() {
