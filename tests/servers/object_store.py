@@ -17,6 +17,17 @@ from urllib.request import Request, urlopen
 BUCKET = "lake-bucket"
 SECONDS = 30
 NUMBERS = count(1)
+SERVER = """
+from functools import cache
+from moto import server
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Dispatcher
+
+# For each request it looks through the folders and addresses of all services.
+Dispatcher.get_backend_for_host = cache(Dispatcher.get_backend_for_host)
+server.MotoRequestHandler.log_request = lambda *_: None
+server.main()
+"""
+"""moto's own program. A request takes half the time."""
 
 
 @dataclass
@@ -70,7 +81,7 @@ def object_store(*, asks_after: int | None = None) -> Iterator[ObjectStore]:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     asking = {} if asks_after is None else {"INITIAL_NO_AUTH_ACTION_COUNT": str(asks_after)}
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", SERVER, "-H", "127.0.0.1", "-p", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     child = subprocess.Popen(command, env={**os.environ, **asking}, **quiet)  # type: ignore[call-overload]
     store = ObjectStore(port, child)
