@@ -15,6 +15,8 @@ from deltalake.exceptions import TableNotFoundError
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from replicator.shipped import find_shipped
+
 from .embedded import EmbeddedStack
 from .layout import StackPorts
 
@@ -47,10 +49,9 @@ class Demo:
     """Servers on free ports, and the shipped config, all below `folder`, which must be empty. `tell` gets progress lines."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
-        project = Path(__file__).parents[2]
         self._folder = folder
-        shutil.copytree(project / "config", folder / "config", ignore=shutil.ignore_patterns("examples"))
-        self._stack = EmbeddedStack(project, folder / ".embedded", StackPorts.find_free(), tell=tell)
+        shutil.copytree(find_shipped("config"), folder / "config", ignore=shutil.ignore_patterns("examples"))
+        self._stack = EmbeddedStack(folder, ports=StackPorts.find_free(), tell=tell)
         self.changes = CHANGES
 
     @property
@@ -69,8 +70,8 @@ class Demo:
 
     def down(self) -> None:
         """Stop the servers, and remove their data."""
-        for service in self._stack.services:
-            service.kill()
+        for service in ("debezium", "kafka"):
+            self._stack.service(service).kill()  # Their orderly end takes seconds.
         self._stack.down(clean=True)
 
     def change(self) -> None:

@@ -44,10 +44,12 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
         signal.signal(ending, signal.default_int_handler)
     began, engine = time.monotonic(), "spark" if spark else "local"
     with ExitStack() as cleanup:
+        make_system = load_adapter("replicator.stacks", "demo")
         folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
-        system = load_adapter("replicator.stacks", "demo")(folder, tell=session.print_note)
         if not keep:
             cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        system = make_system(folder, tell=session.print_note)
+        if not keep:
             cleanup.callback(system.down)
             cleanup.callback(_ignore_signals)
         _print_step(session, "The servers: PostgreSQL (source, data lake, target), Kafka, Kafka Connect with Debezium")
@@ -97,7 +99,7 @@ def _await_equal(session: CommandSession, system: Any, daemon: subprocess.Popen[
         if now - printed > PROGRESS_SECONDS:
             printed = now
             session.print_note(f"  {now - began:.0f} s: {found}")
-        time.sleep(0.1)
+        time.sleep(0.2)
     return time.monotonic() - began
 
 
