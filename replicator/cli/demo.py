@@ -129,10 +129,13 @@ def _print_tables(result: dict[str, Any]) -> None:
 
 
 def _describe_what_is_kept(folder: Path, environment: Mapping[str, str]) -> str:
-    """Writes the addresses of the servers where the commands in the folder find them."""
-    (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in environment.items()))
-    commands = ("replicator run", "replicator query customers", "replicator stack down --clean")
-    return "\n".join(("The servers run on. In another terminal:", f"  cd {folder}", *(f"  {line}" for line in commands)))
+    """Writes the addresses of the servers into the folder, for its config and for a shell."""
+    from replicator.settings.env_file import ENV_FILE, render_env_file
+
+    (folder / ENV_FILE).write_text(render_env_file(environment, "The servers of this demo."), encoding="utf-8")
+    shell = f"cd {folder}; set -a; . ./{ENV_FILE}; set +a"
+    commands = (shell, "replicator run", "replicator query customers", "replicator stack down --clean")
+    return "\n".join(("The servers run on. In another terminal:", *(f"  {line}" for line in commands)))
 
 
 def _ignore_signals() -> None:
