@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
 
 LAKE = "./lake"
-SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE"
+SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE or kafka://BROKER[,BROKER][/TOPICS]"
 NEXT = ("replicator doctor", "replicator run")
 
 
@@ -37,7 +37,8 @@ def init(session: CommandSession, folder: Path, source: str | None, targets: tup
     file, and passwords into .env. Prints the SQL that the source still needs, and what to do next. Changes nothing in source
     and targets, and never overwrites a file. A relative folder of --to starts in FOLDER.
 
-    A password that the URL lacks comes from PGPASSWORD, ~/.pgpass or a prompt.
+    TOPICS are names and globs, with commas between them; by default all. A password that the URL lacks comes from
+    PGPASSWORD, ~/.pgpass or a prompt.
 
     \b
     Example:

@@ -12,13 +12,14 @@ from replicator.domain.errors import ConfigProblem
 @dataclass(frozen=True, slots=True)
 class DiscoveredTable:
     """A table of a source. `name`: as in `match`; `keys`: its primary key; `rows`: an estimate, None if unknown; `identity`:
-    its replica identity, empty if it has none; `settings`: further keys of its entry in the config."""
+    its replica identity, empty if it has none; `settings`: further keys of its entry in the config; `note`: a comment."""
 
     name: str
     keys: tuple[str, ...] = ()
     rows: int | None = None
     identity: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,12 @@ def choose_policy(table: DiscoveredTable) -> str:
 
 def build_starting_config(sources: Sequence[DiscoveredSource], sinks: Sinks) -> str:
     """The YAML text of a config. `sinks`: as in the config."""
+    entries = list(list_entries(sources, tuple(sinks)))
     config = _to_yaml(
         {
             "sources": {source.name: dict(source.settings) for source in sources},
             "sinks": dict(sinks),
-            "tables": [entry for source in sources for entry, _ in list_entries(source, tuple(sinks))],
+            "tables": [entry for entry, _ in entries],
         }
     )
     titles = "\n".join(f"Made by `replicator init` from {_to_line(source.title)}." for source in sources)
@@ -47,40 +48,36 @@ def build_starting_config(sources: Sequence[DiscoveredSource], sinks: Sinks) -> 
         for key, comment in (("database", DATABASE_COMMENT), ("connect", CONNECT_COMMENT)):
             if key in source:
                 source.yaml_add_eol_comment(comment, key, column=COMMENT_COLUMN)
-    comments = (comment for source in sources for _, comment in list_entries(source, tuple(sinks)))
-    for entry, comment in zip(config["tables"], comments, strict=True):
+    for entry, (_, comment) in zip(config["tables"], entries, strict=True):
         entry.yaml_add_eol_comment(comment, "match", column=COMMENT_COLUMN)
     yaml, out = YAML(), StringIO()
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 4096
     yaml.brace_single_entry_mapping_in_flow_sequence = True
     yaml.dump(config, out)
-    return re.sub(r"^# *\n(?=sinks|tables)", "\n", out.getvalue(), flags=re.MULTILINE)
+    return out.getvalue()
 
 
-def list_entries(source: DiscoveredSource, sinks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """The entries of `tables` for a source, each with a comment: one for the tables of a schema that are alike, then one for
-    each other table. Tables of one name in several schemas have the schema in the target's name."""
-    bare = [_split(table.name)[1] for table in source.tables]
-    into = {t.name: re.sub(r"\W", "_", t.name) for t, name in zip(source.tables, bare, strict=True) if bare.count(name) > 1}
+def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The entries of `tables`, each with a comment: for each source and schema one for all tables that are alike, then one
+    for each other table. Tables of one name have the schema in the target's name."""
+    bare = [_split(table.name)[1] for source in sources for table in source.tables]
     to = [{"sink": sink} for sink in sinks]
-    for schema in dict.fromkeys(_split(table.name)[0] for table in source.tables):
-        mine = [table for table in source.tables if _split(table.name)[0] == schema]
+    for source, schema in dict.fromkeys((s.name, _split(table.name)[0]) for s in sources for table in s.tables):
+        mine = [t for s in sources if s.name == source for t in s.tables if _split(t.name)[0] == schema]
         keyed = [table for table in mine if table.keys] or mine
-        alike = [t for t in keyed if schema and not t.settings and t.name not in into]
+        alike = [t for t in keyed if schema and not t.settings and bare.count(_split(t.name)[1]) == 1]
         if alike:
             policy = choose_policy(alike[0])
             named = ", ".join(_to_line(_split(table.name)[1]) for table in alike[:MOST_NAMED])
             more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
-            comment = f"{BY_POLICY[policy]}: {named}{more}"
-            yield {"match": f"{_to_match(schema)}.*", "source": source.name, "policy": policy, "to": to}, comment
+            entry = {"match": f"{_to_match(schema)}.*", "source": source, "policy": policy, "to": to}
+            yield entry, f"{BY_POLICY[policy]}: {named}{more}"
         for table in (table for table in mine if table not in alike):
-            policy, name = choose_policy(table), into.get(table.name)
-            own = {**({"into": name} if name else {}), **table.settings}
-            yield (
-                {"match": _to_match(table.name), "source": source.name, "policy": policy, **own, "to": to},
-                BY_POLICY[policy],
-            )
+            policy, is_double = choose_policy(table), bare.count(_split(table.name)[1]) > 1
+            own = {"policy": policy, **({"into": re.sub(r"\W", "_", table.name)} if is_double else {}), **table.settings}
+            comment = "; ".join(filter(None, (BY_POLICY[policy], table.note)))
+            yield {"match": _to_match(table.name), "source": source, **own, "to": to}, comment
 
 
 def _split(table: str) -> tuple[str, str]:

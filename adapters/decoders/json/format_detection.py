@@ -1,4 +1,4 @@
-"""Hints that a record looks like another format: JSON by its field names, other bytes by their beginning."""
+"""The format that a record looks like: JSON by its field names, other bytes by their beginning."""
 
 from __future__ import annotations
 
@@ -35,18 +35,26 @@ def guess_format(names: Collection[str]) -> str | None:
     return next((name for name, signs in SIGNS if signs <= has), None)
 
 
+def detect_format(data: bytes) -> str | None:
+    """The configuration name of the format that a record's value looks like."""
+    try:
+        return guess_format(_fields(data).keys())
+    except UNREADABLE:
+        return _match_beginning(data)
+
+
 def hint_by_names(reject: Reject, data: bytes, mine: str) -> Reject:
     """The reject with a hint if the record looks like another format than `mine`."""
-    try:
-        other = guess_format(_fields(data).keys())
-    except UNREADABLE:
-        return hint_by_beginning(reject, data, mine)
-    return _add_hint(reject, other, mine)
+    return _add_hint(reject, detect_format(data), mine)
 
 
 def hint_by_beginning(reject: Reject, data: bytes, mine: str = "") -> Reject:
     """`hint_by_names` for bytes that are not JSON."""
-    return _add_hint(reject, next((name for name, begins in BEGINNINGS if begins.match(data)), None), mine)
+    return _add_hint(reject, _match_beginning(data), mine)
+
+
+def _match_beginning(data: bytes) -> str | None:
+    return next((name for name, begins in BEGINNINGS if begins.match(data)), None)
 
 
 def _add_hint(reject: Reject, other: str | None, mine: str) -> Reject:

@@ -1,0 +1,67 @@
+"""Looks at the topics of a broker: some records of each tell its format and tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem
+from replicator.ports.discovery import DiscoveredSource
+
+from ..kafka.cluster import Cluster, list_partitions
+from ..kafka.options import KafkaOptions
+from ..kafka.reader import PartitionReader
+from .records import describe_topic, list_sources
+
+SAMPLE = 20
+"""The last records of each partition that are read."""
+SECONDS = 20.0
+"""The time for all of them."""
+
+
+def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
+    """`ports.discovery.Discover` of kafka://BROKER[,BROKER][/TOPICS]: a source for each format. `TOPICS`: names and globs,
+    with commas between them; by default all topics whose names do not start with an underscore."""
+    servers, _, names = url.partition("://")[2].partition("/")
+    patterns = [unquote(name) for name in names.split(",") if name]
+    options = KafkaOptions.read({"bootstrap_servers": servers, "topics": patterns or ["*"]})
+    cluster = Cluster(options)
+    existing = cluster.names()
+    topics = sorted(name for name in existing if cluster.wanted(name) and (patterns or not name.startswith("_")))
+    if not topics:
+        listed = ", ".join(sorted(existing)) or "none"
+        raise ConfigProblem(f"no topic at {servers} matches {names or '*'}", next_step=f"The topics are: {listed}.")
+    raw = _read_samples(options, cluster, topics)
+    described = {topic: describe_topic(topic, raw.filter(pc.equal(raw["topic"], topic))) for topic in topics}
+    settings = {"transport": "kafka", "bootstrap_servers": servers}
+    place = f"Kafka at {servers}"
+    return list_sources("kafka", place, described, lambda mine: {**settings, "topics": list(_fold_topics(mine, existing))})
+
+
+def _read_samples(options: KafkaOptions, cluster: Cluster, topics: Iterable[str]) -> pa.Table:
+    """The last records of each topic, schema `RAW`."""
+    partitions = list_partitions(cluster.describe_topics(topics))
+    firsts, ends = cluster.firsts(partitions), cluster.ends(partitions)
+    reader, chunks, until = PartitionReader(options, cluster.note_error), [], time.monotonic() + SECONDS
+    try:
+        reader.assign({p: max(firsts[p], ends[p] - SAMPLE) for p in partitions}, ends)
+        while not reader.is_finished() and time.monotonic() < until:
+            chunks += reader.gather(0.5).chunks
+    finally:
+        reader.close()
+    return pa.Table.from_batches(chunks, schema=RAW)
+
+
+def _fold_topics(topics: Sequence[str], existing: Iterable[str]) -> Iterator[str]:
+    """Topics, or a glob for several of one prefix that no other topic has."""
+    groups: dict[str, list[str]] = {}
+    for topic in topics:
+        groups.setdefault(topic.rpartition(".")[0], []).append(topic)
+    for prefix, mine in groups.items():
+        others = {name for name in existing if name.startswith(f"{prefix}.")} - set(mine)
+        yield from [f"{prefix}.*"] if prefix and len(mine) > 1 and not others else mine

@@ -1,0 +1,127 @@
+"""What some records of a topic tell: their format, and their tables with keys and columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.ports.decoder import Decoder
+from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
+
+from ...arrow.record_errors import UNREADABLE
+from ...decoders.json.format_detection import detect_format
+
+DEBEZIUM, ROWS = "debezium_json", "rows"
+AVRO = "debezium_avro"
+REGISTRY = {"registry": {"url": "${SCHEMA_REGISTRY_URL:-http://localhost:8081}"}}
+UNNAMED_KEY = ("of the message",)
+"""The key of a table whose records have one that cannot be read here."""
+KEY_LISTS = ("primary_keys", "primary_key_columns")
+"""Fields of GoldenGate's and Maxwell's messages."""
+MAXWELL_KEY, DOCUMENT_KEY = "pk.", "_id"
+ADDED = "__"
+"""The beginning of fields that ExtractNewRecordState adds. Such rows need settings that they do not tell."""
+Locate: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
+"""The settings of a source that reads these topics, without the format."""
+TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64"}
+"""Types of columns, by those of all their JSON values. All other columns are text."""
+
+
+def describe_topic(topic: str, raw: pa.Table) -> tuple[str, list[DiscoveredTable]]:
+    """The format of the records, empty if it is not recognised, and their tables. `raw`: the schema `domain.change.RAW`.
+    A topic of heartbeats or transaction marks has a format, but no tables."""
+    values = [value for value in raw["value"].to_pylist() if value]
+    formats = Counter(filter(None, map(detect_format, values)))
+    form = formats.most_common(1)[0][0] if formats else ""
+    objects = list(map(_read_object, values))
+    if not form and values and all(objects):
+        if _load_decoder(DEBEZIUM).route(raw)["ignored"].null_count == 0:
+            return DEBEZIUM, []
+        if not any(name.startswith(ADDED) for found in objects for name in found):
+            return ROWS, [_guess_table(topic, raw, objects)]
+    if form == AVRO:
+        keys = UNNAMED_KEY if raw["key"].null_count < len(raw) else ()
+        return form, [DiscoveredTable(".".join(topic.split(".")[-2:]), keys)]
+    return form, list(_decode_tables(_load_decoder(form), raw)) if form else []
+
+
+def list_sources(
+    name: str, place: str, described: Mapping[str, tuple[str, list[DiscoveredTable]]], locate: Locate
+) -> list[DiscoveredSource]:
+    """A source for each format of the topics, as `describe_topic` returned them. `name`: of the only one; several have the
+    names of their formats. Raises ConfigProblem if no table is found."""
+    left = ", ".join(topic for topic, (_, tables) in described.items() if not tables)
+    formats: dict[str, list[str]] = {}
+    for topic, (form, tables) in described.items():
+        formats.setdefault(form, []).extend([topic] if tables else [])
+    found = [(form, topics) for form, topics in formats.items() if topics]
+    if not found:
+        raise ConfigProblem(
+            f"{place} has no records of a known format in {left}", next_step="docs/messages.md has the formats."
+        )
+    return [
+        DiscoveredSource(
+            name=name if len(found) == 1 else form,
+            title=f"{form} in {place}",
+            settings={"format": form, **locate(topics), **(REGISTRY if form == AVRO else {})},
+            tables=list({table.name: table for topic in topics for table in described[topic][1]}.values()),
+            steps=[f"# Left out, because no table was recognised: {left}"] if left and form == found[0][0] else [],
+        )
+        for form, topics in found
+    ]
+
+
+def _load_decoder(form: str) -> Any:
+    return next(iter(entry_points(group="replicator.decoders", name=form))).load()({})
+
+
+def _decode_tables(decoder: Decoder, raw: pa.Table) -> Iterator[DiscoveredTable]:
+    """The tables that a decoder finds. Types and keys are guessed where records do not have them."""
+    routed, envelope = decoder.route(raw), decoder.envelope(raw)
+    for table in dict.fromkeys(routed["table"].drop_null().to_pylist()):
+        of_table = pc.fill_null(pc.equal(routed["table"], table), False)
+        mine, prints = raw.filter(of_table), routed.filter(of_table)["fingerprint"]
+        try:
+            yield DiscoveredTable(table, decoder.learn(mine, table, next(p for p in prints.to_pylist() if p)).keys)
+        except (Fatal, StopIteration):
+            images = envelope.filter(of_table)
+            texts = [text for name in ("after", "before") for text in images[name].drop_null().to_pylist()]
+            objects = [found for text in texts if (found := _read_object(text.encode()))]
+            if objects:
+                yield _guess_table(table, mine, objects)
+
+
+def _guess_table(name: str, raw: pa.Table, objects: Iterable[Mapping[str, Any]]) -> DiscoveredTable:
+    """A table whose columns have to be declared, from some of its rows."""
+    kinds: dict[str, set[type]] = {}
+    for found in objects:
+        for column, value in found.items():
+            kinds.setdefault(column, set()).update([] if value is None else [type(value)])
+    schema = {column: TYPES.get(found.pop(), "string") if len(found) == 1 else "string" for column, found in kinds.items()}
+    known = tuple(key for key in (*_read_keys(raw), *([DOCUMENT_KEY] if DOCUMENT_KEY in schema else [])) if key in schema)
+    settings = {**({"keys": list(known)} if known else {}), "schema": schema}
+    return DiscoveredTable(name, known, settings=settings, note="types are guessed from some records")
+
+
+def _read_keys(raw: pa.Table) -> list[str]:
+    """The names of the key's columns, as a message lists them, or as its own key has them, with or without Connect's
+    schema."""
+    key, value = (_read_object(next(iter(raw[name].drop_null().to_pylist()), b"")) for name in ("key", "value"))
+    fields = key.get("payload") if key.keys() == {"schema", "payload"} else key
+    listed = next((value[name] for name in KEY_LISTS if isinstance(value.get(name), list)), fields)
+    return [str(name).removeprefix(MAXWELL_KEY) for name in listed or ()] if isinstance(listed, dict | list) else []
+
+
+def _read_object(data: bytes) -> dict[str, Any]:
+    """The JSON object; empty if it is none."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except UNREADABLE:
+        return {}
