@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import strategies as st
 
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
@@ -154,6 +155,21 @@ class DeadLetterContract(Contract):
             assert found == {(1, "lake.items"): "open", (2, "lake.items"): "replayed", (1, "other.items"): "replayed"}
             store.write([make_dead_letter(2, minutes=2)])
             assert {each.state for each in other.read(DeadLetterFilter(events=frozenset({"cdc.items-0-2"})))} == {"open"}
+
+    @pytest.mark.parametrize("change", ["mark", "remove"])
+    def test_a_store_changes_what_another_one_wrote(self, change: str) -> None:
+        """Also if it wrote before, and knows none of the other's dead letters from that."""
+        with self.stores() as (store, other):
+            store.write([make_dead_letter(1)])
+            other.write([make_dead_letter(1, minutes=1), make_dead_letter(2)])
+            read = list(store.read())
+            other.write([make_dead_letter(1, minutes=2)])
+            if change == "mark":
+                store.mark(read, "replayed")
+            else:
+                store.remove(read)
+            left = [each.offset for each in other.read(DeadLetterFilter(state="open"))]
+            assert left == [1]
 
     def test_dead_letters_are_removed(self) -> None:
         """A removed one that returns is new. One that was rejected again after the read stays."""

@@ -118,11 +118,11 @@ class DeltaDeadLetters:
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         marked = [replace(letter, state=state) for letter in letters]
-        self._merge_letters(marked, AS_READ, lambda m: m.when_matched_update({'"state"': 's."state"'}))
+        self._change_letters(marked, lambda m: m.when_matched_update({'"state"': 's."state"'}))
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
         """Files of older versions of the table may still contain them."""
-        self._merge_letters(letters, AS_READ, lambda m: m.when_matched_delete())
+        self._change_letters(letters, lambda m: m.when_matched_delete())
 
     def versions(self) -> str:
         with translate_errors(NAME):
@@ -144,6 +144,13 @@ class DeltaDeadLetters:
     def close(self) -> None:
         with self._turn:
             self._table = None
+
+    def _change_letters(self, letters: Sequence[DeadLetter], clauses: Clauses) -> None:
+        """Change the dead letters that are as they were read. A merge without a match commits nothing, so that no
+        conflict would show that the snapshot is old: it is a new one."""
+        with self._turn:
+            self._table = None
+            self._merge_letters(letters, AS_READ, clauses)
 
     def _merge_letters(self, letters: Sequence[DeadLetter], on: str, clauses: Clauses) -> None:
         if not letters:
