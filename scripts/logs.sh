@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Follows the services' logs; Ctrl-C ends.
 #   scripts/logs.sh [SERVICE]      postgres-source postgres-datalake postgres-target kafka debezium
+#                                  in Docker also kafka-ui and, with the profile daemon, replicator
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 source "$PROJECT/scripts/lib/compose.sh"

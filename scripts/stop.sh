@@ -17,7 +17,7 @@ options=()
 cd "$PROJECT"
 if docker_answers; then
     [ "$clean" = no ] || options=(--volumes)
-    compose --profile spark down ${options[@]+"${options[@]}"}
+    compose --profile spark --profile daemon down ${options[@]+"${options[@]}"}
 fi
 if [ -d .embedded ]; then
     ensure_venv

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from configparser import ConfigParser
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from paths import PROJECT
+from paths import GOLDEN, PROJECT
 from ruamel.yaml import YAML
+from support.dockerfile import read_stages
 
 from adapters.stack.connect import WORKER, ConnectService
 from adapters.stack.connect_rest import read_connector
@@ -17,51 +21,33 @@ from adapters.stack.embedded import default_services
 from adapters.stack.kafka import BROKER
 from adapters.stack.layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackHome, StackPorts
 from adapters.stack.postgres import SETTINGS
+from replicator.settings import load_settings
 
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(PROJECT / "docker-compose.yml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ALWAYS = {"postgres-source", "postgres-datalake", "postgres-target", "kafka", "debezium", "kafka-ui"}
-SPARK = {"spark-master", "spark-worker"}
+PROFILES = {"spark": {"spark-master", "spark-worker"}, "daemon": {"replicator"}}
+"""Services that start only with their profile. `scripts/start.sh` names spark, and never daemon."""
 
 WORDS = {"type": "array", "items": {"type": "string"}}
 SERVICE_SCHEMA = {
     "type": "object",
     "required": ["image", "container_name", "ports", "healthcheck", "restart"],
-    "additionalProperties": False,
     "properties": {
         "image": {"type": "string", "pattern": r"^[a-z0-9./-]+:[A-Za-z0-9._-]*\d[A-Za-z0-9._-]*$"},
         "container_name": {"type": "string"},
-        "hostname": {"type": "string"},
         "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
-        "profiles": WORDS,
         "command": WORDS,
         "environment": {"type": "object", "additionalProperties": {"type": "string"}},
         "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"}},
         "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^[^:]+:/[^:]+(:ro)?$"}},
         "depends_on": {
             "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "required": ["condition"],
-                "additionalProperties": False,
-                "properties": {"condition": {"const": "service_healthy"}},
-            },
+            "additionalProperties": {"const": {"condition": "service_healthy"}},
         },
         "healthcheck": {
             "type": "object",
             "required": ["test", "interval", "timeout", "retries"],
-            "additionalProperties": False,
-            "properties": {
-                "test": {
-                    "type": "array",
-                    "minItems": 2,
-                    "prefixItems": [{"enum": ["CMD", "CMD-SHELL"]}],
-                    "items": {"type": "string"},
-                },
-                "interval": {"type": "string", "pattern": r"^\d+s$"},
-                "timeout": {"type": "string", "pattern": r"^\d+s$"},
-                "retries": {"type": "integer"},
-            },
         },
     },
 }
@@ -78,10 +64,16 @@ def environment(service: str) -> dict[str, str]:
 
 
 def test_the_services_are_those_of_the_contract() -> None:
-    assert set(SERVICES) == ALWAYS | SPARK
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == SPARK
-    assert all(SERVICES[name]["profiles"] == ["spark"] for name in SPARK)
+    assert set(SERVICES) == ALWAYS.union(*PROFILES.values())
+    assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
+        name: [profile] for profile, names in PROFILES.items() for name in names
+    }
     assert all(service["container_name"] == name for name, service in SERVICES.items())
+
+
+def test_the_file_is_one_of_compose() -> None:
+    schema = json.loads((GOLDEN / "compose" / "compose-spec.json").read_text())
+    jsonschema.validate(COMPOSE, schema, jsonschema.Draft7Validator)
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -95,7 +87,7 @@ def test_what_is_mounted_and_waited_for_exists() -> None:
             source = volume.split(":")[0]
             assert (PROJECT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
         assert set(service.get("depends_on", ())) <= set(SERVICES)
-    assert set(COMPOSE) == {"name", "services", "volumes", "x-postgres", "x-spark"}
+    assert set(COMPOSE) == {"name", "services", "secrets", "volumes", "x-postgres", "x-spark"}
 
 
 def test_the_embedded_services_have_the_same_names() -> None:
@@ -113,6 +105,7 @@ def test_the_ports_are_those_of_the_embedded_stack() -> None:
     assert host_ports("kafka-ui") == {8080: 8080}
     assert host_ports("spark-master") == {7077: 7077, 8081: 8081}
     assert host_ports("spark-worker") == {8082: 8082}
+    assert host_ports("replicator") == {8090: 8090}
     every = [port for name in SERVICES for port in host_ports(name)]
     assert len(every) == len(set(every))
 
@@ -208,3 +201,53 @@ def test_the_connector_is_that_of_the_contract() -> None:
     assert name == "postgres-source-connector"
     assert {key: config.get(key) for key in expected} == expected
     assert "CREATE PUBLICATION cdc_publication" in (PROJECT / "init-scripts" / "source-init.sql").read_text()
+
+
+def read_secret_files() -> dict[str, Path]:
+    """Name of a secret -> the file in this project."""
+    files = {name: re.fullmatch(r"\$\{\w+:-\./(.+)\}", secret["file"]) for name, secret in COMPOSE["secrets"].items()}
+    return {name: PROJECT / found[1] for name, found in files.items() if found}
+
+
+def test_the_daemon_connects_to_the_services_of_the_file() -> None:
+    """The shipped config in the container: every address is that of a service, as other services see it."""
+    service, files = SERVICES["replicator"], read_secret_files()
+    assert set(service["secrets"]) == set(COMPOSE["secrets"]) == set(files)
+    environ = environment("replicator")
+    for name, value in environ.items():
+        if name.endswith("_FILE"):
+            environ[name] = str(files[value.removeprefix("/run/secrets/")])
+    loaded = load_settings(PROJECT / "config" / "replicator.yaml", environ["REPLICATOR_ENV"], environ=environ)
+    settings = loaded.settings
+    assert loaded.warnings == ()
+    addresses = [
+        settings.sources["shop"].bootstrap_servers,
+        settings.sources["shop"].connect.url,
+        settings.sources["shop"].database.dsn.get_secret_value(),
+        settings.sinks["datalake"].dsn.get_secret_value(),
+        settings.sinks["raw_pg"].dsn.get_secret_value(),
+        settings.sinks["target"].dsn.get_secret_value(),
+    ]
+    assert [re.search(r"([a-z-]+:\d+)(/|$)", address)[1] for address in addresses] == [
+        "kafka:9092", "debezium:8083", "postgres-source:5432", "postgres-datalake:5432", "postgres-datalake:5432",
+        "postgres-target:5432",
+    ]  # fmt: skip
+    for name in DATABASES:
+        database = DATABASES[name]
+        assert f"//{database.user}:{database.password}@" in files[f"{name}_dsn"].read_text()
+    assert settings.http.address == "0.0.0.0:8090" and settings.http.token is not None
+
+
+def test_the_daemon_is_the_image_of_the_project() -> None:
+    service, stages = SERVICES["replicator"], read_stages(PROJECT / "Dockerfile")
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert service["image"] == f"replicator:{version}"
+    written = dict(stages[service["build"]["target"]])
+    assert {volume.split(":")[1] for volume in service["volumes"]} == set(json.loads(written["VOLUME"]))
+    assert service["healthcheck"]["test"][1:] == json.loads(written["HEALTHCHECK"].partition("CMD ")[2])
+
+
+def test_scripts_leave_the_daemon_to_who_asks_for_it() -> None:
+    assert "daemon" not in re.findall(r"--profile (\w+)", (PROJECT / "scripts" / "start.sh").read_text())
+    stopped = (PROJECT / "scripts" / "stop.sh").read_text()
+    assert set(re.findall(r"--profile (\w+)", stopped)) == set(PROFILES)
