@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.timeline import to_json
 from replicator.wiring import adapters
 from replicator.wiring.configuration import find_config_file, read_config
@@ -66,8 +68,8 @@ def load_history(table: str, *key: object, config: str | Path | None = None, env
 
 
 def spark_session(*, config: str | Path | None = None, env: str | None = None) -> Any:
-    """The Spark session of `engine: spark` under the config's `spark` options, with Delta and our functions. It needs the
-    packages of requirements-spark.lock and a Java.
+    """The Spark session of `engine: spark` under the config's `spark` options, with Delta and our functions. It needs
+    `pip install 'replicator[spark]'` and a Java.
 
     >>> spark_session().read.format("delta").load("deltalake/customers").show()
     """
@@ -78,7 +80,8 @@ def spark_session(*, config: str | Path | None = None, env: str | None = None) -
 
 
 def register_functions(spark: Any) -> list[str]:
-    """Make our functions known to a Spark session; their names. They are what entry points of `replicator.functions` give:
+    """Make our functions known to a Spark session; their names. They are what entry points of `replicator.functions` give.
+    A function is left out if the packages of its extra are not installed (here `dts`).
 
     `dts_binlog_parser(value)`: what a record of Alibaba DTS says, as a struct of recordID, source, dbTable, recordType,
     recordTimestamp, extraTags, fields, beforeImages and afterImages; NULL where the bytes are no such record.
@@ -86,4 +89,8 @@ def register_functions(spark: Any) -> list[str]:
     >>> register_functions(spark)
     >>> spark.sql("SELECT inline(array(dts_binlog_parser(value))) FROM records").show()
     """
-    return [load_adapter(FUNCTIONS, name)(spark) for name in list_names(FUNCTIONS)]
+    found = []
+    for name in list_names(FUNCTIONS):
+        with suppress(EnvironmentProblem):
+            found.append(load_adapter(FUNCTIONS, name)(spark))
+    return found

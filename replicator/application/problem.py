@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replicator.domain.errors import ExitCode, Fatal, ReplicatorError
+from replicator.extras import explain_missing
 
 
 class Stopped(Exception):
@@ -35,6 +36,8 @@ def to_problem(error: BaseException) -> Problem:
 
     For unknown exceptions it names only the class: their text may contain row values.
     """
+    if isinstance(error, ModuleNotFoundError):
+        error = explain_missing(error, "a part of the program")
     if isinstance(error, ReplicatorError):
         return Problem(error.exit_code, error.sentence, error.next_step)
     return Problem(

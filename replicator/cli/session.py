@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorError, Retryable
 from replicator.domain.plain_values import to_printable
+from replicator.extras import explain_missing_modules
 
 from .completion import complete_environments, complete_files
 
@@ -199,7 +200,8 @@ def _refuse_options(group: click.Context) -> None:
 
 def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
     try:
-        code = call()
+        with explain_missing_modules(f"`replicator {session.command}`"):
+            code = call()
     except ReplicatorError as problem:
         findings = [finding.as_dict() for finding in getattr(problem, "findings", ())]
         # A command that ends does not try again, so what may pass by itself is for the operator: something is away.

@@ -7,7 +7,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem
+from replicator.extras import explain_missing_modules
 
 
 def list_names(group: str) -> tuple[str, ...]:
@@ -40,21 +41,5 @@ def _read_entries(_import_path: tuple[str, ...]) -> Any:
 
 
 def _import_entry(entry: EntryPoint) -> Any:
-    try:
+    with explain_missing_modules(f"the adapter {entry.name!r} ({entry.value})"):
         return entry.load()
-    except ModuleNotFoundError as missing:
-        raise EnvironmentProblem(_describe_missing(entry, missing), next_step=_describe_missing_step(missing)) from missing
-
-
-def _describe_missing(entry: EntryPoint, missing: ModuleNotFoundError) -> str:
-    return f"the adapter {entry.name!r} ({entry.value}) needs the module {missing.name!r}, which is not installed"
-
-
-def _describe_missing_step(missing: ModuleNotFoundError) -> str:
-    if (missing.name or "").split(".")[0] == "adapters":
-        # `adapters` is also the import name of an unrelated package, which can shadow ours.
-        return "Another package called 'adapters' hides replicator's own: uninstall it from this environment."
-    return (
-        "Install the project with its requirements.lock and, for `engine: spark`, its requirements-spark.lock, as "
-        "scripts/run-consumer.sh does."
-    )

@@ -1,4 +1,4 @@
-"""What is imported where Spark is not needed is among the packages that are installed without it."""
+"""Modules that the product imports are of a package that it installs, and those of an extra are reported with its name."""
 
 import ast
 import re
@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from replicator.extras import find_extra, read_extras
+
 ROOT = Path(__file__).parents[2]
 OWN = {"replicator", "adapters"}
 
 
-def list_imports(path):
-    """The packages that a module imports when it is imported itself."""
-    for node in ast.parse(path.read_text()).body:
+def list_imports(nodes):
+    """The packages that statements import: those of a module's body, when it is imported itself."""
+    for node in nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
         yield from (name.partition(".")[0] for name in names)
@@ -26,28 +28,70 @@ def normalize_name(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-TAKEN_ALONG = {"pydantic-core": "pydantic", "h11": "uvicorn"}
+TAKEN_ALONG = {"pydantic-core": "pydantic", "h11": "uvicorn", "py4j": "pyspark", "numpy": "pandas"}
 """Packages that others bring, and that are imported beside them."""
 OF_TESTS = {"pytest", "hypothesis"}
 """What the published contracts need, as whoever runs them has it."""
 
 
-def test_the_local_engine_needs_only_what_is_installed_with_it():
-    """The lock has more: what tests need."""
+def list_declared(*extras):
+    """The packages that are installed with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    said = [*project["dependencies"], *project["optional-dependencies"]["stack"]]
-    declared = {normalize_name(re.match(r"[A-Za-z0-9_.-]+", text)[0]) for text in said}
-    assert set(TAKEN_ALONG.values()) <= declared
+    said = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    return {normalize_name(re.match(r"[A-Za-z0-9_.-]+", text)[0]) for text in said}
+
+
+def find_undeclared(declared, files, read_nodes):
+    """The packages that files import and that are not among those declared, with the files."""
     homes = packages_distributions()
-    files = [p for own in OWN for p in (ROOT / own).rglob("*.py") if "spark" not in str(p.relative_to(ROOT))]
-    assert len(files) > 500
+    known = declared | {name for name, user in TAKEN_ALONG.items() if user in declared}
     missing = {}
     for path in files:
-        known = declared | TAKEN_ALONG.keys() | (OF_TESTS if "testing" in path.parts else set())
-        for name in set(list_imports(path)) - OWN - set(sys.stdlib_module_names):
-            if not set(map(normalize_name, homes.get(name, [name]))) & known:
+        ours = OWN | set(sys.stdlib_module_names)
+        for name in set(list_imports(read_nodes(ast.parse(path.read_text())))) - ours:
+            packages = set(map(normalize_name, homes.get(name, [name])))
+            if not packages & (known | (OF_TESTS if "testing" in path.parts else set())):
                 missing.setdefault(name, []).append(str(path.relative_to(ROOT)))
-    assert not missing
+    return missing
+
+
+def test_the_local_engine_needs_only_what_is_installed_with_it():
+    """The lock has more: what tests need."""
+    files = [p for own in OWN for p in (ROOT / own).rglob("*.py") if "spark" not in str(p.relative_to(ROOT))]
+    assert len(files) > 500
+    assert not find_undeclared(list_declared("kafka", "avro", "mariadb", "stack"), files, lambda module: module.body)
+
+
+def test_modules_of_extras_are_reported_with_an_extra_that_installs_them():
+    """Wherever they are imported: a module is found by the name of its package."""
+    files = [p for own in OWN for p in (ROOT / own).rglob("*.py")]
+    optional = find_undeclared(list_declared(), files, ast.walk)
+    assert {"confluent_kafka", "fastavro", "pymysql", "pyspark", "jgo", "psutil"} <= optional.keys()
+    assert {name for name in optional if find_extra(name) is None} <= TAKEN_ALONG.keys()
+
+
+@pytest.mark.parametrize(
+    ("module", "user", "extra"),
+    [
+        ("confluent_kafka", "the adapter 'kafka' (adapters.sources.kafka:KafkaSource)", "kafka"),
+        ("confluent_kafka.admin", "the adapter 'embedded' (adapters.stack:EmbeddedStack)", "stack"),
+        ("fastavro", "the adapter 'debezium_avro' (adapters.decoders.debezium_avro:DebeziumAvroDecoder)", "avro"),
+        ("fastavro", "the adapter 'dts_avro' (adapters.decoders.dts_avro:DtsAvroDecoder)", "dts"),
+        ("fastavro", "`replicator run`", "avro"),
+        ("platformdirs", "the adapter 'demo' (adapters.stack.demo:DemoSystem)", "stack"),
+        ("platformdirs", "the adapter 'spark' (adapters.observability.checks.spark:SparkCheck)", "spark"),
+        ("pymysql", "`replicator backfill`", "mariadb"),
+        ("pyspark.sql", "the adapter 'spark' (adapters.engines.spark:SparkEngine)", "spark"),
+        ("duckdb", "`replicator run`", None),
+    ],
+)
+def test_of_several_extras_the_one_that_the_user_names_is_reported(module, user, extra):
+    assert find_extra(module, user) == extra
+
+
+def test_all_has_the_packages_of_every_extra():
+    extras = read_extras()
+    assert extras["all"] == frozenset().union(*extras.values()) and len(extras) == 8
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-spark.lock"])

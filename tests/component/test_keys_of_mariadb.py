@@ -17,7 +17,7 @@ import pytest
 from servers.mariadb import MariaDb
 from support.binlog_reader import BinlogReader
 
-from adapters.sources.backfill import MariaDbBackfill
+from adapters.sources.backfill.mariadb import MariaDbBackfill
 
 pytestmark = pytest.mark.timeout(300)
 

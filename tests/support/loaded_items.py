@@ -11,7 +11,8 @@ import psycopg
 import pymysql
 from servers.mariadb import MariaDb
 
-from adapters.sources.backfill import MariaDbBackfill, PostgresBackfill
+from adapters.sources.backfill import PostgresBackfill
+from adapters.sources.backfill.mariadb import MariaDbBackfill
 from support.binlog_reader import BinlogReader
 from support.slot_reader import SlotReader
 

@@ -7,13 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from replicator.domain.errors import EnvironmentProblem
+from replicator.extras import read_extras
 from replicator.ports.diagnosis import Diagnosis
 
 from ...jvm.jars import cache_folder, find_groups, read_lock
 from ...jvm.java import find_java_for_spark
-
-PACKAGES = ("pyspark", "delta-spark", "pandas")
-INSTALL = "Run `scripts/run-consumer.sh --spark`, which installs them, or `pip install 'replicator[spark]'`."
 
 
 class SparkCheck:
@@ -34,11 +32,13 @@ class SparkCheck:
             return Diagnosis("error", self._name, problem.sentence, problem.next_step)
 
     def _check_packages(self) -> Iterator[Diagnosis]:
-        missing = [name for name in PACKAGES if _installed_version(name) is None]
+        packages = {name: _installed_version(name) for name in sorted(read_extras()["spark"])}
+        missing = [name for name, installed in packages.items() if installed is None]
         if missing:
-            yield Diagnosis("error", self._name, f"Not installed: {', '.join(missing)}.", INSTALL)
+            step = "Run `pip install 'replicator[spark]'`."
+            yield Diagnosis("error", self._name, f"Not installed: {', '.join(missing)}.", step)
         else:
-            found = ", ".join(f"{name} {_installed_version(name)}" for name in PACKAGES)
+            found = ", ".join(f"{name} {installed}" for name, installed in packages.items())
             yield Diagnosis("ok", self._name, f"Installed are {found}.")
 
     def _check_jars(self) -> Diagnosis:

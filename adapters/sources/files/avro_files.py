@@ -2,6 +2,8 @@
 
 A value is converted to the text that Connect's JsonConverter writes for it with its schema, which is in the file. Text
 and bytes outside a struct are messages as they are: a converter of the connector passed them on.
+
+Other modules import this one when they read such a file: only the extra `avro` installs fastavro.
 """
 
 from __future__ import annotations
@@ -22,12 +24,10 @@ from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from ...decoders.avro.datum_reader import FAULTS, read_data
 from ...decoders.avro.value_schema import NO_SCHEMA, ValueSchema, read_schema
+from .file_format import NULL
 from .file_list import ArchiveFile
 from .line_reader import BLOCK, LONGER
 
-AVRO = ".avro"
-NULL = b"null"
-"""Stands for a null message, as in JSON lines."""
 LONGEST_HEADER = 16 * 1024 * 1024
 XZ_MEMORY = 256 * 1024 * 1024
 HEADER = {

@@ -17,6 +17,9 @@ from .line_reader import LONGER
 
 LONGEST = LONGER * 16 * 1024 * 1024
 """The value for the default of limits.message_bytes."""
+AVRO = ".avro"
+NULL = b"null"
+"""Stands for a null message of an Avro file, as in JSON lines."""
 Number = Callable[[], int]
 """Returns the number of a line in its file, from 1. May have to read the file."""
 

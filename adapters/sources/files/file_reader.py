@@ -15,8 +15,7 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.frames import Stop
 
 from .archive_records import ArchiveRecord, LineTooLong, unreadable_record
-from .avro_files import AVRO, read_messages
-from .file_format import FileFormat, Number
+from .file_format import AVRO, FileFormat, Number
 from .file_list import ArchiveFile
 from .line_reader import LineStream, LongLine, line_size, read_bounded
 from .parquet_rows import read_frames
@@ -81,6 +80,8 @@ class ArchiveReader:
             self._read_parquet(file)
             return 0, 0
         if file.name.endswith(AVRO):
+            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
+
             return self._read_lines(file, read_messages(file, self._form.longest), 0, 0)
         if file.name.endswith(".gz"):
             with file.path.open("rb") as packed, gzip.open(packed) as stream:

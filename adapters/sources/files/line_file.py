@@ -23,9 +23,8 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
 from .archive_records import ArchiveRecord
-from .avro_files import NULL
 from .check import ArchiveCheck
-from .file_format import LONGEST, FileFormat, Number
+from .file_format import LONGEST, NULL, FileFormat, Number
 from .file_list import ArchiveFile, Place, find_files
 from .file_reader import PACKED, unusable_error
 from .options import ArchiveOptions

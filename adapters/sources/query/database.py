@@ -15,6 +15,7 @@ from pyarrow import types as t
 from sqlalchemy.pool import NullPool
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+from replicator.extras import explain_missing_modules
 
 from ...postgres.answer_timeout import ANSWER_SECONDS, TimeoutConnection
 from ..mysql_errors import MY_ANSWER_SECONDS
@@ -55,7 +56,8 @@ def family(dialect: sa.Dialect) -> str:
 
 
 class QueryDatabase:
-    """The database in these options, with a connection for each read. Raises ConfigProblem for a missing driver. `brief`:
+    """The database in these options, with a connection for each read. Raises ConfigProblem for an unknown driver,
+    EnvironmentProblem for a missing one. `brief`:
     every answer must arrive within seconds. With psycopg and PyMySQL all waits for answers are limited."""
 
     def __init__(self, options: QueryOptions, *, brief: bool = False) -> None:
@@ -69,13 +71,14 @@ class QueryDatabase:
             more = {k: v for k, v in TO_SERVER.get(driver, {}).items() if k not in url.query}
             if brief and driver == "pymysql":
                 more |= {"read_timeout": BRIEF, "write_timeout": BRIEF}
-            self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=more)
+            with explain_missing_modules(f"{options.name} ({url.drivername})"):
+                self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=more)
             if driver == "psycopg":
                 sa.event.listen(self._engine, "do_connect", self._open_connection)
-        except (sa.exc.NoSuchModuleError, ModuleNotFoundError) as missing:
+        except sa.exc.NoSuchModuleError as missing:
             raise ConfigProblem(
-                f"The driver of {url.drivername} is not installed.",
-                next_step="Install it beside the program, or name another one in `dsn`: mysql+pymysql, postgresql+psycopg.",
+                f"SQLAlchemy has no driver called {url.drivername}.",
+                next_step="Name another one in `dsn`: mysql+pymysql, postgresql+psycopg.",
             ) from missing
 
     @contextmanager

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sources.backfill import MariaDbBackfill
-from adapters.sources.backfill.mariadb import check
+from adapters.sources.backfill.mariadb import MariaDbBackfill, check
 from adapters.sources.backfill.mariadb.check import MariaDbCheck
 from adapters.sources.query import database
 from adapters.sources.query.check import QueryCheck

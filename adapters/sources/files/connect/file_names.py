@@ -9,7 +9,7 @@ from typing import NamedTuple
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import TopicPartition
 
-from ..avro_files import AVRO
+from ..file_format import AVRO
 from ..file_list import FilePath
 
 PARQUET = ".parquet"

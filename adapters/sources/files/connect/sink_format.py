@@ -12,15 +12,13 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from ..archive_records import ArchiveRecord, LineTooLong, unreadable_record
-from ..avro_files import AVRO, NULL
 from ..batch_builder import RecordColumns
-from ..file_format import LONGEST, Number
+from ..file_format import AVRO, LONGEST, NULL, Number
 from ..file_list import ArchiveFile, Place
 from ..immutable.text_files import read_lines
 from ..line_reader import LongLine
 from .file_list import SinkFile, list_sink_files
 from .file_names import RAW, SUFFIXES, parse_name
-from .parquet_values import refuse_parquet, to_messages
 
 
 class _Header(msgspec.Struct):
@@ -109,6 +107,8 @@ class SinkFileFormat:
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """See `FileFormat.frame`: every row is a message."""
+        from .parquet_values import to_messages  # noqa: PLC0415 - an optional package
+
         gathered = RecordColumns()
         for at, message in enumerate(to_messages(chunk), first):
             found = self._make_record(file, at)
@@ -120,6 +120,8 @@ class SinkFileFormat:
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
         """See `FileFormat.refuse`: refuses a file without a schema of Connect structs."""
+        from .parquet_values import refuse_parquet  # noqa: PLC0415 - an optional package
+
         refuse_parquet(file, schema)
 
 

@@ -8,8 +8,7 @@ from typing import IO, BinaryIO, cast
 
 from replicator.domain.errors import EnvironmentProblem
 
-from ..avro_files import AVRO, read_messages
-from ..file_format import FileFormat
+from ..file_format import AVRO, FileFormat
 from ..file_list import ArchiveFile
 from ..file_reader import read_compressed
 from ..line_reader import read_bounded
@@ -27,6 +26,8 @@ def read_lines(form: FileFormat, file: ArchiveFile) -> Iterator[bytes]:
     unreadable or incomplete file."""
     try:
         if file.name.endswith(AVRO):
+            from ..avro_files import read_messages  # noqa: PLC0415 - an optional package
+
             yield from read_messages(file, form.longest)
             return
         with file.path.open("rb") as stored, _open_plain(file, stored) as stream:

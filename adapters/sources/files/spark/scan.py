@@ -19,9 +19,8 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
 from ..archive_records import ArchiveRecord, unreadable_record
-from ..avro_files import AVRO, read_messages
 from ..batch_builder import RecordColumns
-from ..file_format import FileFormat
+from ..file_format import AVRO, FileFormat
 from ..file_list import ArchiveFile
 from ..file_reader import read_compressed, read_record, unusable_error
 from ..line_reader import line_size, read_bounded
@@ -108,6 +107,8 @@ class SplitScan:
 
     def _read_lines(self, file: ArchiveFile) -> Iterator[bytes]:
         if file.name.endswith(AVRO):
+            from ..avro_files import read_messages  # noqa: PLC0415 - an optional package
+
             return read_messages(file, self._form.longest)
         return self._read_compressed() if file.name.endswith(".gz") else self._read_plain()
 

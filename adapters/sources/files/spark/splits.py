@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..avro_files import AVRO
-from ..file_format import FileFormat
+from ..file_format import AVRO, FileFormat
 from ..file_list import ArchiveFile
 from ..file_reader import open_parquet
 

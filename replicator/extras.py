@@ -1,0 +1,69 @@
+"""The extras of the package, as its metadata lists them, and the error for a module that is not installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+from .domain.errors import EnvironmentProblem
+
+
+@contextmanager
+def explain_missing_modules(user: str) -> Iterator[None]:
+    """Raise the error for a module that the body imports and that is not installed. `user`: what needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise explain_missing(missing, user) from missing
+
+
+def explain_missing(missing: ModuleNotFoundError, user: str) -> EnvironmentProblem:
+    """The error that names the module, and the extra to install."""
+    module = missing.name or ""
+    sentence = f"{user} needs the module {module!r}, which is not installed"
+    return EnvironmentProblem(sentence, next_step=_describe_step(module, user))
+
+
+def _describe_step(module: str, user: str) -> str:
+    if module.partition(".")[0] == "adapters":
+        # `adapters` is also the import name of an unrelated package, which can shadow ours.
+        return "Another package called 'adapters' hides replicator's own: uninstall it from this environment."
+    extra = find_extra(module, user)
+    return f"pip install 'replicator[{extra}]'" if extra else f"Install the package of {module!r} into this environment."
+
+
+def find_extra(module: str, user: str = "") -> str | None:
+    """The extra that installs a module; None if none does. Of several it is the one that `user` names first, or else the
+    smallest."""
+    module = _normalize(module.partition(".")[0])
+    words = re.findall("[a-z]+", user)
+    found = {extra: packages for extra, packages in read_extras().items() if any(_provides(p, module) for p in packages)}
+    return min(found, key=lambda e: (words.index(e) if e in words else len(words), len(found[e])), default=None)
+
+
+@cache
+def read_extras() -> Mapping[str, frozenset[str]]:
+    """The packages that each extra installs. Empty where the package is not installed, as on executors of Spark."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - half the start of `--help`
+
+    try:
+        requirements = requires("replicator") or ()
+    except PackageNotFoundError:
+        return {}
+    found: dict[str, frozenset[str]] = {}
+    for text in requirements:
+        package, extra = re.match(r"[\w.-]+", text), re.search(r"""\bextra == ["']([\w-]+)["']""", text)
+        if package and extra:
+            found[extra[1]] = found.get(extra[1], frozenset()) | {_normalize(package[0])}
+    return found
+
+
+def _provides(package: str, module: str) -> bool:
+    """Packages are called as their modules, but for `delta` of `delta-spark`."""
+    return package == module or package.startswith(f"{module}-")
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
