@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,9 +14,10 @@ from servers.ports import free_port
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import default_services
-from adapters.stack.layout import StackHome
+from adapters.stack.layout import DATABASES, StackHome
 from replicator.ports.service import Service
 
+from .installed import Installed
 from .stack import PROJECT, SHIPPED, World, run
 
 MakeWorld = Callable[..., World]
@@ -32,6 +34,8 @@ def services(home: StackHome) -> Sequence[Service]:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
     """Every server, on ports of its own beside a stack that a developer may have running."""
+    # A connector that `replicator init` writes takes its password from the worker's environment.
+    os.environ.setdefault("SOURCE_PASSWORD", DATABASES["source"].password)
     running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.find_free(), services=services)
     try:
         running.up()
@@ -89,6 +93,12 @@ def shop(world: World) -> World:
     world.create_shop()
     world.register()
     return world
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel in an environment of its own."""
+    return Installed(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")

@@ -1,32 +1,31 @@
-"""`replicator demo`, by itself: it needs no config, and leaves nothing behind."""
+"""`replicator demo` of the installed package: it needs no config, and leaves nothing behind."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 
 import psutil
 import pytest
 
+from .installed import clean_environment
+
 pytestmark = pytest.mark.timeout(300)
-PROGRAM = "from replicator.cli import entry; entry()"
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(installed, tmp_path):
     """Starts the demo in an empty folder; its own is below another one."""
     (tmp_path / "here").mkdir()
     (tmp_path / "temporary").mkdir()
 
     def start_demo(*options):
         return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "demo", *options],
+            [installed.program, "demo", *options],
             cwd=tmp_path / "here",
-            env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+            env={**clean_environment(), "TMPDIR": str(tmp_path / "temporary")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
