@@ -37,10 +37,9 @@ def test_a_database_is_copied_with_what_init_writes(installed: Installed, world:
         return answer
 
     run("init", "--from", world.source, "--to", "./lake", "--to", world.target)
+    connect = world.environment["CONNECT_URL"]
     with (folder / ".env").open("a") as env:
-        env.write(
-            f"KAFKA_BOOTSTRAP_SERVERS={world.stack.bootstrap_servers}\nCONNECT_URL={world.environment['CONNECT_URL']}\n"
-        )
+        env.write(f"KAFKA_BOOTSTRAP_SERVERS={world.stack.bootstrap_servers}\nCONNECT_URL={connect}\n")
     [file] = (folder / "connectors").iterdir()
     registered.add(json.loads(file.read_text())["name"])
     as_json = {"Content-Type": "application/json"}
