@@ -5,10 +5,10 @@
 # docs/running-as-a-service.md.
 # Base images are named by version. To pin one, add the digest that your registry shows: python:3.11.14-slim-bookworm@sha256:...
 
-# The packages of the lock that `replicator` and the EXTRAS need, each checked by its hash. The virtual environment has no pip.
+# The packages of the lock that `replicator` and its extras need, each checked by its hash. The virtual environment has no pip.
 FROM python:3.11.14-slim-bookworm AS build
-# By name, with those that they take along.
-ARG EXTRAS=""
+# Extras that the image does without.
+ARG WITHOUT="all stack spark notebook"
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 # Older versions of pip do not check hashes of constraints.
@@ -17,8 +17,8 @@ RUN echo "pip==26.3 --hash=sha256:f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd
     && python -m venv --without-pip /opt/replicator
 COPY pyproject.toml requirements.lock ./
 RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-extras = [d for e in '${EXTRAS}'.split() for d in p['optional-dependencies'][e] if not d.startswith('replicator')]; \
-print(*p['dependencies'], *extras, sep='\n')" > packages.txt \
+extras = [d for e, all in p['optional-dependencies'].items() if e not in '${WITHOUT}'.split() for d in all]; \
+print(*p['dependencies'], *(d for d in extras if not d.startswith('replicator[')), sep='\n')" > packages.txt \
     && pip --python /opt/replicator/bin/python install --only-binary :all: --requirement packages.txt --constraint requirements.lock
 # The build backend of the lock stays in this stage.
 RUN pip install --only-binary :all: hatchling --constraint requirements.lock
@@ -34,7 +34,7 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
 
 FROM build AS build-spark
 COPY requirements-spark.lock ./
-# PySpark comes as source, which setuptools packs. jgo and platformdirs, of the extra `stack`, fetch the jars.
+# PySpark comes as source, which setuptools packs. jgo and platformdirs fetch the jars.
 RUN echo "setuptools==80.9.0 --hash=sha256:062d34222ad13e0cc312a4c02d73f059e86a4acbfbdea8f8f76b28c99f306922" > setuptools.txt \
     && python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 print(*p['optional-dependencies']['spark'], 'jgo', 'platformdirs', sep='\n')" > packages.txt \

@@ -78,11 +78,6 @@ def test_every_package_of_an_image_is_one_of_a_lock() -> None:
     assert [c for c in installs if not re.search(r"--constraint requirements|--require-hashes|--no-deps", c)] == []
 
 
-def test_an_image_has_the_extras_of_the_local_engine() -> None:
-    extras = read_last("build", "ARG").removeprefix("EXTRAS=").strip('"').split()
-    assert set(extras) == set(PROJECT_FILE["optional-dependencies"]) - {"stack", "spark", "notebook", "all"}
-
-
 def test_the_build_gets_what_the_dockerfile_copies() -> None:
     rules = [line for line in (PROJECT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert rules[0] == "*"
