@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,18 @@ def test_the_prod_overlay_needs_every_dsn_from_outside(tmp_path):
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_load(file):
     assert load_settings(file, environ=PRODUCTION).warnings == ()
+
+
+def test_the_smallest_config_of_the_readme_has_nine_lines_at_most(tmp_path):
+    text = re.search(r"smallest config.*?```yaml\n(.*?)```", (CONFIG.parent / "README.md").read_text(), re.DOTALL)[1]
+    assert len(text.splitlines()) <= 9
+    file = tmp_path / "shop" / "config" / "replicator.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    settings = load_settings(file, environ={}).settings
+    assert settings.pipeline == "shop"
+    assert settings.sources["shop"].group_id == "replicator-shop"
+    assert settings.dead_letters.path == str(tmp_path / "shop" / "lake" / "_replicator" / "dead_letters")
 
 
 @pytest.mark.parametrize(("name", "overlay"), FILES.items())
