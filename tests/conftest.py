@@ -112,6 +112,7 @@ STARTED_ONCE = {
     "kafka": r"\bbroker: Broker|\(broker,|\bsource_of\b",
     "registry": r"\bregistry: str|\bregistry\)",
     "mariadb": r"\bmariadb_server\b",
+    "stack": r"\bstack: EmbeddedStack\b",
 }
 """What takes long to start: by a word in the files that use it."""
 

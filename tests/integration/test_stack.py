@@ -20,6 +20,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 from paths import PROJECT
+from support.budget import LONG
 
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.embedded import default_services
@@ -34,14 +35,10 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.find_free())
-    try:
-        running.up()
-        running.register_connector()
-        yield running
-    finally:
-        running.down(clean=True)
+def stack(stack: EmbeddedStack) -> Iterator[EmbeddedStack]:
+    """That of this folder, which nobody needs afterwards."""
+    yield stack
+    stack.down(clean=True)
 
 
 @pytest.fixture(scope="module")
@@ -298,10 +295,10 @@ def broker(home: StackHome) -> list[Service]:
 
 
 OFTEN = [("first data folder whole", postgres_services), ("broker launched", broker)]
-LONG = [pytest.param(moment, default_services, marks=pytest.mark.long) for moment in HALF_WAY]
+SELDOM = [pytest.param(moment, default_services, marks=pytest.mark.long) for moment in HALF_WAY]
 
 
-@pytest.mark.parametrize(("moment", "services"), [*OFTEN, *LONG])
+@pytest.mark.parametrize(("moment", "services"), [*OFTEN, *SELDOM])
 def test_killed_half_way_then_started_again(
     moment: str, services: Callable[[StackHome], Sequence[Service]], tmp_path: Path
 ) -> None:
@@ -327,7 +324,7 @@ def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(one_
     """As the `pg_ctl` of a start that has been killed, which goes on."""
     one_database.up()
     service = one_database.service("postgres-target")
-    for _ in range(5):
+    for _ in range(5 if LONG else 3):
         service.stop()
         together = [postgres_services(one_database.home)[-1] for _ in range(4)]
         assert {one.name for one in together} == {service.name}

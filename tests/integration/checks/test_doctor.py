@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -22,22 +22,11 @@ from support.cli_program import run_program
 from adapters.observability.checks.connect import ConnectCheck
 from adapters.observability.checks.source_database import SourceDatabaseCheck
 from adapters.sources.kafka.check import KafkaCheck
-from adapters.stack import EmbeddedStack, StackPorts
+from adapters.stack import EmbeddedStack
 from replicator.ports.diagnosis import Diagnosis
 
 CONNECTOR = "postgres-source-connector"
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.find_free())
-    try:
-        running.up()
-        running.register_connector()
-        yield running
-    finally:
-        running.down(clean=True)
 
 
 def until(condition: Callable[[], Any], seconds: float = 90) -> None:
