@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from paths import PROJECT
 
 from adapters.stack import EmbeddedStack
+from adapters.stack.connect import JAVA_OPTIONS
 from benchmarks import freshness, memory, new_tables, policies, throughput
 from benchmarks.__main__ import parser
 from benchmarks.servers import RESULTS, servers
@@ -105,9 +106,11 @@ def test_tiny_benchmark_is_a_program_that_writes_its_figures(tmp_path):
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[EmbeddedStack]:
-    """All servers that benchmarks start, once for all of them."""
-    with servers(source=True) as started:
-        yield started
+    """All servers that benchmarks start, once for all of them. Nothing is measured, so Java compiles for a fast start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchmarks.servers.CONNECT_JAVA", JAVA_OPTIONS)
+        with servers(source=True) as started:
+            yield started
 
 
 @pytest.fixture
