@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
 
 LAKE = "./lake"
-SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE or kafka://BROKER[,BROKER][/TOPICS]"
+SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE, kafka://BROKER[,BROKER][/TOPICS] or a folder"
 NEXT = ("replicator doctor", "replicator run")
 
 

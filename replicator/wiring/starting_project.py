@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +43,22 @@ class StartingProject:
 def make_project(folder: Path, source: str, targets: Sequence[str], ask_password: AskPassword) -> StartingProject:
     """The project in `folder` that replicates all tables of `source` into all `targets`. Writes nothing.
 
-    Raises ConfigProblem for a URL of an unknown kind, a source without tables, and a target that is the source; the error of
-    `ask_password`; and errors of `ports.discovery.Discover`.
+    Raises ConfigProblem for a URL of an unknown kind, a source without tables, and a target that is the source or in it; the
+    error of `ask_password`; and errors of `ports.discovery.Discover`.
     """
-    sources = _discover(source, ask_password)
+    sources = [_use_project_path(one, folder.absolute()) for one in _discover(source, ask_password)]
     if not any(one.tables for one in sources):
         raise ConfigProblem(f"{sources[0].title} has no tables that can be read", next_step="Name another source.")
     variables = {name: value for one in sources for name, value in one.variables.items()}
+    paths = [one.settings["path"] for one in sources if "path" in one.settings]
     sinks: dict[str, Any] = {}
     for target in targets:
         kind = "target" if target.startswith(tuple(f"{scheme}://" for scheme in DATABASES)) else "lake"
         count = sum(re.fullmatch(rf"{kind}(_\d+)?", name) is not None for name in sinks)
         name = f"{kind}_{count + 1}" if count else kind
         if kind == "lake":
+            if any((folder / target).absolute().is_relative_to(folder.absolute() / path) for path in paths):
+                raise ConfigProblem(f"{target} is in the folder that is read", next_step="Name another folder with --to.")
             sinks[name] = {"kind": "delta", "path": target}
             continue
         database = _discover(target, ask_password)[0]
@@ -113,6 +116,14 @@ def _discover(url: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]
         return discover(url, None)  # type: ignore[no-any-return]
     except PasswordNeeded as needed:
         return discover(url, ask_password(needed))  # type: ignore[no-any-return]
+
+
+def _use_project_path(source: DiscoveredSource, folder: Path) -> DiscoveredSource:
+    """The source, with a relative `path` if that is in the project."""
+    path = Path(source.settings.get("path", "/"))
+    if not path.is_relative_to(folder):
+        return source
+    return replace(source, settings={**source.settings, "path": f"./{path.relative_to(folder)}"})
 
 
 def _refuse_config(folder: Path, text: str, variables: Mapping[str, str]) -> None:

@@ -30,8 +30,9 @@ ADDED = "__"
 """The beginning of fields that ExtractNewRecordState adds. Such rows need settings that they do not tell."""
 Locate: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 """The settings of a source that reads these topics, without the format."""
-TYPES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64"}
+TYPES = (({bool}, "bool"), ({int}, "int64"), ({int, float}, "float64"))
 """Types of columns, by those of all their JSON values. All other columns are text."""
+GUESSED = "types are guessed from some records"
 
 
 def describe_topic(topic: str, raw: pa.Table) -> tuple[str, list[DiscoveredTable]]:
@@ -100,14 +101,19 @@ def _decode_tables(decoder: Decoder, raw: pa.Table) -> Iterator[DiscoveredTable]
 
 def _guess_table(name: str, raw: pa.Table, objects: Iterable[Mapping[str, Any]]) -> DiscoveredTable:
     """A table whose columns have to be declared, from some of its rows."""
+    schema = guess_schema(objects)
+    known = tuple(key for key in (*_read_keys(raw), *([DOCUMENT_KEY] if DOCUMENT_KEY in schema else [])) if key in schema)
+    settings = {**({"keys": list(known)} if known else {}), "schema": schema}
+    return DiscoveredTable(name, known, settings=settings, note=GUESSED)
+
+
+def guess_schema(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The types of columns, as `schema` of a table has them, from some rows."""
     kinds: dict[str, set[type]] = {}
     for found in objects:
         for column, value in found.items():
             kinds.setdefault(column, set()).update([] if value is None else [type(value)])
-    schema = {column: TYPES.get(found.pop(), "string") if len(found) == 1 else "string" for column, found in kinds.items()}
-    known = tuple(key for key in (*_read_keys(raw), *([DOCUMENT_KEY] if DOCUMENT_KEY in schema else [])) if key in schema)
-    settings = {**({"keys": list(known)} if known else {}), "schema": schema}
-    return DiscoveredTable(name, known, settings=settings, note="types are guessed from some records")
+    return {column: next((name for of, name in TYPES if found and found <= of), "string") for column, found in kinds.items()}
 
 
 def _read_keys(raw: pa.Table) -> list[str]:

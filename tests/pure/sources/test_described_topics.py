@@ -95,9 +95,9 @@ def test_avro_has_the_name_of_its_topic_and_a_key_if_messages_have_one():
 
 
 def test_rows_have_types_and_keys_by_their_values():
-    rows = ({"id": 1, "a": True, "b": 1.5, "c": None, "d": [1]}, {"id": 2, "a": False, "b": 2, "c": "x", "e": None})
+    rows = [{"id": 1, "a": True, "b": 1.5, "c": None, "d": [1]}, {"id": 2, "b": 2, "c": "x", "e": None, "f": 1}, {"f": "x"}]
     form, (table,) = describe_topic("feed.t", to_frame(*rows, key={"id": 1}))
-    schema = {"id": "int64", "a": "bool", "b": "string", "c": "string", "d": "string", "e": "string"}
+    schema = {"id": "int64", "a": "bool", "b": "float64", "c": "string", "d": "string", "e": "string", "f": "string"}
     assert (form, table.name, table.keys) == ("rows", "feed.t", ("id",))
     assert table.settings == {"keys": ["id"], "schema": schema}
     with_schema = {"schema": {"type": "struct"}, "payload": {"id": 1}}

@@ -1,0 +1,86 @@
+"""Folders that `replicator init` does not recognise, and columns that it does. Others: tests/process/cli."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from paths import GOLDEN
+
+from adapters.sources.discovery.folder import discover_folder
+from replicator.cli import main
+from replicator.domain.errors import ConfigProblem
+
+CANAL = {"database": "d", "table": "t", "type": "INSERT", "isDdl": False, "mysqlType": {"id": "int"}, "data": [{"id": "1"}]}
+
+
+def to_line(value: str) -> str:
+    return json.dumps({"topic": "a", "partition": 0, "offset": 0, "key": None, "value": value}) + "\n"
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def test_missing_folder_is_refused(tmp_path):
+    with pytest.raises(ConfigProblem, match="there is no folder"):
+        discover_folder(str(tmp_path / "gone"), None)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden.csv", "_delta.parquet", "broken.dat"])
+def test_folder_without_known_files_is_refused(tmp_path, name):
+    write(tmp_path, name, "a,b\n")
+    with pytest.raises(ConfigProblem, match="no files that are recognised"):
+        discover_folder(str(tmp_path), None)
+
+
+def test_archive_of_several_formats_is_refused(tmp_path):
+    write(tmp_path, "a.jsonl", to_line(json.dumps(CANAL)))
+    shutil.copy(GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.orders.jsonl", tmp_path)
+    with pytest.raises(ConfigProblem, match="several formats: canal_json, debezium_json"):
+        discover_folder(str(tmp_path), None)
+
+
+def test_archive_without_known_records_is_refused(tmp_path):
+    write(tmp_path, "a.jsonl", to_line("plain text"))
+    with pytest.raises(ConfigProblem, match="has no records of a known format in a"):
+        discover_folder(str(tmp_path), None)
+
+
+def test_single_file_is_a_source(tmp_path):
+    write(tmp_path, "staff/1.csv", "id,name\n1,a\n")
+    (source,) = discover_folder(str(tmp_path / "staff" / "1.csv"), None)
+    assert (source.settings["path"], source.tables[0].name) == (str(tmp_path / "staff" / "1.csv"), "staff")
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "schema"),
+    [
+        ("id,name\n1,a\n", True, {"id": "int64", "name": "string"}),
+        ("id\n", True, {"id": "string"}),
+        ("1,a\n2,b\n", False, {"column_1": "int64", "column_2": "string"}),
+        ("a,a\n1,2\n", False, {"column_1": "string", "column_2": "string"}),
+        ("a,b,c\n007,1.5,99999999999999999999\n-1,2,1\n", True, {"a": "string", "b": "float64", "c": "string"}),
+        ('a,b\n"x, y",\n"z",\n', True, {"a": "string", "b": "string"}),
+        ("", False, None),
+    ],
+)
+def test_columns_of_csv(tmp_path, text, header, schema):
+    write(tmp_path, "staff/1.csv", text)
+    (source,) = discover_folder(str(tmp_path), None)
+    (table,) = source.tables
+    assert (source.settings.get("csv") == {"header": True}) is header
+    assert table.settings.get("schema") == schema
+
+
+def test_target_in_the_folder_that_is_read_is_refused(tmp_path, monkeypatch: Any):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "staff/1.csv", "id,name\n1,a\n")
+    done = CliRunner().invoke(main, ["init", "--from", "."])
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, "error: ./lake is in the folder that is read")
+    assert CliRunner().invoke(main, ["init", "--from", "staff"]).exit_code == 0
