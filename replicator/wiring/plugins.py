@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points, version
 from typing import Any
 
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.extras import explain_missing_modules
 
 
@@ -41,5 +41,22 @@ def _read_entries(_import_path: tuple[str, ...]) -> Any:
 
 
 def _import_entry(entry: EntryPoint) -> Any:
+    if entry.module.partition(".")[0] == "adapters":
+        _refuse_other_package(tuple(sys.path))
     with explain_missing_modules(f"the adapter {entry.name!r} ({entry.value})"):
         return entry.load()
+
+
+@cache
+def _refuse_other_package(_import_path: tuple[str, ...]) -> None:
+    """Raise EnvironmentProblem if the unrelated package `adapters` is installed too: whichever was installed last has
+    overwritten the other (docs/decisions/0070)."""
+    try:
+        version("adapters")
+    except PackageNotFoundError:
+        return
+    raise EnvironmentProblem(
+        "The package 'adapters' is installed in this environment, and its files are in the place of replicator's own.",
+        next_step="Give replicator an environment of its own, or: pip uninstall adapters, then "
+        "pip install --force-reinstall --no-deps replicator.",
+    )

@@ -223,15 +223,22 @@ def test_without_extras_a_config_is_checked_and_doctor_names_the_extra(without_e
     assert kafka["next_step"] == "pip install 'replicator[kafka]'"
 
 
-def test_another_package_called_adapters_is_named(installed: Path, tmp_path: Path) -> None:
-    """It has the import name of ours. Where it comes first, no adapter can be imported."""
+@pytest.mark.parametrize(
+    ("is_installed", "said"),
+    [(True, "The package 'adapters' is installed in this environment"), (False, "A folder called 'adapters' hides")],
+)
+def test_another_package_called_adapters_is_named(is_installed: bool, said: str, installed: Path, tmp_path: Path) -> None:
+    """It has the import name of ours. Installed it overwrites ours, or ours overwrites it; in front of ours it hides it."""
     other = tmp_path / "other"
-    (other / "adapters").mkdir(parents=True)
-    (other / "adapters" / "__init__.py").write_text("")
-    (other / "adapters-1.3.0.dist-info").mkdir()
-    (other / "adapters-1.3.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: adapters\nVersion: 1.3.0\n")
+    if is_installed:
+        (other / "adapters-1.3.0.dist-info").mkdir(parents=True)
+        metadata = "Metadata-Version: 2.1\nName: adapters\nVersion: 1.3.0\n"
+        (other / "adapters-1.3.0.dist-info" / "METADATA").write_text(metadata)
+    else:
+        (other / "adapters").mkdir(parents=True)
+        (other / "adapters" / "__init__.py").write_text("")
     (tmp_path / "archive").mkdir()
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CASES["dts"].config)
     _, [done] = run_commands(tmp_path, [other, installed], [RUN])
-    assert done.code == 3 and "Another package called 'adapters' hides replicator's own: uninstall it" in done.err
+    assert done.code == 3 and said in done.err
