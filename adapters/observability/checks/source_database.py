@@ -23,8 +23,9 @@ TABLES = """
 SELECT n.nspname || '.' || c.relname,
        EXISTS (SELECT FROM pg_publication_tables p WHERE p.pubname = %s AND (
            (p.schemaname = n.nspname AND p.tablename = c.relname)
-           OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
-               IN (SELECT relid FROM pg_partition_tree(c.oid))))),
+           OR (c.relkind = 'p' AND (p.schemaname, p.tablename) IN (
+               SELECT m.nspname, l.relname FROM pg_partition_tree(c.oid) t
+               JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace m ON m.oid = l.relnamespace)))),
        c.relreplident <> 'd' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
@@ -38,8 +39,9 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND EXISTS (
     SELECT FROM pg_publication_tables p WHERE p.pubname = %s
     AND NOT (current_setting('server_version_num')::int >= 180000 AND to_jsonb(p) -> 'attnames' ? a.attname)
     AND ((p.schemaname = n.nspname AND p.tablename = c.relname)
-         OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
-             IN (SELECT relid FROM pg_partition_tree(c.oid)))))
+         OR (c.relkind = 'p' AND (p.schemaname, p.tablename) IN (
+             SELECT m.nspname, l.relname FROM pg_partition_tree(c.oid) t
+             JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace m ON m.oid = l.relnamespace))))
 GROUP BY 1 ORDER BY 1"""
 """Generated columns that the publication does not send. Since PostgreSQL 18 it can send them: they are in `attnames`."""
 LACKED = """

@@ -305,3 +305,19 @@ def test_what_the_config_says_of_replica_identity(shop, said, changed, about):
     warned = [d for d in diagnose(shop, replica_identity=said) if "replica_identity" in d.next_step]
     assert len(warned) == bool(about)
     assert all(about[0] in d.sentence and about[1] in d.next_step for d in warned)
+
+
+def test_role_without_rights_on_other_schemas_sees_partitions(shop):
+    """The planner may look at names of pg_toast, which only a superuser may resolve."""
+    name = f"reader_{psycopg.conninfo.conninfo_to_dict(shop)['dbname']}"
+    run(
+        shop,
+        f"CREATE ROLE {name} LOGIN REPLICATION",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}",
+        "CREATE TABLE texts (id int PRIMARY KEY, text text)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
+        "ANALYZE",
+    )
+    found = diagnose(shop.replace("user=tester", f"user={name}"))
+    assert not [d for d in found if d.severity == "error"]
