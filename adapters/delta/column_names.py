@@ -74,12 +74,12 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
     def columns(of: tuple[Column, ...]) -> tuple[Column, ...]:
         return tuple(replace(c, name=new(c.name)) for c in of)
 
-    table, repair, history = plan.table, plan.reconcile, plan.history
+    table, reconcile, history = plan.table, plan.reconcile, plan.history
     return replace(
         plan,
         table=replace(table, columns=columns(table.columns), keys=tuple(map(new, table.keys))),
         target=columns(plan.target),
-        reconcile=replace(repair, identity=tuple(map(new, repair.identity))),
+        reconcile=replace(reconcile, identity=tuple(map(new, reconcile.identity))),
         merge_keys=tuple(map(new, plan.merge_keys)),
         clauses=tuple(_rename_clause(c, names) for c in plan.clauses),
         history=history

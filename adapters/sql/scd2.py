@@ -119,11 +119,11 @@ class _Scd2Steps(Scd2Terms):
         """
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         there = "max({}) OVER (" + same + ")" if self.known.absorbed else "{}"
-        known = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
+        found = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
         number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)})"
         nth = f"{1 if self.is_batch_only else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
-        parts = [nth, *([touched] if self.known.missing else []), *known]
+        parts = [nth, *([touched] if self.known.missing else []), *found]
         return f"SELECT *, {', '.join(parts)} FROM {relation}"
 
     def number_lives(self, relation: str) -> str:
@@ -178,9 +178,9 @@ class _Scd2Steps(Scd2Terms):
 
     def list_filled_columns(self) -> list[str]:
         """The columns that `fill_values` passes on."""
-        known = [FOUND + n for n in self.found_columns]
-        known += ["_cdc__touched"] if self.known.missing else []
-        made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *known]
+        found = [FOUND + n for n in self.found_columns]
+        found += ["_cdc__touched"] if self.known.missing else []
+        made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *found]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
 
     def compare_values(self, relation: str) -> str:
@@ -232,7 +232,7 @@ class _Scd2Steps(Scd2Terms):
         leads |= {f"_cdc__then_{i}": f"_cdc__before_{i}" for i in range(len(self.ending_columns))}
         inner = f"SELECT *, {', '.join(f'lead({q(n)}) {window} AS {q(name)}' for name, n in leads.items())}"
         inner += f" FROM {events} WHERE {boundary}"
-        new = f"SELECT {self.version_row(text_literal(Op.UPDATE), ended=True)} FROM ({inner}) AS b WHERE {q(OPENS)}"
+        new = f"SELECT {self.version_row(text_literal(Op.UPDATE), removed=False)} FROM ({inner}) AS b WHERE {q(OPENS)}"
         if self.known.related is None:
             return new
         changed = [f"{q(FOUND + THERE)} = 0"]
@@ -241,7 +241,7 @@ class _Scd2Steps(Scd2Terms):
             changed.append(f"{self.last_value(start)} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_last_{i}')}")
         changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.known.missing else []
         gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(FOUND + THERE)} = 1 AND NOT {q(OPENS)}"
-        of_gone = f"SELECT {self.version_row(text_literal(Op.DELETE), ended=False)} FROM {events} WHERE {gone}"
+        of_gone = f"SELECT {self.version_row(text_literal(Op.DELETE), removed=True)} FROM {events} WHERE {gone}"
         return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{of_gone}"
 
     def last_value(self, name: str) -> str:
@@ -251,14 +251,14 @@ class _Scd2Steps(Scd2Terms):
         none, final, then = map(self.q, ("_cdc__next_1", f"_cdc__final_{i}", f"_cdc__then_{i}"))
         return f"CASE WHEN {none} IS NULL THEN {final} ELSE {then} END"
 
-    def version_row(self, op: str, *, ended: bool) -> str:
-        """A version as stored in the target. For a removed version only the key and the sequence matter."""
+    def version_row(self, op: str, *, removed: bool) -> str:
+        """A version as stored in the target. Of a `removed` one only the key and the sequence matter."""
         q = self.q
-        last = self.last_value if ended else q
+        last = q if removed else self.last_value
         made = {lasting: last(start) for lasting, start in zip(self.lasts, self.starts, strict=True)}
         made |= {n: last(n) for n in self.known.untracked}
         ends = {END_AT: "_cdc__next_at"} | {n: f"_cdc__next_{i}" for n, i in zip(self.ends, self.numbers, strict=True)}
-        made |= {n: q(name) if ended else "NULL" for n, name in ends.items()}
+        made |= {n: "NULL" if removed else q(name) for n, name in ends.items()}
         if self.known.applied_at:
             made[CDC_APPLIED_AT] = self.known.applied_at
         out = [f"{op} AS {q(OP)}", q(PLACE), f"{last(PLACE)} AS {q('_cdc__last_place')}"]

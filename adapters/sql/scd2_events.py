@@ -183,9 +183,11 @@ class EventBranches(Scd2Terms):
         related = self.known.related
         parts = [self.from_rows()]
         parts += (
-            [] if related is None else [self.from_versions(related), self.from_absorbed(related), self.from_endings(related)]
+            []
+            if related is None
+            else [self.from_versions(related), self.from_last_upserts(related), self.from_endings(related)]
         )
-        parts += [self.from_absorbed_table(self.known.absorbed)] if self.known.absorbed else []
+        parts += [self.from_absorbed_changes(self.known.absorbed)] if self.known.absorbed else []
         parts += [self.from_truncates()] if self.known.truncates else []
         return "\nUNION ALL\n".join(parts)
 
@@ -200,9 +202,9 @@ class EventBranches(Scd2Terms):
         q = self.q
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
         was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
-        known = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
+        found = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
         head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
-        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *known])}"
+        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *found])}"
 
     def from_rows(self) -> str:
         """The changes of the batch, with missing values filled in from the old key's row."""
@@ -247,7 +249,7 @@ class EventBranches(Scd2Terms):
         head = self.render_branch(VERSION, c("t", PLACE), text_literal(Op.UPDATE), columns, there=there)
         return f"{head}\nFROM {related} AS t"
 
-    def from_absorbed(self, related: str) -> str:
+    def from_last_upserts(self, related: str) -> str:
         """An upsert with the values of each version at its last absorbed upsert."""
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
@@ -264,7 +266,7 @@ class EventBranches(Scd2Terms):
         head = self.render_branch(ENDING, c("t", PLACE), text_literal(Op.DELETE), columns)
         return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
 
-    def from_absorbed_table(self, absorbed: str) -> str:
+    def from_absorbed_changes(self, absorbed: str) -> str:
         """Absorbed changes within the candidate versions or above them. One event may occur several times."""
         c = self.dialect.column
         mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]

@@ -67,8 +67,8 @@ class Catalog(Generic[F]):
         self._unions: dict[str, list[TableSpec]] = {}
         self._plans: dict[str, tuple[TableSpec, TargetColumns, ApplyPlan]] = {}
 
-    def find_schema(self, run: RecordSlice[F]) -> TableSpec:
-        """The table as the fingerprint of these records describes it.
+    def learn_schema(self, run: RecordSlice[F]) -> TableSpec:
+        """The table as the fingerprint of these records describes it; learned at the first call and kept.
 
         UnusableTable if it cannot be replicated. Retryable if a service that describes it does not answer.
         """
@@ -96,7 +96,7 @@ class Catalog(Generic[F]):
         if rules is None or not rules.masks:
             return None
         try:
-            self.find_schema(run)
+            self.learn_schema(run)
         except UnusableTable as error:
             union = self.get_union(run.table)
             if isinstance(error.cause, UnknownMask) and (union is None or error.cause.column not in union.column_names):
@@ -114,8 +114,8 @@ class Catalog(Generic[F]):
         """The union that contains a learnt schema: its frames are united as this table."""
         return next(union for union in reversed(self._unions[schema.name]) if can_cover(union, schema))
 
-    def drop_table(self, name: str) -> None:
-        """Drop all that was learnt of the table, except its key. Its next record is treated as its first."""
+    def discard_schemas(self, name: str) -> None:
+        """Discard all schemas of the table, but not its key. Its next record is treated as its first."""
         self._unions.pop(name, None)
         self._learnt.pop(name, None)
 

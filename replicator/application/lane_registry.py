@@ -115,32 +115,32 @@ class LaneRegistry(Generic[F]):
         """Lanes of new tables that have no position yet. Their first records were just read, so nothing can be lost."""
         self._has_learned = False
 
-    def open_lanes(self, start: Position, beginning: Position) -> None:
+    def open_lanes(self, source_start: Position, first_offsets: Position) -> None:
         """Add every lane that the register or the configuration names, and request their states from the sinks.
 
-        `start`: where lanes without a position begin.
+        - `source_start`: where lanes without a position begin.
+        - `first_offsets`: the first offset of each partition that the source still has.
 
-        From the first start on, each partition has one stored begin. A newer partition began with its first
-        record (`beginning`), since `start` may lie above records that arrived while nothing ran. A partition
-        that now ends below its stored begin was created again and began likewise; each lane checks for itself
-        if it lost records.
+        From the first start on, the register has one begin per partition. A newer partition began with its first offset:
+        `source_start` may lie above records that arrived while nothing ran. A partition that now ends below its stored
+        begin was created again, and began with its first offset too. Each lane checks for itself if it lost records.
         """
-        seen = self._context.register.load(self._context.name)
-        known = seen.began or Position()
+        entry = self._context.register.load(self._context.name)
+        known = entry.began or Position()
         lost = self._context.source.losses(known, {})
-        kept = {p: o for p, o in known.items() if p not in lost or o <= beginning.get(p, o)}
-        self.began = start if seen.began is None else Position({**beginning, **kept})
-        self.knows_tables = bool(seen.topics)
-        self.connectors = {each.identity: each for each in seen.connectors}
+        kept = {p: o for p, o in known.items() if p not in lost or o <= first_offsets.get(p, o)}
+        self.began = source_start if entry.began is None else Position({**first_offsets, **kept})
+        self.knows_tables = bool(entry.topics)
+        self.connectors = {each.identity: each for each in entry.connectors}
         self._warn_of_loss(None)
-        self.topics = dict(seen.topics)
-        self.keys.update(seen.keys)
+        self.topics = dict(entry.topics)
+        self.keys.update(entry.keys)
         for lane in self._context.event_logs:
-            self.event_logs.append(self._add_lane(lane, seen.beginnings.get(lane.id, start)))
+            self.event_logs.append(self._add_lane(lane, entry.beginnings.get(lane.id, source_start)))
         # Tables that lost their target to another table come last, so that they lose it again.
-        for table in sorted(seen.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in seen.beginnings)):
-            begin = Position({p: o for p, o in start.items() if p.topic in seen.topics[table]})
-            self._open_table(table, lambda lane, begin=begin: seen.beginnings.get(lane.id, begin))  # type: ignore[misc]
+        for table in sorted(entry.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in entry.beginnings)):
+            table_start = Position({p: o for p, o in source_start.items() if p.topic in entry.topics[table]})
+            self._open_table(table, lambda lane, table_start=table_start: entry.beginnings.get(lane.id, table_start))  # type: ignore[misc]
         self._save_entry()
 
     def list_runs(self) -> list[LaneRun]:
@@ -339,7 +339,7 @@ class LaneRegistry(Generic[F]):
         if new:
             run.begin = Position({**new, **run.begin})
             if run.status is not LaneStatus.STARTING:
-                run.sent, run.handed_over = Position({**new, **run.sent}), Position({**new, **run.handed_over})
+                run.queued_to, run.handed_over = Position({**new, **run.queued_to}), Position({**new, **run.handed_over})
         return bool(new)
 
     def _save_entry(self) -> None:
@@ -363,8 +363,8 @@ class LaneRegistry(Generic[F]):
 
     def _place_run(self, run: LaneRun, future: Future[LaneStart], oldest: Position) -> None:
         try:
-            stand = future.result()
-            state = stand.state or LaneState()
+            lane_start = future.result()
+            state = lane_start.state or LaneState()
         except Fenced:
             raise
         except Stopped:
@@ -387,11 +387,11 @@ class LaneRegistry(Generic[F]):
         else:
             rules = self._context.rules_for(run.lane.table)
             try:
-                refuse_changed_rule(run.lane, state.rule, stand.schemas, rules.keys if rules else ())
+                refuse_changed_rule(run.lane, state.rule, lane_start.schemas, rules.keys if rules else ())
             except ConfigProblem as error:
                 self._shared.lanes.suspend(run, to_problem(error), error)
                 return
-            schema = LaneSchema(run.lane, stand.schemas, is_rebuilt=not state.position)
+            schema = LaneSchema(run.lane, lane_start.schemas, is_rebuilt=not state.position)
             self._shared.lanes.place_lane(run, position, state.position, state.purged_up_to, schema)
 
     def _make_loss(self, run: LaneRun, lost: Mapping[TopicPartition, str]) -> Problem:
@@ -413,9 +413,9 @@ def describe_removed(source: object, begun: Position, applied: Position) -> dict
     records."""
     removed = source.removed() if isinstance(source, LogTruncated) else Position()
     return {
-        context: f"the event log has no records below offset {first} of {context} any more: its retention removed them"
-        for context, first in removed.items()
-        if context not in applied and begun.get(context, 0) <= first
+        partition: f"the event log has no records below offset {first} of {partition} any more: its retention removed them"
+        for partition, first in removed.items()
+        if partition not in applied and begun.get(partition, 0) <= first
     }
 
 

@@ -53,7 +53,8 @@ class LaneRun:
     Owned by the thread of its source:
     - `begin`: where each of its partitions began, as in the register.
     - `handed_over`: everything below is queued, or holds nothing for the lane.
-    - `sent`: the start of its next write; behind `handed_over` while there was nothing to write.
+    - `queued_to`: the end of its last queued write, where the next one starts; behind `handed_over` while there was
+      nothing to write.
     - `rule`: the rule under which its target was written; empty if unknown.
     - `schema`: the current schema of its table.
     """
@@ -63,7 +64,7 @@ class LaneRun:
     generation: int = 0
     placed_generation: int = -1
     begin: Position = field(default_factory=Position)
-    sent: Position = field(default_factory=Position)
+    queued_to: Position = field(default_factory=Position)
     handed_over: Position = field(default_factory=Position)
     rule: str = ""
     applied: Position = field(default_factory=Position)
@@ -145,7 +146,7 @@ class LaneRuns:
         with self._lock:
             if run.status is not LaneStatus.STARTING:
                 return
-            run.sent = run.handed_over = position
+            run.queued_to = run.handed_over = position
             run.applied, run.purged_up_to = applied, purged
             run.placed_generation = run.generation
             run.schema = schema or LaneSchema(run.lane)
@@ -175,7 +176,7 @@ class LaneRuns:
         """Suspend a stopping lane that has no writes in flight."""
         with self._lock:
             stop = run.stop
-            if stop is None or any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.sent.items()):
+            if stop is None or any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.queued_to.items()):
                 return
         self.suspend(run, stop)
 
@@ -265,7 +266,7 @@ class LaneRuns:
         """The span between the target's position and `handed_over`; None while writes are in flight."""
         with self._lock:
             at = Position({**run.handed_over, **run.begin, **run.applied})
-            if any(at.get(p, o) < o for p, o in run.sent.items()):
+            if any(at.get(p, o) < o for p, o in run.queued_to.items()):
                 return None
             left = [p for p, o in run.handed_over.items() if at[p] < o]
             return Span(at.only(left), run.handed_over.only(left))
@@ -277,7 +278,7 @@ class LaneRuns:
             return any(
                 run.lane.sink != without
                 and run.status in active
-                and any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.sent.items())
+                and any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.queued_to.items())
                 for run in self._runs.values()
             )
 

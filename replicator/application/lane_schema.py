@@ -94,9 +94,9 @@ class LaneSchema:
         """The transition of the lane when records arrive under `table`; None if the schema is not new."""
         if table is self._met:
             return None
-        turn = self._find_transition(self._select_columns(table), start, now)
-        self._met = table if turn is None else None
-        return turn
+        transition = self._find_transition(self._select_columns(table), start, now)
+        self._met = table if transition is None else None
+        return transition
 
     def _find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
         if self.current is None:
@@ -171,9 +171,9 @@ class LaneSchema:
         """True if the sink has stored all versions except drops, which do not change its table."""
         return all(version.dropped for version in self._new)
 
-    def apply_transition(self, turn: SchemaTransition) -> None:
+    def apply_transition(self, transition: SchemaTransition) -> None:
         """Continue under the new schema."""
-        version = replace(turn.version, state="applied")
+        version = replace(transition.version, state="applied")
         was = self.versions.get(version.number)
         self.versions[version.number] = self.current = version
         if was is None or was.state != "applied":
@@ -343,24 +343,24 @@ def _is_alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:
     return {c.name: (c.type, c.text_kind) for c in some} == {c.name: (c.type, c.text_kind) for c in others}
 
 
-def describe_stop(lane: Lane, turn: SchemaTransition) -> tuple[str, str]:
+def describe_stop(lane: Lane, transition: SchemaTransition) -> tuple[str, str]:
     """The reason why the lane stops, and the next step."""
-    stops, line = turn.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
+    stops, line = transition.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
     sentence = f"The schema of table {lane.table} changed: {'; '.join(map(str, stops))}."
-    if turn.decision.is_final:
-        return sentence, _describe_reload(lane, turn)
-    accept = f"`replicator lanes resume {lane.id} --accept-schema {turn.version.number}`"
-    if turn.decision.waits:
+    if transition.decision.is_final:
+        return sentence, _describe_reload(lane, transition)
+    accept = f"`replicator lanes resume {lane.id} --accept-schema {transition.version.number}`"
+    if transition.decision.waits:
         return sentence, f"{accept} lets the lane go on under it; `schema_changes` says quarantine{line}."
     kinds = ", ".join(f"{kind}: evolve" for kind in sorted({change.kind.value for change in stops}))
     return sentence, f"Allow it with `schema_changes: {{{kinds}}}`{line} and start again, or for this once with {accept}."
 
 
-def _describe_reload(lane: Lane, turn: SchemaTransition) -> str:
+def _describe_reload(lane: Lane, transition: SchemaTransition) -> str:
     """The next step if the stored rows do not fit the new key or type."""
     line = f" ({lane.config_line})" if lane.config_line else ""
-    typed = any(change.kind is SchemaChangeKind.TYPE_CHANGED for change in turn.decision.stops)
-    keyed = any(change.kind is SchemaChangeKind.KEY_CHANGED for change in turn.decision.stops)
+    typed = any(change.kind is SchemaChangeKind.TYPE_CHANGED for change in transition.decision.stops)
+    keyed = any(change.kind is SchemaChangeKind.KEY_CHANGED for change in transition.decision.stops)
     keep = (
         f"Keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
         "do not fit are rejected. Or load"
@@ -368,7 +368,8 @@ def _describe_reload(lane: Lane, turn: SchemaTransition) -> str:
         else "Load"
     )
     return (
-        f"{keep} the table again without its older records. The new schema begins at {turn.version.position.to_option()}. "
-        f"See that source {lane.source} begins there or later (`start_from`, or what it retains), "
+        f"{keep} the table again without its older records. The new schema begins at "
+        f"{transition.version.position.to_option()}. See that source {lane.source} begins there or later (`start_from`, or "
+        "what it retains), "
         f"`replicator drop {lane.id}`, and start again. `replicator backfill` brings the rows that do not change."
     )

@@ -24,22 +24,26 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
     known = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
     gone = source.losses(Position(known), {})
     found = []
-    for place, first in sorted(known.items()):
-        at = mine.get(place)
+    for partition, first in sorted(known.items()):
+        at = mine.get(partition)
         if at is None:
-            found += [gone[place]] if place in gone else []
-        elif at > first and (place in gone or at > beginning.get(place, at)) and not _is_whole(source, lane, place, at):
-            found.append(f"The source begins at offset {at} of {place}.")
-    if not found and all(end.get(place, at) <= at for place, at in mine.items()):
+            found += [gone[partition]] if partition in gone else []
+        elif (
+            at > first
+            and (partition in gone or at > beginning.get(partition, at))
+            and not _is_whole(source, lane, partition, at)
+        ):
+            found.append(f"The source begins at offset {at} of {partition}.")
+    if not found and all(end.get(partition, at) <= at for partition, at in mine.items()):
         found.append("The source has no records of it.")
     return found
 
 
-def _is_whole(source: Source[Any], lane: Lane, place: TopicPartition, offset: int) -> bool:
+def _is_whole(source: Source[Any], lane: Lane, partition: TopicPartition, offset: int) -> bool:
     """True if the records start with a snapshot of all rows, which is enough for a target without history."""
     if lane.policy not in CURRENT_ROW_POLICIES or not isinstance(source, HasSnapshots):
         return False
-    return source.after_snapshots(Position({place: offset}))[place] != offset
+    return source.after_snapshots(Position({partition: offset}))[partition] != offset
 
 
 def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> None:

@@ -62,5 +62,5 @@ class RuntimeContext(Generic[F]):
 def _is_applying(run: LaneRun) -> bool:
     """True while the sink of the lane has queued writes to commit."""
     at = {**run.begin, **run.applied}
-    waits = any(at.get(p, offset) < offset for p, offset in run.sent.items())
+    waits = any(at.get(p, offset) < offset for p, offset in run.queued_to.items())
     return waits and run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and run.retrying is None

@@ -154,7 +154,7 @@ def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
 class DtsAvroDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of DTS records; `options` as in `decoders.messages.options.MessageOptions`."""
 
-    FORM = DtsFormat()
+    FORMAT = DtsFormat()
     OPENS = DtsOpener
 
     def printed(self, raw: pa.Table) -> pa.Table:

@@ -111,4 +111,4 @@ class MaxwellFormat(JsonMessageFormat):
 class MaxwellJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `decoders.messages.options.MessageOptions`."""
 
-    FORM = MaxwellFormat()
+    FORMAT = MaxwellFormat()

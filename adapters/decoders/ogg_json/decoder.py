@@ -159,4 +159,4 @@ def _to_micros(said: str | None) -> int | None:
 class OggJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `decoders.messages.options.MessageOptions`."""
 
-    FORM = GoldenGateFormat()
+    FORMAT = GoldenGateFormat()

@@ -78,7 +78,7 @@ class ServerScd2:
         self._related = quote_name(f"related_{target.number}")
         self._events = quote_name(f"events_{target.number}")
 
-    def end_versions(self, truncates: Sequence[Truncate]) -> None:
+    def end_at_truncates(self, truncates: Sequence[Truncate]) -> None:
         """Ends every version that contains a truncate, at the truncate."""
         for truncate in sorted(truncates, key=lambda truncate: truncate.sequence):
             self._run(truncate_statement(self._target.plan, self._target.relation, truncate))

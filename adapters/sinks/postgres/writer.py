@@ -179,7 +179,7 @@ class PostgresWriter:
         outcome.counts += Counts(applied=len(new), duplicate=entered.truncates - len(new))
         self._pending.flush()
         versions = ServerScd2(self._cursor, target, applied_at)
-        versions.end_versions(new)
+        versions.end_at_truncates(new)
         highest = before.max_sequence
         late_truncates = [each.sequence for each in new if highest is not None and each.sequence <= highest]
         if not (rows.count or late_truncates) or facts.lowest is None:

@@ -181,8 +181,8 @@ def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[Wr
             of_lane[-1].append(item)
         else:
             of_lane.append([item])
-    for turn in zip_longest(*groups.values()):
-        yield [group for group in turn if group]
+    for round_ in zip_longest(*groups.values()):
+        yield [group for group in round_ if group]
 
 
 def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:

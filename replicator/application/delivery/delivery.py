@@ -144,8 +144,8 @@ class Delivery(Generic[F]):
                 return
 
     def _deliver_rounds(self, items: Iterable[WriteRequest[F]]) -> None:
-        for turn in group_into_rounds(items):
-            live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
+        for round_ in group_into_rounds(items):
+            live = [group for group in round_ if self._lanes.is_live(group[0].run, group[0].generation)]
             self._apply_with_retry([self._join_writes(group) for group in live], recheck=False)
 
     def _retry_waiting(self, *, last: bool = False) -> None:
@@ -237,7 +237,7 @@ class Delivery(Generic[F]):
         """
         live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
         complete = self._publisher.list_valid(collect_publish_requests(live))
-        groups = [self._join_writes(group) for turn in group_into_rounds(live) for group in turn]
+        groups = [self._join_writes(group) for round_ in group_into_rounds(live) for group in round_]
         return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
 
     def _join_writes(self, group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:
@@ -312,8 +312,8 @@ class Delivery(Generic[F]):
         uncommitted = []
         for item in pending:
             # The loader tracks the rows behind a placeholder.
-            whole = self._bulk_loader is not None and self._bulk_loader.is_placeholder(item)
-            state = None if whole else self._sink.state(item.run.lane)
+            is_placeholder = self._bulk_loader is not None and self._bulk_loader.is_placeholder(item)
+            state = None if is_placeholder else self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
                 done = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
                 self._record_outcome([item], done, 0.0)
@@ -348,19 +348,19 @@ class Delivery(Generic[F]):
 
         Before any other write of the lane its spilled rows are loaded too.
         """
-        whole = bulk_loader.is_placeholder(item)
-        at = None if whole else bulk_loader.spill_write(item)
+        is_placeholder = bulk_loader.is_placeholder(item)
+        at = None if is_placeholder else bulk_loader.spill_write(item)
         if at is not None:
             self._lanes.record_commit(item.run, at, Counts(), None)
         elif bulk_loader.has_spilled(item.run.lane):
             self._load_target(bulk_loader, item.run)
-        return whole or at is not None
+        return is_placeholder or at is not None
 
     def _load_target(self, bulk_loader: BulkLoader[F], run: LaneRun) -> None:
         began, raw = self._clock(), bulk_loader.read_records(run.lane)
         log.info("loading spilled rows", lane=run.lane.id)
         with self._lanes.note_sink_call(self._name, f"loading {run.lane.id}"):
-            outcome = bulk_loader.load_target(run.lane, lambda lane, rows: self._keep_rejects(lane, rows, raw))
+            outcome = bulk_loader.load_target(run.lane, lambda lane, rows: self._store_rejects(lane, rows, raw))
         self._count_outcome(run, outcome, outcome.counts, None, self._clock() - began)
 
     def _prepare_lane(self, item: WriteRequest[F]) -> bool:
@@ -418,9 +418,9 @@ class Delivery(Generic[F]):
         mine = [p for p in pending if p.run.lane.id == lane.id]
         if not mine:
             raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
-        self._keep_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in mine for one in item.raw}.values())))
+        self._store_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in mine for one in item.raw}.values())))
 
-    def _keep_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
+    def _store_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
         kept = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
         by_record: dict[tuple[TopicPartition, int], list[RejectKind]] = {}
         for one in kept:

@@ -93,7 +93,7 @@ class ChangeLogReader:
 
     def _find_schema(self, run: RecordSlice[pa.Table]) -> TableSpec:
         try:
-            return self._catalog.find_schema(run)
+            return self._catalog.learn_schema(run)
         except UnusableTable as error:
             raise error.cause if isinstance(error.cause, Fatal) else Fatal(str(error.cause)) from error
 

@@ -124,7 +124,7 @@ class LanePlanner(Generic[F]):
         for run in self._engine.route(batch.frame, self._decoder).slices:
             self._tables[run.table] = None
             try:
-                self._catalog.find_schema(run)
+                self._catalog.learn_schema(run)
             except UnusableTable as unusable:
                 if isinstance(unusable.cause, ReplicatorError):
                     self._problems[run.table] = unusable.cause

@@ -105,14 +105,14 @@ class RetryAttempt(Generic[F]):
         self._store = store
         self.dead_letters = {_record_position(letter): letter for letter in letters}
         self.raw: F = shared.engine.records(to_raw_frame(self.dead_letters.values()))
-        self.failed: set[RecordPosition] = set()
+        self.failed_positions: set[RecordPosition] = set()
 
     def reject_rows(self, rows: F, stage: str, lane: str) -> None:
         """Store the rows as dead letters; durable on return."""
         now = self._shared.now()
         found = self._shared.engine.rejected(rows, [self.raw])
         self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in found])
-        self.failed |= {(r.topic, r.partition, r.offset) for r in found}
+        self.failed_positions |= {(r.topic, r.partition, r.offset) for r in found}
 
     def _make_dead_letter(self, rejected: RejectedRecord, stage: str, lane: str, now: object) -> DeadLetter:
         letter = self.dead_letters[rejected.topic, rejected.partition, rejected.offset]
@@ -194,30 +194,32 @@ class DeadLetterRetry(Generic[F]):
     def _retry_slice(self, letters: Sequence[DeadLetter]) -> RetryResult:
         """Retry one slice. Dead letters that differ only in their lane share a record, so each lane is retried
         separately."""
-        common = [letter for letter in letters if not letter.lane]
-        first = RetryAttempt(self._shared, self._store, common)
-        tables = self._find_decodable(first)
-        failed = {letter.event_id for letter in common if _record_position(letter) in first.failed}
-        strays = self._find_unconfigured(first)
-        good = [letter for letter in common if letter.event_id not in {*failed, *strays}]
-        left = {**strays, **self._find_blocked(good)}
-        letters = [letter for letter in letters if letter.lane or letter.event_id not in left]
-        good = [letter for letter in good if letter.event_id not in left]
+        without_lane = [letter for letter in letters if not letter.lane]
+        first = RetryAttempt(self._shared, self._store, without_lane)
+        tables = self._reject_undecodable(first)
+        failed_events = {letter.event_id for letter in without_lane if _record_position(letter) in first.failed_positions}
+        unapplied = self._find_unapplied(first)
+        without_lane = [letter for letter in without_lane if letter.event_id not in {*failed_events, *unapplied}]
+        untried = {**unapplied, **self._find_blocked(without_lane)}
+        letters = [letter for letter in letters if letter.lane or letter.event_id not in untried]
+        without_lane = [letter for letter in without_lane if letter.event_id not in untried]
         tables |= {letter.table for letter in letters if letter.lane}
         lanes = {lane.id: lane for lane in self._list_lanes(tables)}
-        lost = self._find_lost(letters, lanes)
-        mine = {}
+        misplaced = self._find_misplaced(letters, lanes)
+        letters_of_lane = {}
         for lane in lanes.values():
-            own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in lost]
-            both = [*own, *(letter for letter in good if _record_position(letter) not in {_record_position(o) for o in own})]
-            mine[lane.id] = sorted(both, key=_record_position)
-        failed |= self._retry_lanes(lanes, mine)
-        tried = [letter for letter in letters if letter.event_id not in lost]
+            own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in misplaced]
+            taken = {_record_position(letter) for letter in own}
+            own += [letter for letter in without_lane if _record_position(letter) not in taken]
+            letters_of_lane[lane.id] = sorted(own, key=_record_position)
+        failed_events |= self._retry_lanes(lanes, letters_of_lane)
+        tried = [letter for letter in letters if letter.event_id not in misplaced]
         # Those rejected again were written since they were read, so `mark` leaves them open (by `attempts`).
-        self._store.mark([letter for letter in tried if letter.lane or letter in good], REPLAYED)
-        return RetryResult(len([o for o in tried if o.event_id not in failed]), len(failed), {**left, **lost})
+        self._store.mark([letter for letter in tried if letter.lane or letter in without_lane], REPLAYED)
+        applied = sum(letter.event_id not in failed_events for letter in tried)
+        return RetryResult(applied, len(failed_events), {**untried, **misplaced})
 
-    def _find_lost(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
+    def _find_misplaced(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
         """Dead letters of removed lanes, and those whose record now belongs to a table that their lane does not read."""
         found: dict[str, str] = {}
         for name in sorted({letter.lane for letter in letters if letter.lane}):
@@ -240,17 +242,17 @@ class DeadLetterRetry(Generic[F]):
         raw = RetryAttempt(self._shared, self._store, letters).raw
         return {slice_.table for slice_ in self._engine.route(raw, self._decoder).slices}
 
-    def _find_unconfigured(self, again: RetryAttempt[F]) -> dict[str, str]:
+    def _find_unapplied(self, attempt: RetryAttempt[F]) -> dict[str, str]:
         """Dead letters of tables that no lane would apply, with the reason."""
-        if not self._describe_unapplied_tables(again):
+        if not self._describe_unapplied_tables(attempt):
             return {}
         alone = {
-            letter.event_id: RetryAttempt(self._shared, self._store, [letter]) for letter in again.dead_letters.values()
+            letter.event_id: RetryAttempt(self._shared, self._store, [letter]) for letter in attempt.dead_letters.values()
         }
         return {event: why for event, one in alone.items() if (why := self._describe_unapplied_tables(one))}
 
-    def _describe_unapplied_tables(self, again: RetryAttempt[F]) -> str:
-        slices = self._engine.route(again.raw, self._decoder).slices if again.dead_letters else ()
+    def _describe_unapplied_tables(self, attempt: RetryAttempt[F]) -> str:
+        slices = self._engine.route(attempt.raw, self._decoder).slices if attempt.dead_letters else ()
         return "; ".join(filter(None, map(self._describe_unapplied, sorted({slice_.table for slice_ in slices}))))
 
     def _describe_unapplied(self, table: str) -> str:
@@ -262,27 +264,31 @@ class DeadLetterRetry(Generic[F]):
             return f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge it"
         return ""
 
-    def _find_blocked(self, good: Sequence[DeadLetter]) -> dict[str, str]:
+    def _find_blocked(self, without_lane: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters that must wait for an earlier record of their key, with the reason."""
-        tried = {letter.event_id for letter in good}
-        known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._context.name)}
+        tried = {letter.event_id for letter in without_lane}
+        known = {
+            letter.event_id: letter
+            for letter in (*self._waiting, *without_lane)
+            if letter.source in ("", self._context.name)
+        }
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
         held = find_blocked(sorted(known.values(), key=_record_position), tried)
         stuck = [event for event, waits in held.items() if waits and event in tried]
         self._waiting = [*self._waiting, *(known[event] for event in stuck)]
         return dict.fromkeys(stuck, "a record of its key before it is not replayed yet")
 
-    def _find_decodable(self, again: RetryAttempt[F]) -> set[str]:
-        """The tables of the records. Records that cannot be decoded are rejected again."""
-        if not again.dead_letters:
+    def _reject_undecodable(self, attempt: RetryAttempt[F]) -> set[str]:
+        """Reject the records that cannot be routed or decoded. Returns the tables of the routed ones."""
+        if not attempt.dead_letters:
             return set()
-        routed = self._engine.route(again.raw, self._decoder)
+        routed = self._engine.route(attempt.raw, self._decoder)
         if routed.reject_count:
-            again.reject_rows(routed.rejects, "route", "")
+            attempt.reject_rows(routed.rejects, "route", "")
         for slice_ in self._learn_tables(routed.slices):
-            _, bad = self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
+            _, bad = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
             if self._engine.count(bad):
-                again.reject_rows(bad, "decode", "")
+                attempt.reject_rows(bad, "decode", "")
         return {slice_.table for slice_ in routed.slices}
 
     def _learn_tables(self, slices: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
@@ -291,7 +297,7 @@ class DeadLetterRetry(Generic[F]):
         wanted = [slice_ for slice_ in slices if self._list_lanes([slice_.table])]
         try:
             for slice_ in wanted:
-                self._catalog.find_schema(slice_)
+                self._catalog.learn_schema(slice_)
         except UnusableTable as error:
             raise error.cause from error
         return wanted
@@ -307,17 +313,17 @@ class DeadLetterRetry(Generic[F]):
     def _retry_lanes(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:
         """The event ids that a lane rejects. Dead letters that wait for rows of other lanes are retried after
         these, while that helps."""
-        failed: set[str] = set()
+        failed_events: set[str] = set()
         is_patient = True
         while letters:
             waiting: dict[str, Sequence[DeadLetter]] = {}
-            for lane, mine in letters.items():
-                bad, waits = self._retry_lane(lanes[lane], mine, is_patient=is_patient)
-                failed |= bad
+            for lane, own in letters.items():
+                bad, waits = self._retry_lane(lanes[lane], own, is_patient=is_patient)
+                failed_events |= bad
                 waiting |= {lane: waits} if waits else {}
             is_patient = sum(map(len, waiting.values())) < sum(map(len, letters.values()))
             letters = waiting
-        return failed
+        return failed_events
 
     def _retry_lane(
         self, lane: Lane, letters: Sequence[DeadLetter], *, is_patient: bool
@@ -329,43 +335,50 @@ class DeadLetterRetry(Generic[F]):
         """
         if len(letters) > 1 and self._apply_all(lane, RetryAttempt(self._shared, self._store, letters), is_alone=False):
             return set(), ()
-        failed: set[str] = set()
+        failed_events: set[str] = set()
         waiting = []
         for letter in letters:
-            again = RetryAttempt(self._shared, self._store, [letter])
+            attempt = RetryAttempt(self._shared, self._store, [letter])
             try:
-                self._apply_all(lane, again, is_alone=True, is_patient=is_patient)
+                self._apply_all(lane, attempt, is_alone=True, is_patient=is_patient)
             except RowsWait:
                 waiting.append(letter)
-            failed |= {again.dead_letters[at].event_id for at in again.failed}
-        return failed, waiting
+            failed_events |= {attempt.dead_letters[at].event_id for at in attempt.failed_positions}
+        return failed_events, waiting
 
-    def _apply_all(self, lane: Lane, again: RetryAttempt[F], *, is_alone: bool, is_patient: bool = False) -> bool:
+    def _apply_all(self, lane: Lane, attempt: RetryAttempt[F], *, is_alone: bool, is_patient: bool = False) -> bool:
         """True if the lane applied everything. Unless `is_alone`, a reject means that nothing is written.
         `is_patient`: RowsWait for changes that wait for other rows."""
         parts: dict[int, tuple[TableSpec, list[F]]] = {}
-        routed = self._engine.route(again.raw, self._decoder)
+        routed = self._engine.route(attempt.raw, self._decoder)
         if routed.reject_count and not is_alone:
             return False
         if routed.reject_count:
-            again.reject_rows(routed.rejects, "route", lane.id)
+            attempt.reject_rows(routed.rejects, "route", lane.id)
         for slice_ in self._learn_tables(one for one in routed.slices if one.table == lane.table):
-            schema = self._catalog.find_schema(slice_)
+            schema = self._catalog.learn_schema(slice_)
             frame, bad = self._engine.decode(slice_, self._decoder, schema)
             union = self._catalog.find_union(schema)
             parts.setdefault(id(union), (union, []))[1].append(frame)
             if self._engine.count(bad) and not is_alone:
                 return False
             if self._engine.count(bad):
-                again.reject_rows(bad, "decode", lane.id)
+                attempt.reject_rows(bad, "decode", lane.id)
         took = [
-            self._apply_united(lane, table, frames, again, is_alone=is_alone, is_patient=is_patient)
+            self._apply_united(lane, table, frames, attempt, is_alone=is_alone, is_patient=is_patient)
             for table, frames in parts.values()
         ]
-        return all(took) and not again.failed
+        return all(took) and not attempt.failed_positions
 
     def _apply_united(
-        self, lane: Lane, table: TableSpec, frames: Sequence[F], again: RetryAttempt[F], *, is_alone: bool, is_patient: bool
+        self,
+        lane: Lane,
+        table: TableSpec,
+        frames: Sequence[F],
+        attempt: RetryAttempt[F],
+        *,
+        is_alone: bool,
+        is_patient: bool,
     ) -> bool:
         """Apply frames that share the schema `table`; see `_apply_all`."""
         plan = self._catalog.plan_lane(lane, table, self._load_schema(lane, table).select_columns(table))
@@ -375,10 +388,10 @@ class DeadLetterRetry(Generic[F]):
             if shaped.counts.rejected and not is_alone:
                 return False
             if shaped.counts.rejected:
-                again.reject_rows(shaped.rejects, "shape", lane.id)
+                attempt.reject_rows(shaped.rejects, "shape", lane.id)
             changes = shaped.frame
         return not self._engine.count(changes) or self._apply_changes(
-            lane, plan, changes, again, is_alone=is_alone, is_patient=is_patient
+            lane, plan, changes, attempt, is_alone=is_alone, is_patient=is_patient
         )
 
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
@@ -390,14 +403,14 @@ class DeadLetterRetry(Generic[F]):
         ask = self._context.workers[lane.sink].ask
         versions, state = self._wait_for_answer(lane, ask(lambda sink: (read_schema_versions(sink, lane), sink.state(lane))))
         schema = LaneSchema(lane, versions)
-        turn = None if state is None else schema.find_transition(table, state.position, self._shared.now())
-        changes = turn.decision.changes if turn is not None and not turn.decision.stops else ()
-        if turn is not None and changes and all(change.kind in ACCEPTED_CHANGES for change in changes):
-            schema.apply_transition(turn)
+        transition = None if state is None else schema.find_transition(table, state.position, self._shared.now())
+        changes = transition.decision.changes if transition is not None and not transition.decision.stops else ()
+        if transition is not None and changes and all(change.kind in ACCEPTED_CHANGES for change in changes):
+            schema.apply_transition(transition)
         return schema
 
     def _apply_changes(
-        self, lane: Lane, plan: ApplyPlan, changes: F, again: RetryAttempt[F], *, is_alone: bool, is_patient: bool
+        self, lane: Lane, plan: ApplyPlan, changes: F, attempt: RetryAttempt[F], *, is_alone: bool, is_patient: bool
     ) -> bool:
         folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]
         refused: list[None] = []
@@ -406,7 +419,7 @@ class DeadLetterRetry(Generic[F]):
             if not is_alone:
                 refused.append(None)
                 raise Fatal("one of several records was rejected, so each is tried by itself")
-            again.reject_rows(rows, "apply", lane.id)
+            attempt.reject_rows(rows, "apply", lane.id)
 
         def apply(sink: Sink[F]) -> None:
             refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, plan.rule)
@@ -420,7 +433,7 @@ class DeadLetterRetry(Generic[F]):
             if refused:
                 return False
             raise
-        return not again.failed
+        return not attempt.failed_positions
 
     def _wait_for_answer(self, lane: Lane, answer: Future[T]) -> T:
         try:

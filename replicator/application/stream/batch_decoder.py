@@ -107,7 +107,7 @@ class BatchDecoder(Generic[F]):
         slices, found, at = tuple(slices), [], batch.span.start
         with self._note_decoding(batch.span):
             for slice_ in slices:
-                self._catalog.find_schema(slice_)  # A later slice may have the key that an earlier one lacks.
+                self._catalog.learn_schema(slice_)  # A later slice may have the key that an earlier one lacks.
         with self._count_rejects(table, cover_topics(batch.span, topics)) as rejected:
             for slice_ in slices:
                 rules = self._rules_for(slice_.table)
@@ -118,7 +118,7 @@ class BatchDecoder(Generic[F]):
                     on_decoded(rejects)
                 if self._engine.count(frame):
                     ends = self._engine.ends(frame) if len(slices) > 1 else at
-                    schema = self._catalog.find_schema(slice_)
+                    schema = self._catalog.learn_schema(slice_)
                     found.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
                     at = at.advanced_to(ends)
         return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in found]
@@ -128,7 +128,7 @@ class BatchDecoder(Generic[F]):
         with self._note_decoding(batch.span):
             for slice_ in self._engine.route(batch.frame, self._decoder).slices:
                 if slice_.table == table:
-                    yield from self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
+                    yield from self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
 
     def _find_change_start(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
         for drop in drops:
@@ -149,13 +149,13 @@ class BatchDecoder(Generic[F]):
             slice_, held = self._drop_blocked(slice_, raw)
             rejected.extend(held)
         with self._note_decoding(batch.span):
-            frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
+            frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
         records = self._engine.count(slice_.frame)
         ensure_accounting(good + bad >= records, f"Of {records} records of {slice_.table} only {good + bad} were decoded.")
         if not bad:
             return frame, rejects
-        kept = self._keep_rejects(rejects, raw, slice_.table)
+        kept = self._store_rejects(rejects, raw, slice_.table)
         rejected.extend(kept)
         if self._handle_rejects(on_reject, rejects, raw, slice_.table):
             # Later records of these keys are blocked now: decode the slice without them. The rest stays the same.
@@ -163,7 +163,7 @@ class BatchDecoder(Generic[F]):
             places = {(one.partition, one.offset) for one in held}
             rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
             with self._note_decoding(batch.span):
-                frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.find_schema(slice_))
+                frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
         return frame, rejects
 
     def _drop_blocked(self, slice_: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
@@ -171,9 +171,9 @@ class BatchDecoder(Generic[F]):
         free, held = self._blocked_keys.split_blocked(slice_.frame)
         if held is None:
             return slice_, ()
-        return replace(slice_, frame=free), self._keep_rejects(held, raw, slice_.table)
+        return replace(slice_, frame=free), self._store_rejects(held, raw, slice_.table)
 
-    def _keep_rejects(self, rejects: F, raw: F, table: str) -> Sequence[StoredReject]:
+    def _store_rejects(self, rejects: F, raw: F, table: str) -> Sequence[StoredReject]:
         return self._rejects.keep_rejects(rejects, [raw], stage="decode", source=self._source, table=table)
 
     @contextmanager

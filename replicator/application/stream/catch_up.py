@@ -91,23 +91,23 @@ class CatchUpContext(Generic[F]):
 class CatchUp(Generic[F]):
     """Lets lanes catch up. Only the thread of its source uses it. The main stream never goes back for a lane.
 
-    - `target(run)`: the position that the lane has to reach.
-    - `joined(run, buffer, has_read)`: called for each lane that has reached it, even without reading.
+    - `find_target(run)`: the position that the lane has to reach.
+    - `join_lane(run, buffer, has_read)`: called for each lane that has reached it, even without reading.
     - `beat`: called while a sink is waited for.
     """
 
     def __init__(
         self,
-        tools: CatchUpContext[F],
-        target: Callable[[LaneRun], Position],
-        joined: Callable[[LaneRun, TableBuffer[F], bool], None],
+        context: CatchUpContext[F],
+        find_target: Callable[[LaneRun], Position],
+        join_lane: Callable[[LaneRun, TableBuffer[F], bool], None],
         hand_over: Callable[[Sequence[WriteRequest[F]]], None],
         beat: Callable[[], None],
     ) -> None:
-        self._tools = tools
-        self._shared = tools.runtime
-        self._target = target
-        self._joined = joined
+        self._context = context
+        self._shared = context.runtime
+        self._find_target = find_target
+        self._join_lane = join_lane
         self._hand_over = hand_over
         self._beat = beat
         self._behind: dict[str, CatchUpLane[F]] = {}
@@ -136,19 +136,19 @@ class CatchUp(Generic[F]):
 
     def _update_behind(self) -> Mapping[str, CatchUpLane[F]]:
         """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
-        for run in self._tools.registry.list_runs():
+        for run in self._context.registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 buffer = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
                 known = {p: o for p, o in run.handed_over.items() if p in run.begin}
-                self._tools.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))
+                self._context.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))
                 self._behind[run.lane.id] = CatchUpLane(run, run.placed_generation, run.handed_over, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
                 del self._behind[lane_id]
             elif not self._find_missing(behind):
                 del self._behind[lane_id]
-                self._joined(behind.run, behind.buffer, behind.has_read)
+                self._join_lane(behind.run, behind.buffer, behind.has_read)
         return self._behind
 
     def _is_current(self, run: LaneRun) -> bool:
@@ -157,16 +157,16 @@ class CatchUp(Generic[F]):
 
     def _find_missing(self, behind: CatchUpLane[F]) -> Span:
         """The span between the lane and the main stream."""
-        return behind.find_missing(self._target(behind.run))
+        return behind.find_missing(self._find_target(behind.run))
 
     def _read_slice(self, behind: CatchUpLane[F]) -> bool:
         """Read one slice; False if the lane cannot go on now."""
-        if behind.run.is_full or not self._tools.source_context.workers[behind.run.lane.sink].has_room():
+        if behind.run.is_full or not self._context.source_context.workers[behind.run.lane.sink].has_room():
             return False
         missing, behind.record_count = self._find_missing(behind), 0
         until = self._find_slice_end(missing, behind.reach)
         try:
-            self._tools.source_context.source.read(
+            self._context.source_context.source.read(
                 missing.start, until, lambda b: self._take_batch(behind, b), self._shared.stop
             )
             behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
@@ -177,9 +177,9 @@ class CatchUp(Generic[F]):
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             with self._shared.lanes.get_lock():
                 if behind.has_partial_batch and self._shared.lanes.is_live(behind.run, behind.generation):
-                    self._tools.registry.restart_lane(behind.run)  # Resumes from the committed position.
+                    self._context.registry.restart_lane(behind.run)  # Resumes from the committed position.
             self._shared.lanes.set_sink_problem([behind.run], to_problem(error))
-            self._shared.idle_timeout.record_failure("Source", self._tools.source_context.name, error.sentence)
+            self._shared.idle_timeout.record_failure("Source", self._context.source_context.name, error.sentence)
             return False
         except SinkUnavailable:
             return False
@@ -193,7 +193,7 @@ class CatchUp(Generic[F]):
     def _find_slice_end(self, missing: Span, reach: int) -> Position:
         """The end of the next slice, never within a snapshot: only lanes that start with the snapshot read it."""
         until = Position({p: min(o, missing.start[p] + reach) for p, o in missing.end.items()})
-        source = self._tools.source_context.source
+        source = self._context.source_context.source
         if not isinstance(source, HasSnapshots):
             return until
         return Position({p: min(o, missing.end[p]) for p, o in source.after_snapshots(until).items()})
@@ -206,8 +206,8 @@ class CatchUp(Generic[F]):
             return False
         if left:
             behind.has_partial_batch = True
-            build = self._tools.write_builder.build_slice_writes
-            slices = behind.buffer.add_changes((), self._tools.catalog.get_union(behind.run.lane.table), left)
+            build = self._context.write_builder.build_slice_writes
+            slices = behind.buffer.add_changes((), self._context.catalog.get_union(behind.run.lane.table), left)
             self._pass_writes(
                 behind,
                 [request for slice_ in slices for request in build(slice_, [behind.run], {})],
@@ -217,7 +217,7 @@ class CatchUp(Generic[F]):
 
     def _has_room(self, behind: CatchUpLane[F]) -> bool:
         """Wait for room in the sink's queue; False if the sink does not answer or the lane is full."""
-        worker = self._tools.source_context.workers[behind.run.lane.sink]
+        worker = self._context.source_context.workers[behind.run.lane.sink]
 
         def is_given_up() -> bool:
             self._beat()
@@ -231,7 +231,7 @@ class CatchUp(Generic[F]):
         if not self._has_room(behind):
             raise SinkUnavailable
         self._shared.idle_timeout.record_progress()
-        for piece in self._tools.poison_records.split_batch(batch, behind.run.lane.id, self._shared.wait_for_sinks):
+        for piece in self._context.poison_records.split_batch(batch, behind.run.lane.id, self._shared.wait_for_sinks):
             self._hand_over_batch(behind, piece)
         behind.record_count += batch.records
         behind.has_read |= bool(batch.records)
@@ -250,24 +250,24 @@ class CatchUp(Generic[F]):
 
     def _make_log_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
         sink = behind.run.lane.sink
-        routed = self._tools.decoding.route_batch(batch) if self._tools.source_context.private else None
+        routed = self._context.decoding.route_batch(batch) if self._context.source_context.private else None
         behind.has_partial_batch = True
-        return self._tools.write_builder.build_log_writes(
-            batch, routed, [behind.run], {sink: self._tools.registry.list_excluded_topics(sink)}
+        return self._context.write_builder.build_log_writes(
+            batch, routed, [behind.run], {sink: self._context.registry.list_excluded_topics(sink)}
         )
 
     def _make_change_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
-        tools, table = self._tools, behind.run.lane.table
-        routed = tools.decoding.route_batch(batch)
+        context, table = self._context, behind.run.lane.table
+        routed = context.decoding.route_batch(batch)
         records, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
-        topics, on_decoded = tools.registry.topics[table], tools.find_observer(table)
-        decoded = tools.decoding.decode_changes(table, records, batch, topics=topics, drops=drops, on_decoded=on_decoded)
+        topics, on_decoded = context.registry.topics[table], context.find_observer(table)
+        decoded = context.decoding.decode_changes(table, records, batch, topics=topics, drops=drops, on_decoded=on_decoded)
         behind.has_partial_batch = True
         span = cover_topics(batch.span, topics)
-        raw = tools.write_builder.batch_records.get_records(batch)
-        slices = behind.buffer.add_batch(decoded, tools.catalog.get_union(table), span, raw, raw.size, drops=drops)
+        raw = context.write_builder.batch_records.get_records(batch)
+        slices = behind.buffer.add_batch(decoded, context.catalog.get_union(table), span, raw, raw.size, drops=drops)
         known = select_identities(batch.identity, batch.span.end)
-        build = tools.write_builder.build_slice_writes
+        build = context.write_builder.build_slice_writes
         return [request for slice_ in slices for request in build(slice_, [behind.run], known)]
 
     def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:

@@ -84,7 +84,7 @@ class SourcePipeline(Generic[F]):
         kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
         self._transactions = kind(rules, context, safe_decoder, self.registry, shared) if rules else None
         find_observer = self._transactions.observe_catch_up if self._transactions else lambda _: None
-        tools = CatchUpContext(
+        catch_up_context = CatchUpContext(
             context,
             shared,
             self.registry,
@@ -94,7 +94,9 @@ class SourcePipeline(Generic[F]):
             self._poison_records,
             find_observer,
         )
-        self._catch_up = CatchUp(tools, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat)
+        self._catch_up = CatchUp(
+            catch_up_context, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat
+        )
         shared.rejects.mask_source(context.name, self.decoder, private=context.private)
         self._buffers: dict[str, TableBuffer[F]] = {}
         self._unplaced: dict[str, float] = {}
@@ -103,7 +105,7 @@ class SourcePipeline(Generic[F]):
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._advancing: dict[str, Future[LaneState | None]] = {}
         self._position: Position | None = None
-        self._enlisted = self._has_partial_batch = False
+        self._has_opened_lanes = self._has_partial_batch = False
         self._reported_at = self._beat_at = shared.clock()
 
     @property
@@ -155,7 +157,7 @@ class SourcePipeline(Generic[F]):
                 self._record_beat()
 
     @contextmanager
-    def _guard_hand_over(self) -> Iterator[None]:
+    def _mark_partial_batch(self) -> Iterator[None]:
         """Marks that lanes and buffers have moved ahead of the queued writes. The mark stays if the block fails."""
         self._has_partial_batch = True
         yield
@@ -222,9 +224,9 @@ class SourcePipeline(Generic[F]):
         """
         with self._note_source_call("looking for where it begins"):
             start, beginning = self.context.source.start(), self.context.source.beginning()
-        if not self._enlisted:
+        if not self._has_opened_lanes:
             self.registry.open_lanes(start, beginning)
-            self._enlisted = True
+            self._has_opened_lanes = True
             self.progress.row_loss = self.registry.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.registry.began.only(start).items()})
         self.registry.place_answered(self._shared.options.state_patience)
@@ -294,7 +296,7 @@ class SourcePipeline(Generic[F]):
             self._place_lanes(new)
         # Decode everything before any position moves: if decoding fails, the batch is read again.
         found = self._decode_tables(routed, batch)
-        with self._guard_hand_over():
+        with self._mark_partial_batch():
             if self._transactions:  # The changes of one table decide which changes of another may be released.
                 self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
                 self.progress.transaction_progress = self._transactions.progress
@@ -349,14 +351,16 @@ class SourcePipeline(Generic[F]):
     def _make_log_writes(self, batch: Batch[F], routed: RoutedBatch[F]) -> list[WriteRequest[F]]:
         excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
         return self._write_builder.build_log_writes(
-            batch, routed, self._drop_lanes_behind(self.registry.event_logs, batch.span.start), excluded
+            batch, routed, self._let_lanes_fall_back(self.registry.event_logs, batch.span.start), excluded
         )
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
-        known = self._transactions
-        tables = self.registry.tables if known else self.registry.list_affected_tables(batch.span)
-        found = {t: self._decode_table(t, routed, batch, known.count_changes(t) if known else None) for t in tables}
+        transactions = self._transactions
+        tables = self.registry.tables if transactions else self.registry.list_affected_tables(batch.span)
+        found = {
+            t: self._decode_table(t, routed, batch, transactions.count_changes(t) if transactions else None) for t in tables
+        }
         return {table: slices for table, slices in found.items() if slices is not None}
 
     def _decode_table(
@@ -364,7 +368,7 @@ class SourcePipeline(Generic[F]):
     ) -> Sequence[SchemaSlice[F]] | None:
         """The changes of a table; None if no lane applies them."""
         span = cover_topics(batch.span, self.registry.topics[table])
-        followers = self._drop_lanes_behind(
+        followers = self._let_lanes_fall_back(
             self.registry.tables[table], Position({**span.start, **self._ensure_buffer(table).released})
         )
         if not followers and table not in self._unplaced:
@@ -408,7 +412,7 @@ class SourcePipeline(Generic[F]):
             for request in build(slice_, followers, select_identities(self._identity, slice_.end))
         ]
 
-    def _drop_lanes_behind(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
+    def _let_lanes_fall_back(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
         """Let lanes that are behind `start` or full fall back to catching up, instead of skipping records. Returns the
         lanes that run on.
 
@@ -461,7 +465,7 @@ class SourcePipeline(Generic[F]):
         """Drop the schemas and buffered changes of a table whose lanes have all stopped: an old schema may be the
         reason."""
         if all(run.status in (LaneStatus.SUSPENDED, LaneStatus.PAUSED) for run in self.registry.tables.get(table, ())):
-            self._catalog.drop_table(table)
+            self._catalog.discard_schemas(table)
             self._buffers.pop(table, None)
 
     def _make_room(self) -> None:
@@ -546,7 +550,7 @@ class SourcePipeline(Generic[F]):
 
     def _hand_over_released(self, release: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
         """Queue released changes, of all buffers in one call: after the first call there may be no room."""
-        with self._guard_hand_over():
+        with self._mark_partial_batch():
             self._hand_over(
                 [
                     request
@@ -565,7 +569,7 @@ class SourcePipeline(Generic[F]):
                 if empty is None and self._transactions is None:
                     self._advance_unplanned_lane(run)
                 identity = select_identities(self._identity, run.handed_over)
-                with self._guard_hand_over():
+                with self._mark_partial_batch():
                     self._hand_over(self._write_builder.build_position_write(run, empty, identity))
         if self._transactions:
             self._transactions.publish_complete()

@@ -220,29 +220,29 @@ class TableBuffer(Generic[F]):
         `hold_nothing`: release all, since no later change can be united with them.
         """
         start = self.released
-        outer = Position({p: max(o, start.get(p, o)) for p, o in self.hold_from.items()} if not hold_nothing else {})
+        barrier = Position({p: max(o, start.get(p, o)) for p, o in self.hold_from.items()} if not hold_nothing else {})
         if not frames or table is None:
-            self.released = Position({p: min(o, outer.get(p, o)) for p, o in self.read.items()})
+            self.released = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
             return [TableSlice(None, start, self.released, marks=self._take_drop_marks(self.released))]
         changes = self._engine.unite(frames, table)
-        hold_from = outer if flush else Position.lowest([outer, self._engine.find_open_key_changes(changes)])
+        limit = barrier if flush else Position.lowest([barrier, self._engine.find_open_key_changes(changes)])
         raw, size = self._raw, self._size
-        ready, rest = self._engine.before(changes, hold_from) if hold_from else (changes, changes)
-        if hold_from and self._engine.count(rest):
+        ready, rest = self._engine.before(changes, limit) if limit else (changes, changes)
+        if limit and self._engine.count(rest):
             self._held = [rest]
         else:
             self._held, self._raw, self._size, self._batches_held = [], (), 0, 0
-        end = Position({p: min(o, hold_from.get(p, o)) for p, o in self.read.items()})
+        end = Position({p: min(o, limit.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
-        marks, drops = self._take_schema_boundaries(end), self._take_drop_marks(end)
+        marks, drops = self._take_schema_marks(end), self._take_drop_marks(end)
         if not self._engine.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
         return self._cut_segments(
             ready, table, TableSlice(None, start, end, raw, size, table, _order_drops_first(marks, drops))
         )
 
-    def _take_schema_boundaries(self, end: Position) -> tuple[SchemaMark, ...]:
+    def _take_schema_marks(self, end: Position) -> tuple[SchemaMark, ...]:
         """The schema marks below `end`. Drops marks that no later record belongs to."""
         below = tuple(m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items()))
         left: list[SchemaMark] = []

@@ -45,7 +45,7 @@ class _SharedFolds(Generic[F]):
 class WriteBuilder(Generic[F]):
     """Makes the writes of one source's lanes. Only the thread of the source uses it.
 
-    It moves a lane's `handed_over` and `sent`. Without anything to write only `handed_over` moves;
+    It moves a lane's `handed_over` and `queued_to`. Without anything to write only `handed_over` moves;
     `build_position_write` writes the rest.
     """
 
@@ -105,9 +105,9 @@ class WriteBuilder(Generic[F]):
             return out
         trim = run.handed_over.only(p for p, start in slice_.start.items() if run.handed_over.get(p, start) > start)
         transformed = folds.transformer.transform_for_lane(plan, trim)
-        if not self._keep_rejects(run, transformed, slice_):
+        if not self._store_rejects_or_stop(run, transformed, slice_):
             return out
-        key = (plan.fold_key, tuple(sorted(trim.items())))
+        key = (plan.fold_sharing_key, tuple(sorted(trim.items())))
         if key not in folds.folded:
             folds.folded[key] = self._fold_slices(folds.transformer.frame, transformed, plan)
         for piece, rows in zip(transformed.slices, folds.folded[key], strict=True):
@@ -158,9 +158,9 @@ class WriteBuilder(Generic[F]):
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
         """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""
-        if empty is None or run.is_event_log or not _make_span(run.sent, run.handed_over):
+        if empty is None or run.is_event_log or not _make_span(run.queued_to, run.handed_over):
             return []
-        span = _make_span(run.sent, run.handed_over)
+        span = _make_span(run.queued_to, run.handed_over)
         table = self._catalog.get_union(run.lane.table)
         plan = self._plan_lane(run, table, run.schema.select_columns(table) if table else ALL_COLUMNS)
         if plan is None:
@@ -181,7 +181,7 @@ class WriteBuilder(Generic[F]):
         run.rule = plan.rule
         return plan
 
-    def _keep_rejects(self, run: LaneRun, transformed: TransformedSlice[F], slice_: TableSlice[F]) -> bool:
+    def _store_rejects_or_stop(self, run: LaneRun, transformed: TransformedSlice[F], slice_: TableSlice[F]) -> bool:
         """Store rejects of the row transforms durably, before any position moves past them.
 
         False if the lane has stopped.
@@ -201,9 +201,9 @@ class WriteBuilder(Generic[F]):
 
     def _fold_slices(self, frame: F, transformed: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
         """The folded slices. The last one also counts the changes that are in no slice."""
-        folded = [self._engine.fold(piece.frame, plan) for piece in transformed.slices if piece.frame is not None]
+        folded = [self._engine.fold(slice_.frame, plan) for slice_ in transformed.slices if slice_.frame is not None]
         changes = self._engine.count(frame)
-        accounted = sum(piece.rows + piece.counts.total for piece in folded) + transformed.counts.total
+        accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
         ensure_accounting(
             changes == accounted, f"Of {changes} changes of {plan.table.name} the fold accounts for {accounted}."
         )
@@ -212,7 +212,7 @@ class WriteBuilder(Generic[F]):
     def _make_write(
         self, run: LaneRun, plan: ApplyPlan, folded: FoldedChanges[F], slice_: TableSlice[F], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
-        span = _make_span(Position({**slice_.start, **run.sent}), slice_.end)
+        span = _make_span(Position({**slice_.start, **run.queued_to}), slice_.end)
         if not span or not (folded.rows or folded.counts.total):
             run.handed_over = run.handed_over.advanced_to(slice_.end)
             return []
@@ -223,7 +223,7 @@ class WriteBuilder(Generic[F]):
         self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...], size: int
     ) -> WriteRequest[F]:
         run.handed_over = run.handed_over.advanced_to(end)
-        run.sent = run.sent.advanced_to(write.span.end)
+        run.queued_to = run.queued_to.advanced_to(write.span.end)
         write = replace(write, at=self._shared.now())
         return WriteRequest(run, write, run.placed_generation, raw, size + write.folded.size)
 

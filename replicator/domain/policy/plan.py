@@ -178,7 +178,7 @@ class ApplyPlan:
         return f"{rule} where {to_text(self.row_transforms.where)}" if self.row_transforms.where is not None else rule
 
     @property
-    def fold_key(self) -> tuple[object, ...]:
+    def fold_sharing_key(self) -> tuple[object, ...]:
         """Plans with equal fold keys share one folded frame."""
         table, whole, cuts = self.table, self.watermark is not None, self.history is not None
         return (

@@ -202,8 +202,8 @@ def test_so_they_do_in_a_lake(seed: int, tmp_path: Path) -> None:
 def test_a_history_folds_for_itself() -> None:
     """Lanes that append share no fold with it: a truncate is no row for them, and ends every version for it."""
     table = whole(0).table()
-    keys = {policy: plan_for(policy, table).fold_key for policy in ("append", "scd2")}
-    assert keys["append"] != keys["scd2"] and keys["append"] == plan_for("append", table).fold_key
+    keys = {policy: plan_for(policy, table).fold_sharing_key for policy in ("append", "scd2")}
+    assert keys["append"] != keys["scd2"] and keys["append"] == plan_for("append", table).fold_sharing_key
 
 
 def rejected():

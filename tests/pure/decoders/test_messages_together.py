@@ -107,7 +107,7 @@ def never_one_by_one(form):
 
 
 def decoder(kind, form, options):
-    return override(kind, FORM=form)(options)
+    return override(kind, FORMAT=form)(options)
 
 
 KEYED = {"schema": {"*": DECLARED}, "keys": {"*": ["id"]}}

@@ -48,14 +48,14 @@ def change_statement(monkeypatch):
     assert any(found), "no statement has the word"
 
 
-@pytest.mark.parametrize("method", ["from_versions", "from_endings", "from_absorbed_table", "from_truncates"])
+@pytest.mark.parametrize("method", ["from_versions", "from_endings", "from_absorbed_changes", "from_truncates"])
 def test_a_known_version_is_dropped(monkeypatch, method):
     empty_branch(monkeypatch, method)
     caught()
 
 
 def test_changes_absorbed_by_a_version_are_dropped(monkeypatch):
-    empty_branch(monkeypatch, "from_absorbed")
+    empty_branch(monkeypatch, "from_last_upserts")
     caught(assert_random_histories, ("v1", "v3"))
 
 

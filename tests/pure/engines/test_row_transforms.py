@@ -287,7 +287,11 @@ def test_rows_that_differ_by_position_alone_have_no_other_order():
 
 def test_plans_of_different_shapes_share_no_fold():
     plain, ordered = plan_for("scd1", WIDE), plan_for("scd1", WIDE, None, RowTransforms(("id",)))
-    assert plain.fold_key != ordered.fold_key != plan_for("scd1", WIDE, None, RowTransforms(("op",))).fold_key
+    assert (
+        plain.fold_sharing_key
+        != ordered.fold_sharing_key
+        != plan_for("scd1", WIDE, None, RowTransforms(("op",))).fold_sharing_key
+    )
 
 
 # A feed in every order in which it can come.
