@@ -1,6 +1,6 @@
 """PostgreSQL types of values: the table for new columns, and the rules for existing columns.
 
-New columns, by Arrow type (a more specific source type has precedence, see `BY_TEXT_KIND`):
+New columns, by Arrow type. For text with a known kind, `BY_TEXT_KIND` has precedence.
 
 | Arrow | PostgreSQL |
 | --- | --- |

@@ -27,7 +27,8 @@ log = structlog.get_logger(__name__)
 
 
 class LaneStatus(StrEnum):
-    """The status of a lane. `retrying` is shown instead of the first three while its sink does not answer."""
+    """The status of a lane. `retrying` is only shown, while the sink does not answer or writes wait for rows of other
+    lanes: instead of any status but paused and suspended."""
 
     STARTING = "starting"  # its sink was asked for its position
     CATCHING_UP = "catching_up"  # reads from its own position towards the main one
@@ -42,7 +43,8 @@ class LaneStatus(StrEnum):
 class LaneRun:
     """One running lane.
 
-    `LaneRuns` guards the fields that are not listed here, and these:
+    `LaneRuns` guards all fields but those of the second list. Some of them:
+
     - `generation`: grows whenever the lane's writes in flight become void.
     - `placed_generation`: the generation in which the lane got its position. Writes carry it.
     - `purged_up_to`: as in `LaneState`.
@@ -51,6 +53,7 @@ class LaneRun:
     - `is_full`: so many writes wait that it must get no more.
 
     Owned by the thread of its source:
+
     - `begin`: where each of its partitions began, as in the register.
     - `handed_over`: everything below is queued, or holds nothing for the lane.
     - `queued_to`: the end of its last queued write, where the next one starts; behind `handed_over` while there was

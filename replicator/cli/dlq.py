@@ -40,7 +40,7 @@ def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
         click.option(
             "--lane",
             shell_complete=complete_lanes,
-            help="Rejected by this lane, or those of a glob; '' for before lanes part.",
+            help="Rejected by this lane, or those of a glob; '' for records that no lane got.",
         ),
         click.option("--table", shell_complete=complete_table_names, help="Of this table, or those of a glob."),
         click.option("--code", shell_complete=complete_codes, help="With this reason, such as MALFORMED."),
@@ -127,8 +127,8 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
 @command("replay")
 @add_filters("open")
 def replay(session: CommandSession, **chosen: Any) -> int:
-    """Try rejected records again, under the config as it is now: what is older than what a target holds overwrites nothing,
-    what a target has is not doubled. Those that are rejected again stay. The daemon must not run meanwhile."""
+    """Retry rejected records, under the config as it is now. An older change overwrites nothing newer, and no change is
+    applied twice. Records that are rejected again stay. The daemon must not run meanwhile."""
     from replicator.wiring.retry_dead_letters import retry_dead_letters
 
     done = retry_dead_letters(session.loaded, build_filter(**chosen))

@@ -194,8 +194,8 @@ def _describe_column(column: Column) -> str:
 
 
 def classify_type_change(known: Column, newer: Column) -> SchemaChangeKind | None:
-    """The kind of a type change; None if both types hold the same values. The source's type names count only if a
-    target distinguishes them."""
+    """The kind of a type change; None if both types hold the same values. Of the source's type name only the kind of
+    text counts (`Column.text_kind`)."""
     if known.type == newer.type:
         if known.text_kind == newer.text_kind:
             return None

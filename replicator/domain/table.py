@@ -50,8 +50,8 @@ class Column:
     type: pa.DataType
     nullable: bool = True
     source_type: str = ""
-    """The source's name of the type, if it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...). A target
-    may use it to choose a closer type; for columns of text it is in `TEXT_KINDS` then."""
+    """The source's name of the type, if it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...). A
+    target chooses a closer type by it for columns of text only: then it is in `TEXT_KINDS`."""
 
     @property
     def text_kind(self) -> str:

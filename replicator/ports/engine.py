@@ -104,15 +104,16 @@ class Engine(Protocol[F]):
     def fold(self, changes: F, plan: ApplyPlan) -> FoldedChanges[F]:
         """Stage 1 of the plan (test_fold_equals_model):
 
-        - Drops each change that is not above the running maximum of its key in arrival order: duplicate if equal,
-          superseded if below.
-        - For `plan.fold == "last"`, keeps one row per key: the last change. Its unchanged values are taken from the
-          last change that sent them after the key's last delete or truncate. `_unsent` is empty, not null, if all
-          values are known but no single change sent them all: the target must still have a row.
+        - For `plan.fold == "last"`, drops each change that is not above the running maximum of its key in arrival
+          order: duplicate if equal, superseded if below.
+        - Then it keeps one row per key of the table: the last change. Its unchanged values are taken from the last
+          change that sent them after the key's last delete or truncate. `_unsent` is empty, not null, if all values
+          are known but no single change sent them all: the target must still have a row.
+        - For `plan.fold == "none"`, keeps each change once: a later change with equal sequence, operation and key
+          (without a key: equal values, see `TableSpec.counted`) is a duplicate. With column versions the changes are in
+          arrival order over all partitions (test_fold_keeps_the_order_of_arrival).
         - Under a watermark keeps every change, in order, and returns their event times in the facts
           (test_fold_leaves_every_change_under_a_watermark).
-        - With column versions keeps every change once, in arrival order over all partitions
-          (test_fold_keeps_the_order_of_arrival).
 
         Folding the concatenation of folded frames equals folding their changes at once (test_fold_composes). The input
         may therefore be a folded frame.

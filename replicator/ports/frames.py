@@ -54,7 +54,7 @@ class RecordSlice(Generic[F]):
 
 @dataclass(frozen=True)
 class RoutedBatch(Generic[F]):
-    """A batch divided by table. Every record of the batch is in exactly one field.
+    """A batch divided by table. Every record of the batch is in exactly one of `slices`, `ignored` and `rejects`.
 
     - `slices`: in arrival order. A table has several if its schema changes within the batch.
     - `ignored`: counts by kind (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`).

@@ -44,7 +44,9 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     than `pyarrow.Table`."""
 
     def test_fold_equals_model(self) -> None:
-        """Random histories, folded by batch and applied row by row, end like the model, under every policy."""
+        """Random histories, folded by batch and applied row by row, end like the model, under scd1 and append.
+
+        The folds of scd2 are tested with a sink: `SinkContract.test_histories_under_scd2_equal_the_model`."""
         for policy, keys in (("scd1", KEYED_TYPES), ("append", (*KEYED_TYPES, "none"))):
             self._check_model(policy, keys)
 

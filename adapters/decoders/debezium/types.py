@@ -49,7 +49,8 @@ LOGICAL: dict[tuple[str, str], Callable[[], ValueReader]] = {
     ("io.debezium.time.IsoTime", "string"): lambda: temporal_values.zulu_reader(temporal_values.iso_time_reader()),
     ("io.debezium.data.VariableScaleDecimal", STRUCT): decimals.variable_decimal_reader,
 }
-"""Logical types with their own reader. `DECIMAL` has one too; all others have the reader of their physical type."""
+"""Logical types with their own reader. `DECIMAL` has one too. Other scalars have the reader of their physical type;
+arrays, maps and structs are read by the readers of their items."""
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 

@@ -19,6 +19,7 @@ SIGNS: tuple[tuple[str, frozenset[str]], ...] = (
     ("canal_json", frozenset({"database", "type", "mysqlType"})),
     ("maxwell_json", frozenset({"database", "type", "data"})),
 )
+"""The first format counts that has all its fields, so put the specific ones first."""
 BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     # A zero byte and a schema id in four bytes; registries count ids up from 1. DTS also begins with a zero,
     # its version, followed by the record number.
@@ -26,6 +27,7 @@ BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("dts_avro", re.compile(rb"\0.{20}", re.DOTALL)),
     ("dms_csv", re.compile(rb"[IUD],")),
 )
+"""The first match counts, as in `SIGNS`."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 

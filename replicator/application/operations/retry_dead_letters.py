@@ -32,7 +32,7 @@ from replicator.ports.sink import Sink
 SLICE_ROWS = 500
 """Dead letters that are retried at once."""
 PATIENCE = 20.0
-"""Seconds to wait for one sink. A retry must not make other lanes wait for a sink that is away."""
+"""Seconds until a sink must have begun to answer; otherwise the command ends with an error."""
 ACCEPTED_CHANGES = frozenset({SchemaChangeKind.WIDENED, SchemaChangeKind.ADDED})
 """Schema changes that remove nothing from existing rows."""
 EMPTY_SPAN = Span(Position(), Position())
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """The result of a retry. `applied`: marked as replayed. `rejected`: rejected again, by some lane. `untried`: by
-    event id, the reason in a sentence."""
+    """The result of a retry, as numbers of dead letters. `applied`: rejected by no lane. `rejected`: rejected again.
+    `untried`: by event id, the reason in a sentence."""
 
     applied: int = 0
     rejected: int = 0
@@ -214,7 +214,8 @@ class DeadLetterRetry(Generic[F]):
             letters_of_lane[lane.id] = sorted(own, key=_record_position)
         failed_events |= self._retry_lanes(lanes, letters_of_lane)
         tried = [letter for letter in letters if letter.event_id not in misplaced]
-        # Those rejected again were written since they were read, so `mark` leaves them open (by `attempts`).
+        # A dead letter of a lane that was rejected again is stored with more `attempts` now, so `mark` leaves it open.
+        # One without a lane is marked: each lane that rejected it has stored a dead letter of its own.
         self._store.mark([letter for letter in tried if letter.lane or letter in without_lane], REPLAYED)
         applied = sum(letter.event_id not in failed_events for letter in tried)
         return RetryResult(applied, len(failed_events), {**untried, **misplaced})

@@ -38,7 +38,7 @@ class SliceTransformer(Generic[F]):
         self._transformed: dict[object, TransformedSlice[F]] = {}
 
     def transform_for_lane(self, plan: ApplyPlan, trim: Position) -> TransformedSlice[F]:
-        """The slice for a lane with this plan, without the changes below `trim`, which the lane has applied."""
+        """The slice for a lane with this plan, without the changes below `trim`, which were handed over."""
         key = (plan.row_transforms, tuple(sorted(trim.items())))
         if key not in self._transformed:
             frame, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)

@@ -65,7 +65,8 @@ class TableBuffer(Generic[F]):
 
     - `read`: the stream was read up to here.
     - `released`: lanes got everything below. Changes between the two are held back.
-    - `hold_from`: nothing from here on is released; below are whole transactions.
+    - `hold_from`: nothing from here on is released. Transactions are incomplete there, or the lanes have no position
+      yet. Only changes that no later one can be united with are released above it.
     - `clock`: in seconds, never goes back.
 
     The delete half of a key change waits for its create half, which is usually in the next batch. Held changes
@@ -180,11 +181,11 @@ class TableBuffer(Generic[F]):
         return self._release_frames(self._held, table, flush=False)
 
     def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """Release everything after `hold_idle` seconds without records: the stream may have ended for now."""
+        """`release_all` after `hold_idle` seconds without records: the stream may have ended for now."""
         return self.release_all(table) if self._clock() - self._added_at >= self._options.hold_idle else ()
 
     def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """Release all held changes."""
+        """Release the held changes below `hold_from`, also halves of key changes."""
         return self._release_frames(self._held, table, flush=True) if self._held else ()
 
     def absorb_buffer(self, other: TableBuffer[F]) -> None:
@@ -217,7 +218,8 @@ class TableBuffer(Generic[F]):
     ) -> Sequence[TableSlice[F]]:
         """Release changes below `hold_from`.
 
-        `hold_nothing`: release all, since no later change can be united with them.
+        - `flush`: also deletes of key changes whose create half is missing, and all that follows them.
+        - `hold_nothing`: also changes above `hold_from`, since no later change can be united with them.
         """
         start = self.released
         barrier = Position({p: max(o, start.get(p, o)) for p, o in self.hold_from.items()} if not hold_nothing else {})

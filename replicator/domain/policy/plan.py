@@ -110,7 +110,7 @@ class Truncate:
 class ApplyPlan:
     """Everything that decides how changes of one table become rows of one target.
 
-    - `fold`: `last` keeps one row per key, `none` keeps every change in arrival order.
+    - `fold`: `last` keeps one row per key of the table, `none` keeps each change once, in arrival order.
     - `merge_keys`, `clauses`: the MERGE of stage 4 over the rows frame (the columns of `target` plus `_op`). Without
       merge keys rows are appended.
     - `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.

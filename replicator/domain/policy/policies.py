@@ -3,11 +3,12 @@ more, independently.
 
 Other code that branches on a policy:
 
-- The sets of `policy_names`: checks and defaults of the settings, backfills and other operations, `schema_evolution`.
-- Fields of the plan: `fold` and `merge_keys`; `guard`, `complete` and `uses_tombstones` of `reconcile`; `history` (stage 3
-  is `adapters/sql/scd2.py`); `soft_deletes`; `has_column_versions`. Engines and sinks branch on them, `_bookkeeping_columns`
-  in both `rows_frame.py` too.
-- The default "scd1": `settings/lanes.py`, `settings/config_view.py`. Lists of policies: `replicator/testing`.
+- The sets of `policy_names`: `git grep _POLICIES` shows each use.
+- Fields of the plan: `fold`, `merge_keys`, `truncates`, `watermark`, `soft_deletes`, `has_column_versions`, `history`
+  (stage 3 is `adapters/sql/scd2.py`), and every field of `reconcile`. Engines and sinks branch on them,
+  `_bookkeeping_columns` in both `rows_frame.py` too.
+- Policies by name: `git grep -E '"(scd1|scd2|append)"' replicator adapters` shows the defaults of the settings, the import
+  of connectors, the stores of events, and the lists in `replicator/testing`.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def append(table: TableSpec) -> ApplyPlan:
 def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
     """Every version of every row, by sequence and not by arrival. `_cdc_seq_*` is the start of a version,
     `_cdc_end_seq_*` its end (NULL while it is open); `__START_AT` and `__END_AT` show them (`get_start_type`). An
-    upsert that only changes `untracked` columns starts no version; `_cdc_last_seq_*` is the last such upsert in a
+    upsert that only changes `untracked` columns starts no version; `_cdc_last_seq_*` is the last upsert of a
     version. `_cdc_unsent` names the columns whose value was copied from the version before."""
     _refuse_keyless(table, "scd2")
     count = table.sequence
