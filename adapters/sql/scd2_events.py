@@ -182,11 +182,8 @@ class EventBranches(Scd2Terms):
         """Every event, once per origin."""
         related = self.known.related
         parts = [self.from_rows()]
-        parts += (
-            []
-            if related is None
-            else [self.from_versions(related), self.from_last_upserts(related), self.from_endings(related)]
-        )
+        if related is not None:
+            parts += [self.from_versions(related), self.from_last_upserts(related), self.from_endings(related)]
         parts += [self.from_absorbed_changes(self.known.absorbed)] if self.known.absorbed else []
         parts += [self.from_truncates()] if self.known.truncates else []
         return "\nUNION ALL\n".join(parts)

@@ -359,17 +359,16 @@ def describe_stop(lane: Lane, transition: SchemaTransition) -> tuple[str, str]:
 def _describe_reload(lane: Lane, transition: SchemaTransition) -> str:
     """The next step if the stored rows do not fit the new key or type."""
     line = f" ({lane.config_line})" if lane.config_line else ""
-    typed = any(change.kind is SchemaChangeKind.TYPE_CHANGED for change in transition.decision.stops)
-    keyed = any(change.kind is SchemaChangeKind.KEY_CHANGED for change in transition.decision.stops)
+    kinds = {change.kind for change in transition.decision.stops}
     keep = (
         f"Keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
         "do not fit are rejected. Or load"
-        if typed and not keyed
+        if SchemaChangeKind.TYPE_CHANGED in kinds and SchemaChangeKind.KEY_CHANGED not in kinds
         else "Load"
     )
+    begin = transition.version.position.to_option()
     return (
-        f"{keep} the table again without its older records. The new schema begins at "
-        f"{transition.version.position.to_option()}. See that source {lane.source} begins there or later (`start_from`, or "
-        "what it retains), "
+        f"{keep} the table again without its older records. The new schema begins at {begin}. "
+        f"See that source {lane.source} begins there or later (`start_from`, or what it retains), "
         f"`replicator drop {lane.id}`, and start again. `replicator backfill` brings the rows that do not change."
     )

@@ -28,12 +28,8 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
         at = mine.get(partition)
         if at is None:
             found += [gone[partition]] if partition in gone else []
-        elif (
-            at > first
-            and (partition in gone or at > beginning.get(partition, at))
-            and not _is_whole(source, lane, partition, at)
-        ):
-            found.append(f"The source begins at offset {at} of {partition}.")
+        elif at > first and (partition in gone or at > beginning.get(partition, at)):
+            found += [] if _is_whole(source, lane, partition, at) else [f"The source begins at offset {at} of {partition}."]
     if not found and all(end.get(partition, at) <= at for partition, at in mine.items()):
         found.append("The source has no records of it.")
     return found

@@ -97,15 +97,23 @@ class RetryAttempt(Generic[F]):
     """One slice of dead letters on the way through one lane, or through routing and decoding.
 
     A new reject is stored before anything of the slice is committed. The reject keeps the dead letter's lane; one
-    without a lane gets the lane that rejected it.
+    without a lane gets the lane that rejected it. `is_patient`: RowsWait for changes that wait for other rows.
     """
 
-    def __init__(self, shared: RuntimeContext[F], store: DeadLetters, letters: Sequence[DeadLetter]) -> None:
+    def __init__(
+        self, shared: RuntimeContext[F], store: DeadLetters, letters: Sequence[DeadLetter], *, is_patient: bool = False
+    ) -> None:
         self._shared = shared
         self._store = store
+        self.is_patient = is_patient
         self.dead_letters = {_record_position(letter): letter for letter in letters}
         self.raw: F = shared.engine.records(to_raw_frame(self.dead_letters.values()))
         self.failed_positions: set[RecordPosition] = set()
+
+    @property
+    def is_alone(self) -> bool:
+        """True for a single record. With several, a reject means that nothing is written, and each is tried by itself."""
+        return len(self.dead_letters) == 1
 
     def reject_rows(self, rows: F, stage: str, lane: str) -> None:
         """Store the rows as dead letters; durable on return."""
@@ -198,7 +206,7 @@ class DeadLetterRetry(Generic[F]):
         first = RetryAttempt(self._shared, self._store, without_lane)
         tables = self._reject_undecodable(first)
         failed_events = {letter.event_id for letter in without_lane if _record_position(letter) in first.failed_positions}
-        unapplied = self._find_unapplied(first)
+        unapplied = self._find_unapplied(without_lane)
         without_lane = [letter for letter in without_lane if letter.event_id not in {*failed_events, *unapplied}]
         untried = {**unapplied, **self._find_blocked(without_lane)}
         letters = [letter for letter in letters if letter.lane or letter.event_id not in untried]
@@ -243,18 +251,14 @@ class DeadLetterRetry(Generic[F]):
         raw = RetryAttempt(self._shared, self._store, letters).raw
         return {slice_.table for slice_ in self._engine.route(raw, self._decoder).slices}
 
-    def _find_unapplied(self, attempt: RetryAttempt[F]) -> dict[str, str]:
+    def _find_unapplied(self, letters: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters of tables that no lane would apply, with the reason."""
-        if not self._describe_unapplied_tables(attempt):
+        if not letters or not self._describe_unapplied_tables(letters):
             return {}
-        alone = {
-            letter.event_id: RetryAttempt(self._shared, self._store, [letter]) for letter in attempt.dead_letters.values()
-        }
-        return {event: why for event, one in alone.items() if (why := self._describe_unapplied_tables(one))}
+        return {letter.event_id: why for letter in letters if (why := self._describe_unapplied_tables([letter]))}
 
-    def _describe_unapplied_tables(self, attempt: RetryAttempt[F]) -> str:
-        slices = self._engine.route(attempt.raw, self._decoder).slices if attempt.dead_letters else ()
-        return "; ".join(filter(None, map(self._describe_unapplied, sorted({slice_.table for slice_ in slices}))))
+    def _describe_unapplied_tables(self, letters: Sequence[DeadLetter]) -> str:
+        return "; ".join(filter(None, map(self._describe_unapplied, sorted(self._find_tables(letters)))))
 
     def _describe_unapplied(self, table: str) -> str:
         """The reason why no lane applies changes of the table; empty if one does, or if only event logs have it."""
@@ -265,13 +269,11 @@ class DeadLetterRetry(Generic[F]):
             return f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge it"
         return ""
 
-    def _find_blocked(self, without_lane: Sequence[DeadLetter]) -> dict[str, str]:
+    def _find_blocked(self, letters: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters that must wait for an earlier record of their key, with the reason."""
-        tried = {letter.event_id for letter in without_lane}
+        tried = {letter.event_id for letter in letters}
         known = {
-            letter.event_id: letter
-            for letter in (*self._waiting, *without_lane)
-            if letter.source in ("", self._context.name)
+            letter.event_id: letter for letter in (*self._waiting, *letters) if letter.source in ("", self._context.name)
         }
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
         held = find_blocked(sorted(known.values(), key=_record_position), tried)
@@ -334,25 +336,24 @@ class DeadLetterRetry(Generic[F]):
         All are applied at once if none is rejected, otherwise one by one. A change folded into a rejected row must
         not be lost.
         """
-        if len(letters) > 1 and self._apply_all(lane, RetryAttempt(self._shared, self._store, letters), is_alone=False):
+        if len(letters) > 1 and self._apply_all(lane, RetryAttempt(self._shared, self._store, letters)):
             return set(), ()
         failed_events: set[str] = set()
         waiting = []
         for letter in letters:
-            attempt = RetryAttempt(self._shared, self._store, [letter])
+            attempt = RetryAttempt(self._shared, self._store, [letter], is_patient=is_patient)
             try:
-                self._apply_all(lane, attempt, is_alone=True, is_patient=is_patient)
+                self._apply_all(lane, attempt)
             except RowsWait:
                 waiting.append(letter)
             failed_events |= {attempt.dead_letters[at].event_id for at in attempt.failed_positions}
         return failed_events, waiting
 
-    def _apply_all(self, lane: Lane, attempt: RetryAttempt[F], *, is_alone: bool, is_patient: bool = False) -> bool:
-        """True if the lane applied everything. Unless `is_alone`, a reject means that nothing is written.
-        `is_patient`: RowsWait for changes that wait for other rows."""
+    def _apply_all(self, lane: Lane, attempt: RetryAttempt[F]) -> bool:
+        """True if the lane applied everything."""
         parts: dict[int, tuple[TableSpec, list[F]]] = {}
         routed = self._engine.route(attempt.raw, self._decoder)
-        if routed.reject_count and not is_alone:
+        if routed.reject_count and not attempt.is_alone:
             return False
         if routed.reject_count:
             attempt.reject_rows(routed.rejects, "route", lane.id)
@@ -361,39 +362,25 @@ class DeadLetterRetry(Generic[F]):
             frame, bad = self._engine.decode(slice_, self._decoder, schema)
             union = self._catalog.find_union(schema)
             parts.setdefault(id(union), (union, []))[1].append(frame)
-            if self._engine.count(bad) and not is_alone:
+            if self._engine.count(bad) and not attempt.is_alone:
                 return False
             if self._engine.count(bad):
                 attempt.reject_rows(bad, "decode", lane.id)
-        took = [
-            self._apply_united(lane, table, frames, attempt, is_alone=is_alone, is_patient=is_patient)
-            for table, frames in parts.values()
-        ]
+        took = [self._apply_united(lane, table, frames, attempt) for table, frames in parts.values()]
         return all(took) and not attempt.failed_positions
 
-    def _apply_united(
-        self,
-        lane: Lane,
-        table: TableSpec,
-        frames: Sequence[F],
-        attempt: RetryAttempt[F],
-        *,
-        is_alone: bool,
-        is_patient: bool,
-    ) -> bool:
+    def _apply_united(self, lane: Lane, table: TableSpec, frames: Sequence[F], attempt: RetryAttempt[F]) -> bool:
         """Apply frames that share the schema `table`; see `_apply_all`."""
         plan = self._catalog.plan_lane(lane, table, self._load_schema(lane, table).select_columns(table))
         changes = self._engine.unite(frames, table)
         if plan.row_transforms:
             shaped = self._engine.transform_rows(changes, plan)
-            if shaped.counts.rejected and not is_alone:
+            if shaped.counts.rejected and not attempt.is_alone:
                 return False
             if shaped.counts.rejected:
                 attempt.reject_rows(shaped.rejects, "shape", lane.id)
             changes = shaped.frame
-        return not self._engine.count(changes) or self._apply_changes(
-            lane, plan, changes, attempt, is_alone=is_alone, is_patient=is_patient
-        )
+        return not self._engine.count(changes) or self._apply_changes(lane, plan, changes, attempt)
 
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
         """The schema of the lane, as its sink has stored it.
@@ -410,14 +397,12 @@ class DeadLetterRetry(Generic[F]):
             schema.apply_transition(transition)
         return schema
 
-    def _apply_changes(
-        self, lane: Lane, plan: ApplyPlan, changes: F, attempt: RetryAttempt[F], *, is_alone: bool, is_patient: bool
-    ) -> bool:
+    def _apply_changes(self, lane: Lane, plan: ApplyPlan, changes: F, attempt: RetryAttempt[F]) -> bool:
         folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]
         refused: list[None] = []
 
         def reject(_: Lane, rows: F) -> None:
-            if not is_alone:
+            if not attempt.is_alone:
                 refused.append(None)
                 raise Fatal("one of several records was rejected, so each is tried by itself")
             attempt.reject_rows(rows, "apply", lane.id)
@@ -426,7 +411,7 @@ class DeadLetterRetry(Generic[F]):
             refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, plan.rule)
             sink.prepare(lane, plan)
             for part in folded:
-                sink.apply([Write(lane, plan, part, EMPTY_SPAN, out_of_band=True, may_wait=is_patient)], reject)
+                sink.apply([Write(lane, plan, part, EMPTY_SPAN, out_of_band=True, may_wait=attempt.is_patient)], reject)
 
         try:
             self._wait_for_answer(lane, self._context.workers[lane.sink].ask(apply))

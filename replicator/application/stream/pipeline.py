@@ -356,16 +356,11 @@ class SourcePipeline(Generic[F]):
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
-        transactions = self._transactions
-        tables = self.registry.tables if transactions else self.registry.list_affected_tables(batch.span)
-        found = {
-            t: self._decode_table(t, routed, batch, transactions.count_changes(t) if transactions else None) for t in tables
-        }
+        tables = self.registry.tables if self._transactions else self.registry.list_affected_tables(batch.span)
+        found = {table: self._decode_table(table, routed, batch) for table in tables}
         return {table: slices for table, slices in found.items() if slices is not None}
 
-    def _decode_table(
-        self, table: str, routed: RoutedBatch[F], batch: Batch[F], on_decoded: Callable[[F], None] | None = None
-    ) -> Sequence[SchemaSlice[F]] | None:
+    def _decode_table(self, table: str, routed: RoutedBatch[F], batch: Batch[F]) -> Sequence[SchemaSlice[F]] | None:
         """The changes of a table; None if no lane applies them."""
         span = cover_topics(batch.span, self.registry.topics[table])
         followers = self._let_lanes_fall_back(
@@ -376,6 +371,7 @@ class SourcePipeline(Generic[F]):
             return None
         try:
             slices, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
+            on_decoded = self._transactions.count_changes(table) if self._transactions else None
             topics = self.registry.topics[table]
             return self._decoding.decode_changes(table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded)
         except UnusableTable as error:
