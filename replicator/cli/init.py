@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LAKE = "./lake"
 SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE, kafka://BROKER[,BROKER][/TOPICS] or a folder"
+SOURCE = f"Source ({SOURCE_KINDS})"
+TARGETS = "Targets (folders or postgresql://USER@HOST:PORT/DATABASE, with spaces between them)"
 NEXT = ("replicator doctor", "replicator run")
 
 
@@ -48,9 +50,9 @@ def init(session: CommandSession, folder: Path, source: str | None, targets: tup
 
     may_ask = is_on_terminal() and not session.as_json
     if source is None:
-        source = _ask_source() if may_ask else _refuse_missing("--from", SOURCE_KINDS)
+        source = str(click.prompt(SOURCE, err=True)) if may_ask else _refuse_missing()
     if not targets:
-        targets = tuple(click.prompt("Targets", default=LAKE, err=True).split()) if may_ask else (LAKE,)
+        targets = tuple(click.prompt(TARGETS, default=LAKE, err=True).split()) if may_ask else (LAKE,)
     project = make_project(folder, source, targets, _ask_password if may_ask else _refuse)
     written = write_project(folder, project.files)
     next_steps = [*([f"cd {folder}"] if folder != Path() else []), *(s for one in project.sources for s in one.steps), *NEXT]
@@ -62,12 +64,8 @@ def init(session: CommandSession, folder: Path, source: str | None, targets: tup
     session.emit(result, summary, text=lambda: _print_project([*titles, "", *_format_tables(tables)], result))
 
 
-def _ask_source() -> str:
-    return str(click.prompt(f"Source ({SOURCE_KINDS})", err=True))
-
-
-def _refuse_missing(option: str, kinds: str) -> str:
-    raise ConfigProblem(f"{option} is missing, and nobody is here to be asked", next_step=f"Add {option} {kinds}.")
+def _refuse_missing() -> str:
+    raise ConfigProblem("--from is missing, and nobody is here to be asked", next_step=f"Add --from {SOURCE_KINDS}.")
 
 
 def _ask_password(needed: PasswordNeeded) -> str:

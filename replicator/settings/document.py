@@ -77,7 +77,7 @@ def read_document(path: FilePath) -> Document:
             raw = file.read(MAX_BYTES + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        step = "go to the project's folder, or name the file with `-c` or REPLICATOR_CONFIG"
+        step = "go to the project's folder, name the file with `-c` or REPLICATOR_CONFIG, or try `replicator init`"
         why = f"cannot be read ({error.strerror or type(error).__name__})"
         document.problems.append(PathProblem((), "unreadable", why, step))
         return document

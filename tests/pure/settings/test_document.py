@@ -114,7 +114,7 @@ def test_yaml_1_2_words_are_text(folder):
 
 def test_unreadable_files(folder, tmp_path):
     folder.file = tmp_path / "config" / "absent.yaml"
-    assert folder.only().code == "unreadable" and "`-c` or REPLICATOR_CONFIG" in folder.only().suggestion
+    assert folder.only().code == "unreadable" and "REPLICATOR_CONFIG, or try `replicator init`" in folder.only().suggestion
     folder.file = tmp_path
     assert folder.only().code == "unreadable"
     folder.file = tmp_path / "latin.yaml"
