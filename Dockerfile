@@ -22,7 +22,7 @@ print(*p['dependencies'], *(d for d in extras if not d.startswith('replicator[')
     && pip --python /opt/replicator/bin/python install --only-binary :all: --requirement packages.txt --constraint requirements.lock
 # The build backend of the lock stays in this stage.
 RUN pip install --only-binary :all: hatchling --constraint requirements.lock
-COPY README.md LICENSE ./
+COPY README.md LICENSE hatch_build.py ./
 COPY replicator replicator
 COPY adapters adapters
 COPY config config
@@ -37,7 +37,7 @@ COPY requirements-spark.lock ./
 # PySpark comes as source, which setuptools packs. jgo and platformdirs fetch the jars.
 RUN echo "setuptools==80.9.0 --hash=sha256:062d34222ad13e0cc312a4c02d73f059e86a4acbfbdea8f8f76b28c99f306922" > setuptools.txt \
     && python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-print(*p['optional-dependencies']['spark'], 'jgo', 'platformdirs', sep='\n')" > packages.txt \
+print(*p['optional-dependencies']['spark'], sep='\n')" > packages.txt \
     && pip --python /opt/replicator/bin/python install --only-binary :all: --no-binary pyspark --requirement packages.txt \
         --constraint requirements-spark.lock --build-constraint setuptools.txt
 # The jars of adapters/jvm/jars.lock.toml, checked by their hashes.

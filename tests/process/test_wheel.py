@@ -116,6 +116,33 @@ def test_the_wheel_has_the_code_and_the_shipped_files_and_nothing_else(wheel: Pa
     assert not [name for name in wanted if re.search(r"tests?/|\.pyc$|\.lock$", name)]
 
 
+def test_links_of_the_readme_work_on_an_index(metadata: Message) -> None:
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    [ours] = [url.partition(", ")[2] for url in metadata.get_all("Project-URL", []) if url.startswith("Repository, ")]
+    assert len(links) > 50 and [link for link in links if not link.startswith("https://")] == []
+    version = f"{ours}/blob/v{metadata['Version']}/"
+    files = [link.removeprefix(version).partition("#")[0] for link in links if link.startswith(version)]
+    assert {"README.md", "docs/spark.md"} <= set(files)
+    assert [file for file in files if not (PROJECT / file).exists()] == []
+
+
+def test_the_wheel_says_whose_it_is_and_which_extras_there_are(metadata: Message) -> None:
+    assert metadata["Author"] == "The replicator authors" and metadata["License-File"] == "LICENSE"
+    assert metadata["License-Expression"] == "Apache-2.0" and metadata["Version"] == replicator.__version__
+    assert {"all", "avro", "dts", "kafka", "mariadb", "notebook", "spark", "stack"} == set(
+        metadata.get_all("Provides-Extra", [])
+    )
+
+
+def test_a_release_has_the_address_of_its_repository(metadata: Message) -> None:
+    """The changelog's newest version is unreleased until then."""
+    version, state = re.findall(r"^## \[(.*?)\] - (.*)$", (PROJECT / "CHANGELOG.md").read_text(), re.M)[0]
+    assert version == metadata["Version"]
+    assert state == "unreleased" or ".example" not in "".join(metadata.get_all("Project-URL", []))
+
+
 def test_the_wheel_registers_the_program_and_every_group_of_adapters(wheel: Path) -> None:
     said = read_wheel(wheel, "entry_points.txt")
     groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["entry-points"]
