@@ -42,9 +42,10 @@ def test_a_schema_that_was_accepted_evolves(tmp_path: Path, postgres_server: Any
     waiting = [change for change in CASES if SAID[change]["quarantine"] == "waits"]
     project = make_project(tmp_path, postgres_server.database(), [("quarantine", change) for change in waiting])
     lanes = project.run()
-    for lane in lanes:
-        answer = project.ask("lanes", "resume", lane, "--accept-schema", "1")
-        assert answer["exit"] == 2 and "It waits for schema 2" in answer["error"]["next_step"]
+    for number, lane in enumerate(lanes):
+        if number < len(SINKS):  # What is named wrongly does not depend on the change.
+            answer = project.ask("lanes", "resume", lane, "--accept-schema", "1")
+            assert answer["exit"] == 2 and "It waits for schema 2" in answer["error"]["next_step"]
         assert project.ask("lanes", "resume", lane, "--accept-schema", "2")["exit"] == 0
     lanes = project.run()
     for lane in (f"{sink}.again_quarantine" for sink in SINKS):  # It changed twice, and each change waits.
