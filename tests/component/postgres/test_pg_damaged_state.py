@@ -39,23 +39,23 @@ CASES = [
 
 
 @pytest.mark.parametrize(("wrong", "stopped"), CASES)
-def test_a_lane_without_a_state_is_loaded_again(postgres_dsn: str, wrong: object, stopped: bool) -> None:
+def test_a_lane_without_a_state_is_loaded_again(emptied_dsn: str, wrong: object, stopped: bool) -> None:
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
     lane = feed.lane
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         put(sink, feed.write({"id": 1, "v": "a"}))
-        fetch(postgres_dsn, f"UPDATE _replicator.positions SET state = '{json.dumps(wrong)}'")
+        fetch(emptied_dsn, f"UPDATE _replicator.positions SET state = '{json.dumps(wrong)}'")
         for act in (lambda: put(sink, feed.write({"id": 2, "v": "b"})), lambda: sink.state(lane)):
             with pytest.raises(DataLoss, match=rf"_replicator\.positions is damaged.*lanes resync {lane.id}") as lost:
                 act()
             assert lost.value.exit_code == 4
-        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
+        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == [(1,)]
         if not stopped:
             sink.reset(lane)
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         if stopped:
             sink.reset(lane)
         assert sink.state(lane) is None
-        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == []
+        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == []
         put(sink, Feed(feed.table).write({"id": 3, "v": "c"}))
-        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(3,)]
+        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == [(3,)]

@@ -43,18 +43,18 @@ def ids(dsn: str) -> list[int]:
     ],
 )
 @pytest.mark.parametrize("size", [1, 40])
-def test_one_bad_row(postgres_dsn: str, columns: str, bad: dict, said: str, size: int) -> None:
+def test_one_bad_row(emptied_dsn: str, columns: str, bad: dict, said: str, size: int) -> None:
     fetch(
-        postgres_dsn,
+        emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.parents (id bigint PRIMARY KEY); INSERT INTO mirror.parents VALUES (1)",
     )
-    fetch(postgres_dsn, f"CREATE TABLE mirror.items ({columns})")
+    fetch(emptied_dsn, f"CREATE TABLE mirror.items ({columns})")
     others = "_others" in bad
     rows = [{"id": i, "name": None if others else f"name {i}", "n": 1} for i in range(size)]
     row = {"id": 1000, "name": "fine", "n": 1, **{k: v for k, v in bad.items() if k != "_others"}}
     rows.insert(size // 2 + 1, row)
     feed, rejects = Feed(TABLE), Rejects()
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         counts = put(sink, feed.write(*rows), rejects).counts
         assert (counts.applied, counts.rejected) == (size, 1)
         ((lane, key, error),) = rejects
@@ -62,30 +62,30 @@ def test_one_bad_row(postgres_dsn: str, columns: str, bad: dict, said: str, size
         assert Reject.parse(error).code == RejectCode.OUT_OF_RANGE
         assert said in error
         assert not any(str(value) in error for value in bad.values() if isinstance(value, str))
-        assert ids(postgres_dsn) == list(range(size))
+        assert ids(emptied_dsn) == list(range(size))
         assert dict(sink.state(feed.lane).position) == {TOPIC: size + 1}
 
 
-def test_many_bad_rows_in_several_lanes(postgres_dsn: str) -> None:
-    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
+def test_many_bad_rows_in_several_lanes(emptied_dsn: str) -> None:
+    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
     rejects = Rejects()
     good, bad = Feed(TABLE, lane_of("good")), Feed(TABLE)
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         for feed in (good, bad):
             sink.prepare(feed.lane, feed.plan)
         rows = [{"id": i, "name": "x", "n": i} for i in range(100)]
         applied = sink.apply([good.write(*rows), bad.write(*rows)], rejects)
         assert applied["pg.good"].counts.applied == 100
         assert applied["pg.items"].counts.rejected == 15
-        assert ids(postgres_dsn) == [i for i in range(100) if i % 7]
-        assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
+        assert ids(emptied_dsn) == [i for i in range(100) if i % 7]
+        assert fetch(emptied_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
 
 
-def test_bad_rows_under_append_and_with_reconcile(postgres_dsn: str) -> None:
+def test_bad_rows_under_append_and_with_reconcile(emptied_dsn: str) -> None:
     """The rows around a bad one keep their order, and are completed from the target as if it were not there."""
-    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
     feed, rejects = Feed(TABLE), Rejects()
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "kept", "n": 1}, {"id": 2, "name": "too", "n": 2}))
         partial = [
             {"id": 1, "n": 3, "_unsent": ["name"]},
@@ -94,32 +94,32 @@ def test_bad_rows_under_append_and_with_reconcile(postgres_dsn: str) -> None:
         ]
         assert put(sink, feed.write(*partial), rejects).counts.applied == 2
         assert [key for _, key, _ in rejects] == [2]
-        assert fetch(postgres_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [
+        assert fetch(emptied_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [
             (1, "kept", 3),
             (2, "too", 2),
             (3, "new", 1),
         ]
 
 
-def test_refused_delete_is_not_remembered(postgres_dsn: str) -> None:
+def test_refused_delete_is_not_remembered(emptied_dsn: str) -> None:
     """A delete that a foreign key forbids is rejected, and the ledger does not know of it."""
-    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint")
-    fetch(postgres_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
+    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint")
+    fetch(emptied_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
     feed, rejects = Feed(TABLE), Rejects()
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         put(sink, feed.write(*({"id": i, "name": "x", "n": 1} for i in range(3))))
-        fetch(postgres_dsn, "INSERT INTO mirror.children VALUES (1)")
+        fetch(emptied_dsn, "INSERT INTO mirror.children VALUES (1)")
         counts = put(sink, feed.write({"id": 0}, {"id": 1}, {"id": 2}, op="d"), rejects).counts
         assert (counts.applied, counts.rejected) == (2, 1)
         assert "children_item_fkey" in rejects[0][2]
-        assert ids(postgres_dsn) == [1]
-        (table,) = fetch(postgres_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
-        assert fetch(postgres_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
+        assert ids(emptied_dsn) == [1]
+        (table,) = fetch(emptied_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
+        assert fetch(emptied_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
 
 
-def test_a_refused_row_is_not_logged(postgres_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
-    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+def test_a_refused_row_is_not_logged(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    exists(emptied_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
     feed, rejects = Feed(TABLE), Rejects()
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
     assert len(rejects) == 1 and not [r for r in caplog.records if r.name == "psycopg"]

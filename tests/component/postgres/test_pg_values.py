@@ -175,24 +175,24 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
-def test_new_columns(postgres_dsn: str, case: tuple) -> None:
+def test_new_columns(emptied_dsn: str, case: tuple) -> None:
     """The type that is created, and every value in it as PostgreSQL itself writes it; NULL beside them."""
     kind, arrow, source_type, values, texts = case
     feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
     rows = [{"id": i} for i in range(len(values) + 1)]
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         write = feed.write(*rows)
         typed = _type_values([*values, None], arrow)
         frame = write.folded.frame
         object.__setattr__(write.folded, "frame", frame.set_column(frame.column_names.index("v"), "v", typed))
         assert put(sink, write).counts.applied == len(rows)
     found = fetch(
-        postgres_dsn.replace("dbname", "options='-c timezone=UTC' dbname"),
+        emptied_dsn.replace("dbname", "options='-c timezone=UTC' dbname"),
         "SELECT v::text, pg_typeof(v)::text FROM mirror.items ORDER BY id",
     )
     assert [v for v, _ in found] == [*texts, None]
     modified = fetch(
-        postgres_dsn,
+        emptied_dsn,
         "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = 'mirror.items'::regclass AND attname = 'v'",
     )
@@ -235,15 +235,15 @@ CREATE SCHEMA mirror; CREATE TYPE mirror.mood AS ENUM ('sad','happy'); CREATE DO
 
 
 @pytest.mark.parametrize("case", EXISTING, ids=lambda case: case[0])
-def test_existing_columns(postgres_dsn: str, case: tuple) -> None:
+def test_existing_columns(emptied_dsn: str, case: tuple) -> None:
     """Columns keep their type, more columns are left alone, and those of bookkeeping are added."""
     kind, arrow, source_type, value, text = case
-    fetch(postgres_dsn, f"{PREPARED} CREATE TABLE mirror.items (more int DEFAULT 5, v {kind}, id bigint PRIMARY KEY)")
-    with open_sink(postgres_dsn) as sink:
+    fetch(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (more int DEFAULT 5, v {kind}, id bigint PRIMARY KEY)")
+    with open_sink(emptied_dsn) as sink:
         feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
         put(sink, feed.write({"id": 1, "v": value}))
         assert put(sink, feed.write({"id": 1, "_unsent": ["v"]})).counts.applied == 1
-    assert fetch(postgres_dsn, "SELECT v::text, more, _event_id FROM mirror.items") == [(text, 5, "cdc.public.items-0-1")]
+    assert fetch(emptied_dsn, "SELECT v::text, more, _event_id FROM mirror.items") == [(text, 5, "cdc.public.items-0-1")]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_existing_columns(postgres_dsn: str, case: tuple) -> None:
     ],
 )
 def test_unconvertible_values_are_rejected(
-    postgres_dsn: str, kind: str, arrow: pa.DataType, value: object, said: str
+    emptied_dsn: str, kind: str, arrow: pa.DataType, value: object, said: str
 ) -> None:
-    fetch(postgres_dsn, f"{PREPARED} CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
+    fetch(emptied_dsn, f"{PREPARED} CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
     rejects = Rejects()
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         counts = put(
             sink, Feed(table_of({"id": pa.int64(), "v": arrow})).write({"id": 1, "v": value}, {"id": 2}), rejects
         ).counts
@@ -292,22 +292,22 @@ def test_unconvertible_values_are_rejected(
         ("bigint GENERATED ALWAYS AS IDENTITY", pa.int64()),
     ],
 )
-def test_columns_that_cannot_take_the_values(postgres_dsn: str, kind: str, arrow: pa.DataType) -> None:
-    fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
+def test_columns_that_cannot_take_the_values(emptied_dsn: str, kind: str, arrow: pa.DataType) -> None:
+    fetch(emptied_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
     feed = Feed(table_of({"id": pa.int64(), "v": arrow}))
-    with open_sink(postgres_dsn) as sink, pytest.raises(Fatal, match="column 'v'") as error:
+    with open_sink(emptied_dsn) as sink, pytest.raises(Fatal, match="column 'v'") as error:
         sink.prepare(feed.lane, feed.plan)
     assert error.value.next_step
 
 
-def test_identity_key_and_no_unique_index(postgres_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_identity_key_and_no_unique_index(emptied_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     """A key that numbers itself takes the source's value; a table without an index on it works, with a warning."""
     fetch(
-        postgres_dsn,
+        emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.b (id bigint);"
         "CREATE TABLE mirror.a (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)",
     )
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         for into in ("a", "b"):
             feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(into))
             put(sink, feed.write({"id": 5, "v": "x"}))
@@ -317,16 +317,16 @@ def test_identity_key_and_no_unique_index(postgres_dsn: str, caplog: pytest.LogC
     assert "mirror.a" not in caplog.text
 
 
-def test_rows_that_were_there_before(postgres_dsn: str) -> None:
+def test_rows_that_were_there_before(emptied_dsn: str) -> None:
     """They count as older than every change; a truncate clears them too."""
     fetch(
-        postgres_dsn,
+        emptied_dsn,
         "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text);"
         "INSERT INTO mirror.items VALUES (1, 'old'), (2, 'old')",
     )
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
-    with open_sink(postgres_dsn) as sink:
+    with open_sink(emptied_dsn) as sink:
         put(sink, feed.write({"id": 1, "v": "new"}))
-        assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, "new"), (2, "old")]
+        assert fetch(emptied_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, "new"), (2, "old")]
         put(sink, feed.write({"_op": "t"}, {"id": 3, "v": "after"}))
-        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(3,)]
+        assert fetch(emptied_dsn, "SELECT id FROM mirror.items") == [(3,)]
