@@ -274,6 +274,12 @@ def postgres_dsn(postgres_server: PostgresServer) -> str:
     return postgres_server.database()
 
 
+@pytest.fixture(scope="class")
+def dsn_of_class(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> None:
+    """One for all tests of a class, as its `dsn`: for targets that take their schemas away when they are closed."""
+    request.cls.dsn = postgres_server.database()
+
+
 @pytest.fixture(scope="session")
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     """A MariaDB with a binlog. Where there is none for this machine, who asks for it is skipped."""

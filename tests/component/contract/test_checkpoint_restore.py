@@ -41,15 +41,12 @@ class TestFromPartitions(FromLake, RestoreContract):
         return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
 
 
+@pytest.mark.usefixtures("dsn_of_class")
 class TestIntoPostgres(FromLake, RestoreContract):
     """A database."""
 
     pytestmark = pytest.mark.postgres
     unsupported_text = "a\0b"
-
-    @pytest.fixture(autouse=True)
-    def database(self, postgres_dsn: str):
-        self.dsn = postgres_dsn
 
     def new_target(self):
         return PostgresTarget(self.dsn, PostgresSink)

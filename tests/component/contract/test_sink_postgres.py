@@ -22,18 +22,14 @@ class OnPostgres:
         return LocalEngine()
 
 
+@pytest.mark.usefixtures("dsn_of_class")
 class TestPostgresSink(OnPostgres, SinkContract):
-    @pytest.fixture(autouse=True)
-    def database(self, postgres_dsn):
-        self.dsn = postgres_dsn
+    """`PostgresSink`."""
 
 
+@pytest.mark.usefixtures("dsn_of_class")
 class TestSequencesPerColumn(OnPostgres, SinkColumnVersions):
     """Kept beside the target."""
-
-    @pytest.fixture(autouse=True)
-    def database(self, postgres_dsn):
-        self.dsn = postgres_dsn
 
 
 class TestPostgresInEnglish(OnPostgres, SinkRowTransforms):

@@ -250,14 +250,11 @@ class TestRowsSparkSource(ReadsRows, SourceContract):
 
 
 @pytest.mark.postgres
+@pytest.mark.usefixtures("dsn_of_class")
 class TestPostgresSparkSink(OnSpark, SinkContract):
     """`PostgresSparkSink`, every row of which the executors copy."""
 
     always = COPY_TESTS
-
-    @pytest.fixture(autouse=True)
-    def database(self, postgres_dsn):
-        self.dsn = postgres_dsn
 
     def new_target(self):
         engine()
@@ -265,15 +262,12 @@ class TestPostgresSparkSink(OnSpark, SinkContract):
 
 
 @pytest.mark.postgres
+@pytest.mark.usefixtures("dsn_of_class")
 @pytest.mark.long
 class TestSequencesPerColumnInPostgres(OnSpark, SinkColumnVersions):
     """Through `PostgresSparkSink`."""
 
     cuts = () if LONG else (2,)
-
-    @pytest.fixture(autouse=True)
-    def database(self, postgres_dsn):
-        self.dsn = postgres_dsn
 
     def new_target(self):
         engine()
