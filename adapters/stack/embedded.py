@@ -241,7 +241,7 @@ def register(rest: ConnectRest, name: str, config: Mapping[str, str], seconds: f
             rest.restart(name)
         rest.wait_running(name, seconds, before=state)
     except NoAnswer as failure:
-        raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `scripts/start.sh`.") from failure
+        raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `replicator stack up`.") from failure
 
 
 def require_running(rest: ConnectRest, name: str) -> ConnectorState:
@@ -249,7 +249,7 @@ def require_running(rest: ConnectRest, name: str) -> ConnectorState:
     try:
         state = rest.state(name)
     except NoAnswer as failure:
-        raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `scripts/start.sh`.") from failure
+        raise EnvironmentProblem(f"Kafka Connect: {failure}.", next_step="Run `replicator stack up`.") from failure
     if state is None or not state.running:
         raise not_running(name, state)
     return state

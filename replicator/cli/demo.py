@@ -133,8 +133,14 @@ def _describe_what_is_kept(folder: Path, environment: Mapping[str, str]) -> str:
     from replicator.settings.env_file import ENV_FILE, render_env_file
 
     (folder / ENV_FILE).write_text(render_env_file(environment, "The servers of this demo."), encoding="utf-8")
-    shell = f"cd {folder}; set -a; . ./{ENV_FILE}; set +a"
-    commands = (shell, "replicator run", "replicator query customers", "replicator stack down --clean")
+    program = "replicator" if shutil.which("replicator") else str(Path(sys.executable).with_name("replicator"))
+    commands = (
+        f"cd {folder}; set -a; . ./{ENV_FILE}; set +a",
+        f"{program} run",
+        f"{program} query customers",
+        'psql "$SOURCE_DSN"    # also $DATALAKE_DSN, $TARGET_DSN; the administrator is postgres, password postgres',
+        f"{program} stack down --clean; rm -r {folder}",
+    )
     return "\n".join(("The servers run on. In another terminal:", *(f"  {line}" for line in commands)))
 
 

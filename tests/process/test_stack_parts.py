@@ -305,14 +305,14 @@ def test_a_failed_connector_shows_its_cause_and_the_next_step() -> None:
     assert "tasks FAILED" in shown
     assert "Caused by: the slot is gone" in shown
     assert "frame 40" not in shown
-    assert "scripts/start.sh" in shown
+    assert "replicator stack up" in shown
     assert not ConnectorState("c", "RUNNING", (), "").running
 
 
 def test_check_says_what_to_do_when_connect_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
     port = StackPorts.find_free().connect
     assert main(["--ports", f"connect={port}", "check"]) == 3
-    assert "scripts/start.sh" in capsys.readouterr().err
+    assert "replicator stack up" in capsys.readouterr().err
 
 
 def test_status_of_a_stack_that_does_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

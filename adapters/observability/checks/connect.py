@@ -74,7 +74,7 @@ class ConnectCheck:
                 found += self._place(name, status, config) if config is not None else ()
         except (URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
-            step = "Start Kafka Connect (`scripts/start.sh` in development), or correct `connect.url`."
+            step = "Start Kafka Connect (`replicator stack up` in development), or correct `connect.url`."
             found.append(Diagnosis("error", self._name, f"Kafka Connect at {self._url} does not answer: {why}.", step))
         return found
 
@@ -163,7 +163,7 @@ class ConnectCheck:
             "error",
             self._name,
             sentence,
-            "Correct `connect.connector` of the source, or register it (`scripts/start.sh` in development).",
+            "Correct `connect.connector` of the source, or register it (`replicator stack up` in development).",
         )
 
     def _check_states(self, name: str, status: Mapping[str, Any]) -> Iterator[Diagnosis]:
