@@ -13,10 +13,11 @@ from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
-from replicator.ports.register import Register
+from replicator.ports.register import Register, RegisterEntry
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
+from .lane_registry import find_target_problem
 from .lane_runs import LaneRun, LaneRuns, LaneStatus
 from .missing_records import describe_missing, refuse_missing
 from .operations import cutover
@@ -26,7 +27,7 @@ from .stream.pipeline import SourcePipeline
 
 
 class Control(Generic[F]):
-    """Commands to a running pipeline, from any thread. ConfigProblem for an unknown lane.
+    """Commands to a running pipeline, from any thread. ConfigProblem for an unknown lane, and for one without a target.
 
     A future ends when the lane goes on as commanded, or with the reason why it does not.
     """
@@ -117,6 +118,8 @@ class Control(Generic[F]):
         if run is None:
             names = ", ".join(sorted(other.lane.id for other in self._lanes.list_runs()))
             raise ConfigProblem(f"There is no lane {lane_id!r}.", next_step=f"The lanes are: {names}.")
+        if problem := find_target_problem(run.lane, RegisterEntry()):
+            raise problem
         return run
 
     def _post_command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -137,8 +137,8 @@ class LaneRegistry(Generic[F]):
         self.keys.update(entry.keys)
         for lane in self._context.event_logs:
             self.event_logs.append(self._add_lane(lane, entry.beginnings.get(lane.id, source_start)))
-        # Tables that lost their target to another table come last, so that they lose it again.
-        for table in sorted(entry.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in entry.beginnings)):
+        # Tables whose target belongs to another table come last, so that they do not get it.
+        for table in sorted(entry.topics, key=lambda table: self._has_taken_target(table, entry)):
             table_start = Position({p: o for p, o in source_start.items() if p.topic in entry.topics[table]})
             self._open_table(table, lambda lane, table_start=table_start: entry.beginnings.get(lane.id, table_start))  # type: ignore[misc]
         self._save_entry()
@@ -312,6 +312,10 @@ class LaneRegistry(Generic[F]):
         self.topics[table] = self.topics.get(table, frozenset()) | names
         self._excluded.clear()
 
+    def _has_taken_target(self, table: str, entry: RegisterEntry) -> bool:
+        rules = self._context.rules_for(table)
+        return any(is_target_taken(lane, entry) for lane in (rules.lanes if rules else ()))
+
     def _open_table(self, table: str, begin: Callable[[Lane], Position]) -> None:
         rules = self._context.rules_for(table)
         if rules is None or not rules.lanes:
@@ -424,15 +428,25 @@ def make_refused_id(lane: Lane) -> str:
     return lane.id if lane.id.endswith(f" ({lane.table})") else f"{lane.id} ({lane.table})"
 
 
-def find_target_problem(lane: Lane, beginnings: Collection[str]) -> ConfigProblem | None:
+def is_target_taken(lane: Lane, entry: RegisterEntry) -> bool:
+    """True if the lane's target belongs to another table, by the register entry of its source.
+
+    The last run stored a lane without a target by its refused id. A table that it did not read, or whose target had
+    another name then, has no topic among those with which the lane of this id began.
+    """
+    refused, topics = make_refused_id(lane), entry.topics.get(lane.table, frozenset())
+    begun = {partition.topic for partition in entry.beginnings.get(lane.id, Position())}
+    return refused in (lane.id, *entry.beginnings) or bool(lane.table and begun and not begun & topics)
+
+
+def find_target_problem(lane: Lane, entry: RegisterEntry) -> ConfigProblem | None:
     """The reason why the lane gets no records: its target has no valid name, or belongs to another table.
 
-    `beginnings`: the lanes of the source's register entry, which has a lane without a target by its refused id. So a
-    process that runs no pipeline sees what the last run decided.
+    `entry`: the register entry of its source, so that a process that runs no pipeline can ask, too.
     """
     if lane.refused:
         return make_target_name_error(lane)
-    return make_target_taken_error(lane) if make_refused_id(lane) in beginnings else None
+    return make_target_taken_error(lane) if is_target_taken(lane, entry) else None
 
 
 def make_target_taken_error(lane: Lane, other: str = "") -> ConfigProblem:

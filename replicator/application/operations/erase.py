@@ -333,9 +333,9 @@ def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> N
 
 
 def _list_targets(parts: Components, rules: TableRules, source: str) -> Iterator[Lane]:
-    begun = parts.register.load(source).beginnings
+    entry = parts.register.load(source)
     for lane in rules.lanes:
-        if find_target_problem(lane, begun) is None:
+        if find_target_problem(lane, entry) is None:
             yield lane
 
 

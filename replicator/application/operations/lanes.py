@@ -9,7 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from replicator.application.control import accept_pending_schema, describe_missing_when_stopped, resync_stopped
-from replicator.application.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
+from replicator.application.lane_registry import (
+    find_target_problem,
+    is_target_taken,
+    make_refused_id,
+    make_target_name_error,
+    make_target_taken_error,
+)
 from replicator.application.lane_schema import refuse_changed_rule
 from replicator.application.missing_records import refuse_missing
 from replicator.application.quarantine.dead_letter_counts import count_for_lane
@@ -37,8 +43,7 @@ def list_lanes(parts: Components) -> list[Lane]:
         for table in sorted(seen.topics):
             rules = source.rules_for(table)
             for lane in rules.lanes if rules else ():
-                refused = make_refused_id(lane)
-                lanes.append(replace(lane, id=refused) if refused in seen.beginnings else lane)
+                lanes.append(replace(lane, id=make_refused_id(lane)) if is_target_taken(lane, seen) else lane)
     return lanes
 
 
@@ -66,6 +71,14 @@ def find_lane(parts: Components, lane_id: str) -> Lane:
             return lane
     names = ", ".join(lane.id for lane in lanes) or "none has been seen yet"
     raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
+
+
+def _find_writable_lane(parts: Components, lane_id: str) -> Lane:
+    """The lane with this id. ConfigProblem if there is none, or if it has no target of its own."""
+    lane = find_lane(parts, lane_id)
+    if problem := find_target_problem(lane, parts.register.load(lane.source)):
+        raise problem
+    return lane
 
 
 def require_lane(parts: Components, lane_id: str) -> None:
@@ -183,7 +196,7 @@ def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | N
 def resync_lane(parts: Components, lane_id: str, *, accept_missing: bool = False) -> None:
     """Remove a lane's rows and state; it starts from the beginning at the next run. DataLoss if rows would be
     missing then, unless `accept_missing`."""
-    lane = find_lane(parts, lane_id)
+    lane = _find_writable_lane(parts, lane_id)
     rules = parts.sources[lane.source]
     with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
         if not accept_missing:
@@ -195,14 +208,14 @@ def resync_lane(parts: Components, lane_id: str, *, accept_missing: bool = False
 
 def accept_schema(parts: Components, lane_id: str, number: int) -> None:
     """Let a lane continue with the schema `number` at the next start. ConfigProblem as `accept_pending_schema`."""
-    lane = find_lane(parts, lane_id)
+    lane = _find_writable_lane(parts, lane_id)
     with closing(parts.open_sink(lane.sink)) as sink:
         accept_pending_schema(lane, number, sink)
 
 
 def skip_lane(parts: Components, lane_id: str, until: Position | None) -> LaneState | None:
     """Move a lane's position without applying anything; returns its new state. ConfigProblem as `check_skip`."""
-    lane = find_lane(parts, lane_id)
+    lane = _find_writable_lane(parts, lane_id)
     seen = parts.register.load(lane.source)
     topics = seen.topics.get(lane.table, frozenset())
     with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.application.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
+from replicator.application.lane_registry import is_target_taken, make_target_name_error, make_target_taken_error
 from replicator.application.lane_schema import refuse_other_rule
 from replicator.application.quarantine.dead_letter_counts import count_for_lane
 from replicator.application.schema_history import read_schema_versions
@@ -63,9 +63,9 @@ def list_plans(parts: Components) -> Iterator[dict[str, Any]]:
             source = local.open_source(name)
             try:
                 planning = LanePlanner(source, parts.build_decoder(name), engine, rules.rules_for, rules.event_logs)
-                begun = parts.register.load(name).beginnings
+                entry = parts.register.load(name)
                 # A lane whose target belongs to another table's lane is last, so it is refused again.
-                for planned in sorted(planning.plan_lanes(), key=lambda p, begun=begun: make_refused_id(p.lane) in begun):  # type: ignore[misc]
+                for planned in sorted(planning.plan_lanes(), key=lambda p, entry=entry: is_target_taken(p.lane, entry)):  # type: ignore[misc]
                     first = targets.setdefault(planned.lane.id, planned.lane.table)
                     if first != planned.lane.table:
                         planned = replace(planned, plan=None, problem=make_target_taken_error(planned.lane, first))  # noqa: PLW2901

@@ -10,6 +10,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from urllib.parse import quote
 
+from replicator.application.lane_registry import is_target_taken
+from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import describe_target_problem
@@ -87,7 +89,12 @@ def list_rebuilds(parts: Components, table: str, source: str) -> Iterator[Lane]:
         said = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
         if said["lane"] in lanes:
             lane = lanes[said["lane"]]
-            yield replace(lane, id=f"{lane.sink}.{said['into']}", into=said["into"], policy=said["policy"] or lane.policy)
+            rebuilt = replace(
+                lane, id=f"{lane.sink}.{said['into']}", into=said["into"], policy=said["policy"] or lane.policy
+            )
+            # The request names the lane, and lanes of two tables may have one id.
+            if not is_target_taken(rebuilt, FileRegister(folder / parts.pipeline / "sources").load(source)):
+                yield rebuilt
 
 
 def list_rebuild_folders(parts: Components) -> list[Path]:

@@ -145,8 +145,7 @@ class DeadLetterRetry(Generic[F]):
     def __init__(self, pipeline: SourcePipeline[F], shared: RuntimeContext[F]) -> None:
         self._context = pipeline.context
         self._decoder = pipeline.decoder
-        entry = pipeline.context.register.load(pipeline.context.name)
-        self._beginnings = entry.beginnings
+        self._entry = entry = pipeline.context.register.load(pipeline.context.name)
         self._catalog = Catalog(shared.engine, pipeline.decoder, pipeline.context.rules_for, entry.keys)
         self._shared = shared
         self._engine = shared.engine
@@ -310,7 +309,7 @@ class DeadLetterRetry(Generic[F]):
         found = []
         for table in sorted(tables):
             rules = self._context.rules_for(table)
-            found += [lane for lane in (rules.lanes if rules else ()) if not find_target_problem(lane, self._beginnings)]
+            found += [lane for lane in (rules.lanes if rules else ()) if not find_target_problem(lane, self._entry)]
         return found
 
     def _retry_lanes(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:

@@ -110,7 +110,7 @@ def _remove_leftovers(parts: Components, request: RebuildRequest) -> None:
 
 def _refuse_lane_without_target(parts: Components, lane: Lane) -> None:
     """ConfigProblem for a lane whose target belongs to another table, Fatal for a lane that has no target yet."""
-    if problem := find_target_problem(lane, parts.register.load(lane.source).beginnings):
+    if problem := find_target_problem(lane, parts.register.load(lane.source)):
         raise problem
     with closing(parts.open_sink(lane.sink)) as sink:
         if sink.state(lane) is None:

@@ -437,6 +437,9 @@ def test_two_tables_that_a_glob_sends_to_one_target(project, answer):
             "raw.recorded": "running", "lake.orders": "running", "lake.products": "running",
             "lake.orders (aside.orders)": "suspended",
         }  # fmt: skip
+        for words in (("skip", "--until", "cdc.aside.orders:0:1"), ("resync", "--yes")):
+            error = answer("lanes", *words, "lake.orders (aside.orders)", code=2)["error"]
+            assert "both go to orders" in error["sentence"], words
     assert answer("query", "orders")["result"] == before
     stored = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
     assert stored["lake.orders"]["table"] == "public.orders" and stored["lake.orders"]["error"] is None

@@ -393,3 +393,14 @@ def test_spark_filters_and_erases_the_same(tmp_path: Path) -> None:
 def others_held(folder: Path) -> list[str]:
     """Without older versions of the tables that Spark alone writes."""
     return [path for path in find_secret(folder) if not path.startswith(("lake/marked", "lake/clustered"))]
+
+
+def test_a_table_of_the_same_name_loses_nothing(shop: Path) -> None:
+    """Its lanes have the targets. The other table was never read, so no run has refused its lanes yet."""
+    program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    config, before = shop / "config" / "replicator.yaml", now(shop)
+    text = config.read_text().replace("match: public.customers", "match: '*.customers'")
+    config.write_text(text.replace("\n      - {sink: lake, into: history, policy: scd2}", ""))
+    said = program(shop, "forget", "aside.customers", BOB, "--yes", code=2)["error"]
+    assert "the key of table aside.customers is not known" in said["sentence"]
+    assert now(shop) == before and any(BOB in rows for rows in before.values())

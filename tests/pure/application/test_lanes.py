@@ -531,3 +531,21 @@ def test_another_policy_suspends_the_lane_until_it_is_reloaded():
     resync_stopped(running.sinks["b"], running.source, running.pipeline.context.register, running.lanes.find("b.items").lane)
     assert world.start().once() is ExitCode.OK
     assert [r.offset for r in world.targets["b.items"].log] == list(range(41))
+
+
+def test_a_target_stays_with_its_table_and_the_other_lane_takes_no_commands():
+    """The second table was read before the config sent it to the same target, and comes first by name."""
+    log = [change(i, "c", i, topic="u", table="aside.items") for i in range(5)] + MANY
+    world = World(log, lanes={"public.items": [("a", "scd1")]})
+    assert world.start().once() is ExitCode.OK
+    world.lanes["aside.items"] = [("a", "scd1")]
+    assert list(world.register["s"].topics) == ["aside.items", "public.items"]
+    running = world.start()
+    assert running.once() is ExitCode.CONFIG
+    refused = running.lanes.find("a.items (aside.items)")
+    assert refused.status is LaneStatus.SUSPENDED and running.lanes.find("a.items").lane.table == "public.items"
+    assert world.targets["a.items"].rows == model(MANY)
+    commanded = control(running)
+    for command in (commanded.pause, commanded.resume, commanded.resync, lambda name: commanded.skip(name, None)):
+        with pytest.raises(ConfigProblem, match=r"aside\.items both go to items in sink a"):
+            command("a.items (aside.items)")
