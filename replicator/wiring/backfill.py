@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator.application.lane_registry import find_target_problem
 from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, BackfillWaiter, Report
+from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
@@ -20,7 +22,7 @@ from replicator.settings.formats import FORMATS, get_format
 from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
 
-from . import adapters, daemon
+from . import adapters, build, daemon
 from .catch_up_run import run_until_caught_up
 from .container import Container
 from .plugins import load_adapter
@@ -33,11 +35,13 @@ def backfill_table(
 ) -> BackfillOutcome:
     """Read `table` whole and have the lanes apply it: in the daemon if one runs, otherwise in this process.
 
-    ConfigProblem for a table or source without backfills. Errors of `ports.backfill.Backfill`. The error of a lane
-    that stops. After an error the journal stays, and the next call resumes.
+    ConfigProblem for a table or source without backfills, and for a lane without a target of its own. Errors of
+    `ports.backfill.Backfill`. The error of a lane that stops. After an error the journal stays, and the next call resumes.
     """
     name = _find_source(loaded, table, source)
     lanes = _list_lanes(loaded, table, name)
+    for lane in lanes:
+        _refuse_taken_target(loaded, lane)
     with ExitStack() as opened:
         reading = _build_reader(loaded, table, name)
         opened.callback(reading.close)
@@ -150,7 +154,14 @@ def _get_folder(loaded: Loaded, source: str) -> Path:
     return adapters.get_backfills_folder(loaded, source)
 
 
+def _refuse_taken_target(loaded: Loaded, lane: Lane) -> None:
+    """ConfigProblem if the target of the lane has no valid name, or belongs to another table."""
+    if problem := find_target_problem(lane, FileRegister(build.get_register_folder(loaded)).load(lane.source)):
+        raise problem
+
+
 def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
+    _refuse_taken_target(loaded, lane)  # The lanes of a new table began only when its rows were read.
     sink: Any = adapters.build_sink(loaded, lane.sink)
     try:
         if not hasattr(sink, "read"):

@@ -5,15 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from adapters.sources.backfill.database import BackfillTable, SnapshotPoint, refuse_names
 from adapters.sources.backfill.debezium_events import DebeziumEvents
 from adapters.sources.backfill.postgres.columns import PostgresColumn as PgColumn
 from adapters.sources.backfill.postgres.database import PostgresDatabase
+from replicator.application.operations.backfill import BackfillWaiter
+from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem, Retryable
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.backfill import BackfillSnapshot
+from replicator.ports.register import RegisterEntry
 from replicator.settings import load_settings
-from replicator.wiring import adapters
+from replicator.testing.fakes import FakeSource
+from replicator.wiring import adapters, backfill, build
 from replicator.wiring.backfill import _build_reader, backfill_table
 
 CONFIG = """\
@@ -125,3 +133,50 @@ def test_a_table_of_two_sources_needs_the_name_of_one(tmp_path):
     assert "shop, other" in refused.value.next_step
     with pytest.raises(ConfigProblem, match="of source 'third'"):
         backfill_table(loaded, "public.orders", lambda _: None, source="third")
+
+
+TOPIC = "cdc.public.orders"
+OF_OTHERS = RegisterEntry({"public.orders": frozenset([TOPIC])}, {"lake.orders": Position({TopicPartition(TOPIC, 0): 0})})
+REFUSED = RegisterEntry(beginnings={"lake.orders (aside.orders)": Position()})
+
+
+class ReadRows:
+    """A backfill that has read a table without rows."""
+
+    def __init__(self):
+        self.calls = []
+
+    def rows(self, *_, **__):
+        self.calls.append("rows")
+        return BackfillSnapshot(0, False, (800,), ("id",), "")
+
+    def deletes(self, keys):
+        self.calls.append(keys.to_pylist())
+        return keys.num_rows
+
+    def end(self):
+        return Position()
+
+    def finish(self):
+        self.calls.append("finish")
+
+    close = finish
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(REFUSED, REFUSED), (OF_OTHERS, OF_OTHERS), (RegisterEntry(), REFUSED)],
+    ids=["refused", "not_read_yet", "refused_by_the_backfill"],
+)
+def test_rows_of_another_table_are_not_deleted(tmp_path, monkeypatch, before, after):
+    """Two tables go to one target: its rows are not those that a backfill of the second table looks for."""
+    loaded = read(tmp_path, CONFIG.replace("public.*", "'*.orders'"))
+    write_deltalake(str(tmp_path / "lake" / "orders"), pa.table({"id": [7], "_cdc_seq_1": [5]}))
+    register, reader = FileRegister(build.get_register_folder(loaded)), ReadRows()
+    register.save("shop", before)
+    monkeypatch.setattr(backfill, "_build_reader", lambda *_: reader)
+    monkeypatch.setattr(adapters, "build_source", lambda *_: FakeSource())
+    monkeypatch.setattr(BackfillWaiter, "wait", lambda *_: register.save("shop", after))
+    with pytest.raises(ConfigProblem, match=r"aside\.orders both go to orders in sink lake"):
+        backfill_table(loaded, "aside.orders", lambda _: None)
+    assert reader.calls == (["rows", "finish"] if before != after else [])
