@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
+from replicator.application.lane_registry import find_target_problem
 from replicator.domain.as_of import LogCut
 from replicator.domain.checkpoints import Checkpoint, find_newest_usable
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
@@ -82,9 +83,11 @@ def take_checkpoint(parts: Components, lane: Lane, tell: Report = lambda _: None
     Continues from the last checkpoint with the same rules, and returns that one if nothing is new. Reads the log
     and changes no lane. After a kill the existing checkpoints stay.
 
-    Fenced while another process makes one. ConfigProblem without an event log. Fatal if the log has nothing of the
-    table. Otherwise the errors of a rebuild.
+    Fenced while another process makes one. ConfigProblem without an event log, and for a lane without a target of its
+    own. Fatal if the log has nothing of the table. Otherwise the errors of a rebuild.
     """
+    if problem := find_target_problem(lane, parts.register.load(lane.source)):
+        raise problem
     log = parts.find_log(lane.table).sink
     shelf = find_store(parts, lane)
     if shelf is None:

@@ -268,6 +268,21 @@ def test_a_lane_whose_target_is_another_tables_is_not_swapped(tmp_path: Path) ->
     assert rows(tmp_path / "shop" / "lake" / "plain") == before
 
 
+def test_no_checkpoint_is_taken_of_a_lane_whose_target_is_another_tables(tmp_path: Path) -> None:
+    """It would be among those of the other table's lane, which has the same name, and push older ones out."""
+    shop = simple(tmp_path)
+    shop.config("{sink: lake}")
+    shop.reach(5)
+    checkpoint.take_checkpoint(shop.parts, shop.lane)
+    config = tmp_path / "shop" / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("match: public.items", "match: '*.items'"))
+    other = shop.parts.resolve_lanes("aside.items")[0]
+    assert other.id == shop.lane.id
+    with pytest.raises(ConfigProblem, match=r"aside\.items both go to items in sink lake"):
+        checkpoint.take_checkpoint(shop.parts, other)
+    assert len(checkpoint.list_checkpoints(shop.parts, shop.lane)) == 1
+
+
 def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
