@@ -19,6 +19,8 @@ SELECT current_user, current_database(), current_setting('wal_level'), r.rolsupe
 FROM pg_roles r WHERE r.rolname = current_user"""
 PUBLICATION = """
 SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = %s"""
+VIA_ROOT = "publish_via_partition_root = true"
+PARTITIONED = "SELECT FROM pg_class WHERE relkind = 'p' LIMIT 1"
 TABLES = """
 SELECT n.nspname || '.' || c.relname,
        EXISTS (SELECT FROM pg_publication_tables p WHERE p.pubname = %s AND (
@@ -109,7 +111,8 @@ class SourceDatabaseCheck:
         name = self._publication
         found = fetch_rows(connection, PUBLICATION, name)
         if not found:
-            step = f"In this database: CREATE PUBLICATION {name} FOR ALL TABLES; (or FOR TABLES IN SCHEMA public)."
+            root = f" WITH ({VIA_ROOT})" if fetch_rows(connection, PARTITIONED) else ""
+            step = f"In this database: CREATE PUBLICATION {name} FOR ALL TABLES{root}; (or FOR TABLES IN SCHEMA public)."
             yield Diagnosis("error", self._name, f"There is no publication {name}.", step)
             return
         if not found[0][0]:

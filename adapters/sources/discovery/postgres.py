@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -15,7 +15,7 @@ from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, Passwo
 from replicator.shipped import find_shipped
 
 from ...observability.checks.postgres_connection import TIMEOUT_SECONDS, fetch_rows
-from ...observability.checks.source_database import ROLE
+from ...observability.checks.source_database import ROLE, VIA_ROOT
 from ...postgres.answer_timeout import TimeoutConnection
 from ...postgres.errors import translate_error
 
@@ -32,8 +32,20 @@ SELECT n.nspname AS schema, c.relname AS name, quote_ident(n.nspname) AS quoted_
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('information_schema', '_replicator') AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1, 2"""
+PARTITIONS = """
+SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relispartition ORDER BY 1"""
+"""A snapshot sends them as tables of their own, which never change again: changes have the partitioned table's name."""
+TWINS = """
+SELECT n.nspname || '.' || c.relname, string_agg(a.attname, ', ' ORDER BY a.attnum)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('information_schema', '_replicator') AND n.nspname NOT LIKE 'pg\\_%'
+GROUP BY c.oid, 1, lower(a.attname) HAVING count(*) > 1 ORDER BY 1"""
+"""Columns of a table that differ only in case."""
 PUBLICATIONS = """
-SELECT p.pubname, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,
+SELECT p.pubname, p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,
        ARRAY(SELECT t.schemaname || '.' || t.tablename FROM pg_publication_tables t
              WHERE t.pubname = p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NULL)
 FROM pg_publication p ORDER BY p.puballtables DESC, 1"""
@@ -108,6 +120,7 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
     name = name if name[:1].isalpha() else f"db_{name}"
     slot, schemas = _name_slot(name), list(dict.fromkeys(table.schema for table in tables))
     publication, published = _choose_publication(slot, tables, fetch_rows(connection, PUBLICATIONS))
+    named = {"schema.include.list": schemas, "table.exclude.list": [row[0] for row in fetch_rows(connection, PARTITIONS)]}
     file = f"connectors/{name}.json"
     return DiscoveredSource(
         name=name,
@@ -126,9 +139,13 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
         ],
         variables={"SOURCE_DSN": _build_dsn(url, connection)}
         | ({PASSWORD: connection.info.password} if connection.info.password else {}),
-        files={file: _build_connector(name, url, connection, schemas, publication)},
+        files={file: _build_connector(name, url, connection, named, publication)},
         sql=[*_list_statements(user, level, may_replicate, tables), *published],
         steps=[
+            *(
+                f"# Debezium refuses {table}, because its columns {columns} differ only in case: rename one of them."
+                for table, columns in fetch_rows(connection, TWINS)
+            ),
             "# The broker is taken to be at localhost:9092, the Kafka Connect worker at localhost:8083. Write others into",
             "# .env: KAFKA_BOOTSTRAP_SERVERS=..., CONNECT_URL=.... The worker needs the variable SOURCE_PASSWORD of .env.",
             f"curl -X POST -H 'Content-Type: application/json' -d @{file} {WORKER}/connectors",
@@ -155,19 +172,21 @@ def _list_statements(user: str, level: str, may_replicate: bool, tables: Sequenc
 
 
 def _choose_publication(
-    name: str, tables: Sequence[TableRow], existing: Sequence[tuple[str, bool, list[str]]]
+    name: str, tables: Sequence[TableRow], existing: Sequence[tuple[str, bool, bool, list[str]]]
 ) -> tuple[str, list[str]]:
     """A publication that has all changes of all tables, or `name` with the statements that make it one."""
-    missing = {p: [t for t in tables if f"{t.schema}.{t.name}" not in covered] for p, _, covered in existing}
-    complete = next((p for p, sends_all, _ in existing if sends_all and not missing[p]), None)
+    missing = {p: [t for t in tables if f"{t.schema}.{t.name}" not in covered] for p, _, _, covered in existing}
+    complete = next((p for p, _, sends_all, _ in existing if sends_all and not missing[p]), None)
     if complete is not None:
         return complete, []
     if name in missing:
-        added = ", ".join(table.quoted for table in missing[name])
-        sends_all = next(sends_all for p, sends_all, _ in existing if p == name)
-        kinds = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
-        return name, [f"ALTER PUBLICATION {name} ADD TABLE {added};"] * bool(added) + [kinds] * (not sends_all)
-    root = " WITH (publish_via_partition_root = true)" if any(table.is_partitioned for table in tables) else ""
+        has_all, sends_all = next((has_all, sends_all) for p, has_all, sends_all, _ in existing if p == name)
+        added = ", ".join(table.quoted for table in missing[name] if not has_all)
+        options = [VIA_ROOT] * any(table.is_partitioned for table in missing[name])
+        options += ["publish = 'insert, update, delete, truncate'"] * (not sends_all)
+        changed = f"ALTER PUBLICATION {name} SET ({', '.join(options)});"
+        return name, [f"ALTER PUBLICATION {name} ADD TABLE {added};"] * bool(added) + [changed] * bool(options)
+    root = f" WITH ({VIA_ROOT})" if any(table.is_partitioned for table in tables) else ""
     return name, [f"CREATE PUBLICATION {name} FOR ALL TABLES{root};  -- also tables that are created later"]
 
 
@@ -179,8 +198,10 @@ def _build_dsn(url: str, connection: psycopg.Connection) -> str:
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}", query=query))
 
 
-def _build_connector(name: str, url: str, connection: psycopg.Connection, schemas: Iterable[str], publication: str) -> str:
-    """The shipped connector for this database. The worker fills in the password."""
+def _build_connector(
+    name: str, url: str, connection: psycopg.Connection, named: Mapping[str, Sequence[str]], publication: str
+) -> str:
+    """The shipped connector for this database. The worker fills in the password. `named`: properties that list names."""
     config = json.loads(find_shipped(CONNECTOR).read_text())["config"]
     for key in ("database.password", "table.include.list"):
         del config[key]
@@ -189,7 +210,7 @@ def _build_connector(name: str, url: str, connection: psycopg.Connection, schema
     config |= {"database.dbname": info.dbname} | ({"database.password": f"${{env:{PASSWORD}}}"} if info.password else {})
     config |= {f"database.{key}": value for key, value in parse_qsl(urlsplit(url).query) if key in TLS}
     config |= {"topic.prefix": name, "slot.name": _name_slot(name), "publication.name": publication}
-    config |= {"schema.include.list": ",".join(map(re.escape, schemas))}
+    config |= {key: ",".join(re.escape(name).replace(",", r"\,") for name in names) for key, names in named.items() if names}
     return json.dumps({"name": name, "config": config}, indent=2) + "\n"
 
 

@@ -74,7 +74,13 @@ def test_a_source_whose_slot_nobody_reads(shop):
 
 def test_a_missing_publication(shop):
     problem = only(diagnose(shop, publication="nope"))
-    assert problem.sentence == "There is no publication nope." and "CREATE PUBLICATION nope" in problem.next_step
+    assert (
+        problem.sentence == "There is no publication nope."
+        and "CREATE PUBLICATION nope FOR ALL TABLES;" in problem.next_step
+    )
+    run(shop, "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    step = only(diagnose(shop, publication="nope")).next_step
+    assert "CREATE PUBLICATION nope FOR ALL TABLES WITH (publish_via_partition_root = true);" in step
 
 
 def test_a_missing_slot_and_one_of_another_plugin(shop, postgres_server):

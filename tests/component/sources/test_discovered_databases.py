@@ -68,14 +68,31 @@ def test_partitioned_table_is_one_table_with_the_rows_of_its_partitions(postgres
         postgres_dsn,
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
+        'CREATE TABLE "Parts.2, old" PARTITION OF parts FOR VALUES FROM (10) TO (19)',
         "INSERT INTO parts VALUES (1), (2)",
         "ANALYZE",
     )
     found = discover(postgres_dsn)
     assert [(table.name, table.rows) for table in found.tables] == [("public.parts", 2)]
     assert "WITH (publish_via_partition_root = true)" in found.sql[-1]
+    (connector,) = found.files.values()
+    excluded = json.loads(connector)["config"]["table.exclude.list"]
+    assert excluded == r"public\.Parts\.2\,\ old,public\.parts_1"
     run(postgres_dsn, "CREATE PUBLICATION leaves FOR ALL TABLES")
-    assert discover(postgres_dsn).settings["database"]["publication"] != "leaves"
+    name = discover(postgres_dsn).settings["database"]["publication"]
+    assert name != "leaves"
+    run(postgres_dsn, f"CREATE PUBLICATION {name} FOR ALL TABLES")
+    completing = discover(postgres_dsn).sql
+    assert completing == [f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"]
+    run(postgres_dsn, *completing)
+    assert not discover(postgres_dsn).sql
+
+
+def test_columns_that_differ_only_in_case_are_named(shop):
+    assert not any("differ only in case" in step for step in discover(shop).steps)
+    run(shop, 'ALTER TABLE customers ADD COLUMN "ID" text')
+    (step,) = (step for step in discover(shop).steps if "differ only in case" in step)
+    assert "public.customers" in step and "columns id, ID" in step
 
 
 def test_statements_prepare_the_server(shop):
@@ -142,7 +159,9 @@ def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
         "password": "${env:SOURCE_PASSWORD}",
         "sslmode": "prefer",
     }
-    assert config["schema.include.list"] == "Sales,public" and "table.include.list" not in config
+    assert (
+        config["schema.include.list"] == "Sales,public" and not {"table.include.list", "table.exclude.list"} & config.keys()
+    )
     assert config["slot.name"] == found.settings["database"]["slot"]
     assert found.settings["topics"] == [f"{config['topic.prefix']}.Sales.*", f"{config['topic.prefix']}.public.*"]
     assert found.variables == {
