@@ -25,6 +25,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.reader import ListsVersions
 
 from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_truncated
+from .lanes import list_lanes
 from .log_completeness import refuse_incomplete
 
 AsOfValue = datetime | Position
@@ -204,12 +205,11 @@ def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iter
         )
 
 
-def find_lane(parts: Components, sink: str, into: str, tables: list[str]) -> Lane:
-    """The lane of one of `tables` (source names) with the target `into`. ConfigProblem if the config has none."""
-    for table in tables:
-        for lane in parts.resolve_lanes(table):
-            if (lane.sink, lane.into) == (sink, into):
-                return lane
+def find_lane(parts: Components, sink: str, into: str) -> Lane:
+    """The lane that writes the target `into`. ConfigProblem if the config has none."""
+    for lane in list_lanes(parts):
+        if lane.table and lane.id == f"{sink}.{into}":
+            return lane
     raise ConfigProblem(
         f"no lane of the config has the target {sink}.{into}, so its past cannot be told",
         next_step="Name a target of the config, or a version (`--version`).",

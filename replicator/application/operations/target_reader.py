@@ -19,7 +19,6 @@ from replicator.ports.frames import Lane
 from replicator.ports.reader import Reader
 
 from .as_of import AsOfValue, find_lane, find_version, read_rows_as_of, resolve_as_of
-from .lanes import list_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def _read_rows(
 
 
 def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
-    lane = find_lane(parts, *target, [lane.table for lane in list_lanes(parts) if lane.table])
+    lane = find_lane(parts, *target)
     parts.find_log(lane.table)
     return lane
 

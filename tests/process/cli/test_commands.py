@@ -441,6 +441,7 @@ def test_two_tables_that_a_glob_sends_to_one_target(project, answer):
             error = answer("lanes", *words, "lake.orders (aside.orders)", code=2)["error"]
             assert "both go to orders" in error["sentence"], words
     assert answer("query", "orders")["result"] == before
+    assert answer("query", "orders", "--as-of", "cdc.public.orders:0:0")["result"]
     stored = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
     assert stored["lake.orders"]["table"] == "public.orders" and stored["lake.orders"]["error"] is None
     assert "both go to orders" in stored["lake.orders (aside.orders)"]["error"]
