@@ -24,13 +24,14 @@ from .session import CommandSession, command
 SECONDS = {"local": 120.0, "spark": 600.0}
 """How long the targets may take to equal the source."""
 PROGRESS_SECONDS = 15.0
+DRAIN_SECONDS = 60
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DAEMON = "from replicator.cli import entry; entry()"
 
 
 @command("demo")
 @click.option("--spark", is_flag=True, help="Replicate on Spark, which needs minutes on two cores.")
-@click.option("--keep", is_flag=True, help="Leave the servers running and the folder in place, to look around.")
+@click.option("--keep", is_flag=True, help="At the end, leave the servers running and the folder in place.")
 def demo(session: CommandSession, spark: bool, keep: bool) -> None:
     """Replicate a PostgreSQL database into five targets, and compare them with it.
 
@@ -46,12 +47,10 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
     with ExitStack() as cleanup:
         make_system = load_adapter("replicator.stacks", "demo")
         folder = Path(tempfile.mkdtemp(prefix="replicator-demo-"))
-        if not keep:
-            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         system = make_system(folder, tell=session.print_note)
-        if not keep:
-            cleanup.callback(system.down)
-            cleanup.callback(_ignore_signals)
+        cleanup.callback(system.down)
+        cleanup.callback(_ignore_signals)
         _print_step(session, "The servers: PostgreSQL (source, data lake, target), Kafka, Kafka Connect with Debezium")
         system.up()
         os.environ.update(system.environment)
@@ -64,8 +63,9 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
             _print_step(session, f"Every target equals the source, {seconds:.1f} s after the last commit")
             result = {"seconds": round(seconds, 2), "tables": system.describe_tables(), "newest": system.list_newest()}
             session.emit(result, "every target equals the source", text=partial(_print_tables, result))
-    if keep:
-        _print_step(session, _describe_what_is_kept(folder, system.environment))
+        if keep:
+            _print_step(session, _describe_what_is_kept(folder, system.environment))
+            cleanup.pop_all()
     _print_step(session, f"Done in {time.monotonic() - began:.0f} s")
 
 
@@ -83,7 +83,12 @@ def _run_daemon(session: CommandSession, folder: Path, engine: str) -> Iterator[
     finally:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         daemon.terminate()
-        daemon.wait(60)
+        try:
+            daemon.wait(DRAIN_SECONDS)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+            session.print_note(f"The daemon did not end within {DRAIN_SECONDS} s, and was killed.")
         signal.signal(signal.SIGINT, before)
 
 

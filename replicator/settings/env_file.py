@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from replicator.domain.errors import ConfigProblem
 
 ENV_FILE = ".env"
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 LINE_STEP = "Write NAME=VALUE, with single quotes around a value that has spaces or quotes."
 
 
@@ -22,25 +22,37 @@ def add_env_file(environ: Mapping[str, str], root: Path) -> dict[str, str]:
     """
     file = root / ENV_FILE
     try:
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        text = file.read_text(encoding="utf-8-sig") if file.is_file() else ""
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigProblem(f"{file} cannot be read: {reason}", next_step="Correct the file, or remove it.") from None
-    texts = [(number, line.strip().removeprefix("export ")) for number, line in enumerate(lines, 1)]
-    found = dict(_read_line(f"{file}:{number}", text) for number, text in texts if text and not text.startswith("#"))
     known = {name.removesuffix("_FILE") for name in environ}
-    return {**{name: value for name, value in found.items() if name.removesuffix("_FILE") not in known}, **environ}
+    return {
+        **{name: value for name, value in _read_variables(file, text) if name.removesuffix("_FILE") not in known},
+        **environ,
+    }
 
 
-def _read_line(place: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
+def _read_variables(file: Path, text: str) -> Iterator[tuple[str, str]]:
+    lines = enumerate(text.split("\n"), 1)
+    for number, line in lines:
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        while (parts := _split(entry)) is None and (further := next(lines, None)) is not None:
+            entry = f"{entry}\n{further[1]}"  # A quoted value goes on over lines.
+        found = VARIABLE.fullmatch(entry)
+        if found is None or parts is None or len(parts) > 1:
+            raise ConfigProblem(f"{file}:{number} is not a variable", next_step=LINE_STEP)
+        yield found[1], "".join(parts)
+
+
+def _split(entry: str) -> list[str] | None:
+    """The words of the value; None if a quote is not closed."""
     try:
-        parts = shlex.split(value)
-    except ValueError:  # A quote is not closed.
-        parts = ["", ""]
-    if not equals or not NAME.fullmatch(name) or len(parts) > 1:
-        raise ConfigProblem(f"{place} is not a variable", next_step=LINE_STEP)
-    return name, "".join(parts)
+        return shlex.split(entry.partition("=")[2])
+    except ValueError:
+        return None
 
 
 def render_env_file(variables: Mapping[str, str], comment: str) -> str:

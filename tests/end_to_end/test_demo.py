@@ -55,7 +55,8 @@ def test_every_target_equals_the_source_and_nothing_is_left(start, tmp_path):
 
 
 def test_an_interrupted_demo_leaves_nothing(start, tmp_path):
-    demo = start()
+    """With `--keep` too: only one that has come to its end is of use."""
+    demo = start("--keep")
     while "healthy" not in (line := demo.stderr.readline()):
         assert line, "it ended before a server was there"
     demo.send_signal(signal.SIGINT)

@@ -23,6 +23,7 @@ def read(tmp_path):
     [
         ("A=b", "b"),
         ("export A=b", "b"),
+        ("export \t A=b", "b"),
         ("A=", ""),
         ("A='b c'", "b c"),
         ('A="b c"', "b c"),
@@ -34,7 +35,7 @@ def test_value_is_read_as_a_shell_reads_it(read, line, value):
     assert read(f"# a comment\n\n  {line}  \n") == {"A": value}
 
 
-@pytest.mark.parametrize("value", ["", "plain", 'it\'s $HOME `x` "y" \\z', "a#b c", "ä"])
+@pytest.mark.parametrize("value", ["", "plain", 'it\'s $HOME `x` "y" \\z', "a#b c", "ä", "two\nlines=1\n'", "\u2028\f"])
 def test_written_value_is_read_again(read, value):
     assert read(render_env_file({"A": value}, "made by a test")) == {"A": value}
 
@@ -43,6 +44,10 @@ def test_written_value_is_read_again(read, value):
 def test_line_without_a_variable_is_refused(read, line):
     with pytest.raises(ConfigProblem, match=r"\.env:2 is not a variable\. Write"):
         read(f"OTHER=secret\n{line}")
+
+
+def test_byte_order_mark_is_no_part_of_a_name(read):
+    assert read("\ufeffA=b") == {"A": "b"}
 
 
 def test_environment_goes_before_the_file(read):
