@@ -92,9 +92,14 @@ def list_rebuilds(parts: Components, table: str, source: str) -> Iterator[Lane]:
             rebuilt = replace(
                 lane, id=f"{lane.sink}.{said['into']}", into=said["into"], policy=said["policy"] or lane.policy
             )
-            # The request names the lane, and lanes of two tables may have one id.
-            if not is_target_taken(rebuilt, FileRegister(folder / parts.pipeline / "sources").load(source)):
+            if not _is_of_other_table(parts, folder, rebuilt):
                 yield rebuilt
+
+
+def _is_of_other_table(parts: Components, folder: Path, rebuilt: Lane) -> bool:
+    """True if the rebuild in the folder has records of another table. Its request only names a lane, and lanes of two
+    tables may have one id."""
+    return is_target_taken(rebuilt, FileRegister(folder / parts.pipeline / "sources").load(rebuilt.source))
 
 
 def list_rebuild_folders(parts: Components) -> list[Path]:
@@ -131,6 +136,7 @@ def _write_request(parts: Components, request: RebuildRequest, *, from_scratch: 
     said = {**{one.name: getattr(request, one.name) for one in fields(request)}, "lane": request.lane.id}
     said = {name: value for name, value in said.items() if value or name not in {"apart", "below"}}
     file, is_there = folder / REQUEST_FILE, _has_target(parts, request)
+    rebuilt = replace(request.lane, id=request.id, into=request.into)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -141,7 +147,7 @@ def _write_request(parts: Components, request: RebuildRequest, *, from_scratch: 
         raise ConfigProblem(
             f"{request.id} is there already, and no replay on this machine has made it", next_step="Choose another name."
         )
-    elif json.loads(file.read_text(encoding="utf-8")) != said:
+    elif json.loads(file.read_text(encoding="utf-8")) != said or _is_of_other_table(parts, folder, rebuilt):
         raise ConfigProblem(
             f"{request.id} was begun with other options",
             next_step=f"Repeat them, name another target, or begin anew after `replicator drop {request.id}`.",

@@ -403,4 +403,9 @@ def test_a_table_of_the_same_name_loses_nothing(shop: Path) -> None:
     config.write_text(text.replace("\n      - {sink: lake, into: history, policy: scd2}", ""))
     said = program(shop, "forget", "aside.customers", BOB, "--yes", code=2)["error"]
     assert "the key of table aside.customers is not known" in said["sentence"]
+    said = program(shop, "replay", "aside.customers", "--into", "again", code=2)["error"]
+    assert "lake.again was begun with other options" in said["sentence"]
+    said = program(shop, "replay", "aside.customers", code=2)["error"]
+    assert "aside.customers both go to customers in sink lake" in said["sentence"]
+    program(shop, "drop", "aside.customers", "--yes", code=2)
     assert now(shop) == before and any(BOB in rows for rows in before.values())
