@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ OPERATION = re.compile("_?op(eration)?", re.IGNORECASE)
 OPERATIONS = {"I", "U", "D"}
 """What files of DMS have in front of rows."""
 HEADER = {"csv": {"header": True}}
+NO_HEADER = "has no header row, or another separator than a comma"
 UNKEYED = "write `keys` and `policy: scd1` for current rows"
 
 
@@ -120,15 +122,24 @@ def _describe_rows(root: Path, kind: str, files: Sequence[Path]) -> DiscoveredSo
     firsts = {find_folder(file): file for file in reversed(files)}
     tables: dict[str, dict[str, str]] = {table: {} for table in firsts}
     more: dict[str, Any] = {"files": kind}
+    left: list[str] = []
     if kind == "csv":
-        rows = {table: _read_cells(file) for table, file in firsts.items()}
-        has_header = _have_headers(rows.values())
-        tables, more = _guess_tables(rows, has_header), more | (HEADER if has_header else {})
+        rows: dict[str, list[list[str]]] = {}
+        for file in files:
+            if not rows.get(table := find_folder(file)):
+                rows[table], firsts[table] = _read_cells(file), file
+        for table in [table for table, cells in rows.items() if not _have_headers([cells])]:
+            reason = NO_HEADER if rows.pop(table) else "is empty"
+            left.append(f"{table}/{firsts.pop(table).name} {reason}")
+        if not rows:
+            raise ConfigProblem("; ".join(left), next_step="Have the files begin with the names of their columns.")
+        tables, more = _guess_tables(rows, has_header=True), more | HEADER
     elif kind == "jsonl":
         tables = {table: guess_schema(_read_objects(file)) for table, file in firsts.items()}
     columns = [set(tables[table] or _read_names(file)) for table, file in firsts.items()]
     operation = next((name for name in sorted(set.intersection(*columns)) if OPERATION.fullmatch(name)), "")
-    return _make_source("rows", "rows", root, more | ({"operation_column": operation} if operation else {}), tables)
+    found = _make_source("rows", "rows", root, more | ({"operation_column": operation} if operation else {}), tables)
+    return replace(found, steps=[f"# Left out: {sentence}" for sentence in left])
 
 
 def _make_source(
@@ -193,7 +204,7 @@ def _read_names(file: Path) -> Iterable[str]:
 def _read_lines(file: Path) -> list[str]:
     opened = gzip.open if file.suffix == ".gz" else open
     try:
-        with opened(file, "rt", encoding="utf-8", errors="replace", newline="") as lines:
+        with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
             return list(islice(lines, SAMPLE))
     except (OSError, EOFError) as error:
         raise ConfigProblem(f"{file} cannot be read: {error}", next_step="Correct the file, or move it away.") from None

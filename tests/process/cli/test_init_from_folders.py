@@ -55,6 +55,8 @@ def make_csv(folder: Path) -> None:
     (folder / "staff" / "1.csv").write_text("op,id,name\nI,1,a\nU,1,b\n")
     with gzip.open(folder / "staff" / "2.csv.gz", "wt") as packed:
         packed.write("op,id,name\nI,007,c\n")
+    (folder / "bare").mkdir()
+    (folder / "bare" / "1.csv").write_text("1;2\n3;4\n")  # Left out.
 
 
 def make_json_lines(folder: Path) -> None:

@@ -59,23 +59,41 @@ def test_single_file_is_a_source(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "header", "schema"),
+    ("text", "schema"),
     [
-        ("id,name\n1,a\n", True, {"id": "int64", "name": "string"}),
-        ("id\n", True, {"id": "string"}),
-        ("1,a\n2,b\n", False, {"column_1": "int64", "column_2": "string"}),
-        ("a,a\n1,2\n", False, {"column_1": "string", "column_2": "string"}),
-        ("a,b,c\n007,1.5,99999999999999999999\n-1,2,1\n", True, {"a": "string", "b": "float64", "c": "string"}),
-        ('a,b\n"x, y",\n"z",\n', True, {"a": "string", "b": "string"}),
-        ("", False, None),
+        ("id,name\n1,a\n", {"id": "int64", "name": "string"}),
+        ("id\n", {"id": "string"}),
+        ("\ufeffid\n1\n", {"id": "int64"}),
+        ("a,b,c\n007,1.5,99999999999999999999\n-1,2,1\n", {"a": "string", "b": "float64", "c": "string"}),
+        ('a,b\n"x, y",\n"z",\n', {"a": "string", "b": "string"}),
     ],
 )
-def test_columns_of_csv(tmp_path, text, header, schema):
+def test_columns_of_csv(tmp_path, text, schema):
     write(tmp_path, "staff/1.csv", text)
     (source,) = discover_folder(str(tmp_path), None)
     (table,) = source.tables
-    assert (source.settings.get("csv") == {"header": True}) is header
-    assert table.settings.get("schema") == schema
+    assert source.settings["csv"] == {"header": True}
+    assert table.settings["schema"] == schema
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1,a\n2,b\n", "has no header row, or another separator than a comma"),
+        ("a,a\n1,2\n", "has no header row, or another separator than a comma"),
+        ("Order Id;Total\n1;2\n", "has no header row, or another separator than a comma"),
+        ("", "is empty"),
+    ],
+)
+def test_csv_that_cannot_be_read_is_left_out_and_named(tmp_path, text, reason):
+    write(tmp_path, "bad/x.csv", text)
+    with pytest.raises(ConfigProblem, match=f"^bad/x.csv {reason}"):
+        discover_folder(str(tmp_path), None)
+    write(tmp_path, "good/1.csv", "")
+    write(tmp_path, "good/2.csv", "id\n1\n")
+    (source,) = discover_folder(str(tmp_path), None)
+    assert {table.name: table.settings["schema"] for table in source.tables} == {"good": {"id": "int64"}}
+    assert source.steps == [f"# Left out: bad/x.csv {reason}"]
 
 
 def test_target_in_the_folder_that_is_read_is_refused(tmp_path, monkeypatch: Any):
