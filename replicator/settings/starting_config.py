@@ -10,6 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+from replicator.domain.patterns import is_glob
 from replicator.domain.plain_values import to_printable
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
 
@@ -17,6 +18,7 @@ COMMENT_COLUMN = 40
 MOST_NAMED = 8
 """Tables that the comment of a glob names."""
 BY_POLICY = {"scd1": "current rows", "append": "no key: each change is a row"}
+LATER = "tables that are created later"
 DATABASE_COMMENT = "only `replicator doctor` and `backfill` connect to it"
 CONNECT_COMMENT = "only `replicator doctor` connects to it"
 
@@ -60,7 +62,9 @@ def build_starting_config(sources: Sequence[DiscoveredSource], sinks: Sinks) -> 
 
 def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
     """The entries of `tables`, each with a comment: for each source and schema one for all tables that are alike, then one
-    for each other table. Tables of one name have the schema in the target's name."""
+    for each other table. Tables of one name have the schema in the target's name, and the source if they are of one schema.
+    Without tables that are alike, a regular expression is for those that are created later; it would win over a glob."""
+    names = [table.name for source in sources for table in source.tables]
     bare = [_split(table.name)[1] for source in sources for table in source.tables]
     to = [{"sink": sink} for sink in sinks]
     for source, schema in dict.fromkeys((s.name, _split(table.name)[0]) for s in sources for table in s.tables):
@@ -75,9 +79,15 @@ def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> I
             yield entry, f"{BY_POLICY[policy]}: {named}{more}"
         for table in (table for table in mine if table not in alike):
             policy, is_double = choose_policy(table), bare.count(_split(table.name)[1]) > 1
-            own = {"policy": policy, **({"into": re.sub(r"\W", "_", table.name)} if is_double else {}), **table.settings}
+            into = re.sub(r"\W", "_", f"{source}.{table.name}" if names.count(table.name) > 1 else table.name)
+            own = {"policy": policy, **({"into": into} if is_double else {}), **table.settings}
             comment = "; ".join(filter(None, (BY_POLICY[policy], table.note)))
             yield {"match": _to_match(table.name), "source": source, **own, "to": to}, comment
+        if schema and not alike and not any(table.settings or is_glob(_to_match(table.name)) for table in mine):
+            start = f"{source}.{schema}" if any(names.count(table.name) > 1 for table in mine) else schema
+            match = "".join(re.escape(character) if character.isprintable() else "." for character in schema)
+            own = {"policy": choose_policy(keyed[0]), "into": re.sub(r"\W", "_", start) + "_{1}"}
+            yield {"match": rf"^{match}\.(.*)", "source": source, **own, "to": to}, LATER
 
 
 def _split(table: str) -> tuple[str, str]:

@@ -109,8 +109,36 @@ def test_tables_without_a_key_alone_are_a_glob_of_changes(build):
 
 def test_tables_of_one_name_have_different_targets(build):
     entries = build(*keyed("public.orders", "sales.orders", "sales.items"))
-    into = {match: entry.get("into") for match, entry in entries.items()}
+    into = {match: entry.get("into") for match, entry in entries.items() if not match.startswith("^")}
     assert into == {"public.orders": "public_orders", "sales.orders": "sales_orders", "sales.*": None}
+
+
+def test_schema_of_namesakes_alone_has_an_entry_for_later_tables(build):
+    entries = build(
+        *keyed("public.orders", "public.items", "Sales $1.orders"), DiscoveredTable("Sales $1.items"), sinks=LAKE | MIRROR
+    )
+    later = [match for match in entries if match.startswith("^")]
+    assert {match: (entries[match]["policy"], entries[match]["into"]) for match in later} == {
+        r"^public\.(.*)": ("scd1", "public_{1}"),
+        r"^Sales\ \$1\.(.*)": ("scd1", "Sales__1_{1}"),
+    }
+    assert [matches(match, name) for match, name in zip(later, ("public.new", "Sales $1.new"), strict=True)] == [True, True]
+    assert entries["Sales $1.items"]["into"] == "Sales__1_items"
+
+
+def test_tables_of_one_name_and_schema_have_the_source_in_the_target(tmp_path):
+    sources = [
+        DiscoveredSource(name, "a test", {**KAFKA, "topics": [f"{name}.*"]}, keyed("public.orders")) for name in ("a", "b")
+    ]
+    text = build_starting_config(sources, LAKE)
+    check(text, tmp_path)
+    found = [(entry["source"], entry["match"], entry["into"]) for entry in YAML(typ="safe").load(text)["tables"]]
+    assert found == [
+        ("a", "public.orders", "a_public_orders"),
+        ("a", r"^public\.(.*)", "a_public_{1}"),
+        ("b", "public.orders", "b_public_orders"),
+        ("b", r"^public\.(.*)", "b_public_{1}"),
+    ]
 
 
 def test_settings_of_a_table_are_in_an_entry_of_its_own(build):
