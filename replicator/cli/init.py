@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 LAKE = "./lake"
 SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE, kafka://BROKER[,BROKER][/TOPICS] or a folder"
 SOURCE = f"Source ({SOURCE_KINDS})"
-TARGETS = "Targets (folders or postgresql://USER@HOST:PORT/DATABASE, with spaces between them)"
-NEXT = ("replicator doctor", "replicator run")
+TARGETS = "Targets, with a space between two, such as: ./lake postgresql://USER@HOST:PORT/DATABASE\nTargets"
+NEXT = ("replicator doctor", "replicator run", "replicator query TABLE")
 
 
 @command("init")
@@ -46,21 +46,22 @@ def init(session: CommandSession, folder: Path, source: str | None, targets: tup
     Example:
       replicator init shop --from postgresql://app@localhost/shop --to ./lake --to postgresql://app@dwh/mirror
     """
-    from replicator.wiring.starting_project import make_project, write_project
+    from replicator.wiring.starting_project import find_sources, make_project, write_project
 
     may_ask = is_on_terminal() and not session.as_json
     if source is None:
         source = str(click.prompt(SOURCE, err=True)) if may_ask else _refuse_missing()
+    ask_password = _ask_password if may_ask else _refuse
+    sources = find_sources(folder, source, ask_password)
     if not targets:
         targets = tuple(click.prompt(TARGETS, default=LAKE, err=True).split()) if may_ask else (LAKE,)
-    project = make_project(folder, source, targets, _ask_password if may_ask else _refuse)
-    written = write_project(folder, project.files)
-    next_steps = [*([f"cd {folder}"] if folder != Path() else []), *(s for one in project.sources for s in one.steps), *NEXT]
-    sql = [statement for one in project.sources for statement in one.sql]
-    tables = _list_tables(project.sources)
+    written = write_project(folder, make_project(folder, sources, targets, ask_password))
+    next_steps = [*([f"cd {folder}"] if folder != Path() else []), *(s for one in sources for s in one.steps), *NEXT]
+    sql = [statement for one in sources for statement in one.sql]
+    tables = _list_tables(sources)
     result = {"tables": tables, "files": written, "sql": sql, "next": next_steps}
     summary = f"{format_count(len(tables), 'table')}, {format_count(len(written), 'file')} written"
-    titles = [one.title for one in project.sources]
+    titles = [one.title for one in sources]
     session.emit(result, summary, text=lambda: _print_project([*titles, "", *_format_tables(tables)], result))
 
 

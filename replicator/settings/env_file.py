@@ -20,17 +20,19 @@ def add_env_file(environ: Mapping[str, str], root: Path) -> dict[str, str]:
     Lines are NAME=VALUE, quoted as in a shell; `export` before a name, empty lines and lines that start with # are allowed.
     Raises ConfigProblem, which never contains a value.
     """
-    file = root / ENV_FILE
+    found = read_env_file(root / ENV_FILE)
+    known = {name.removesuffix("_FILE") for name in environ}
+    return {**{name: value for name, value in found.items() if name.removesuffix("_FILE") not in known}, **environ}
+
+
+def read_env_file(file: Path) -> dict[str, str]:
+    """The variables of the file; none if there is no file. Raises ConfigProblem as `add_env_file` does."""
     try:
         text = file.read_text(encoding="utf-8-sig") if file.is_file() else ""
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigProblem(f"{file} cannot be read: {reason}", next_step="Correct the file, or remove it.") from None
-    known = {name.removesuffix("_FILE") for name in environ}
-    return {
-        **{name: value for name, value in _read_variables(file, text) if name.removesuffix("_FILE") not in known},
-        **environ,
-    }
+    return dict(_read_variables(file, text))
 
 
 def _read_variables(file: Path, text: str) -> Iterator[tuple[str, str]]:

@@ -9,22 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
 from replicator.settings import check_document
 from replicator.settings.document import parse_document
-from replicator.settings.env_file import ENV_FILE, render_env_file
+from replicator.settings.env_file import ENV_FILE, read_env_file, render_env_file
 from replicator.settings.findings import Origin
 from replicator.settings.json_schema import render_file
 from replicator.settings.starting_config import build_starting_config
 
 from .config_checks import refuse_unusable
 from .configuration import DEFAULT, list_plugins
-from .plugins import load_adapter
+from .plugins import list_names, load_adapter
 
 GROUP = "replicator.discovery"
 FOLDERS = "folder"
 DATABASES = ("postgresql", "postgres")
+MARIADB = 'The page "MariaDB and MySQL through Debezium" has a config for them.'
+OTHERS = dict.fromkeys(("mysql", "mariadb"), MARIADB)
+"""What to do for databases that `init` does not look at."""
 SECRET_MODE = 0o600
 ENV_COMMENT = "Secrets of config/replicator.yaml: keep this file out of version control."
 
@@ -34,21 +37,31 @@ AskPassword = Callable[[PasswordNeeded], str]
 
 @dataclass(frozen=True)
 class StartingProject:
-    """The sources that were found, and the texts of all files by their paths in the project."""
+    """The texts of all files by their paths in the project, and the variables of `.env`."""
 
-    sources: Sequence[DiscoveredSource]
     files: Mapping[str, str]
+    variables: Mapping[str, str]
 
 
-def make_project(folder: Path, source: str, targets: Sequence[str], ask_password: AskPassword) -> StartingProject:
-    """The project in `folder` that replicates all tables of `source` into all `targets`. Writes nothing.
+def find_sources(folder: Path, source: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]:
+    """The sources behind a URL, for a project in `folder`.
 
-    Raises ConfigProblem for a URL of an unknown kind, a source without tables, and a target that is the source or in it; the
-    error of `ask_password`; and errors of `ports.discovery.Discover`.
+    Raises ConfigProblem for a URL of an unknown kind and a source without tables; the error of `ask_password`; and errors of
+    `ports.discovery.Discover`.
     """
-    sources = [_use_project_path(one, folder.absolute()) for one in _discover(source, ask_password)]
+    sources = [_use_project_path(one, folder.absolute()) for one in _discover(source, "--from", ask_password)]
     if not any(one.tables for one in sources):
         raise ConfigProblem(f"{sources[0].title} has no tables that can be read", next_step="Name another source.")
+    return sources
+
+
+def make_project(
+    folder: Path, sources: Sequence[DiscoveredSource], targets: Sequence[str], ask_password: AskPassword
+) -> StartingProject:
+    """The project in `folder` that replicates all tables of `sources` into all `targets`. Writes nothing.
+
+    Raises as `find_sources` for a target, and ConfigProblem for one that is the source or in it.
+    """
     variables = {name: value for one in sources for name, value in one.variables.items()}
     paths = [one.settings["path"] for one in sources if "path" in one.settings]
     sinks: dict[str, Any] = {}
@@ -61,7 +74,7 @@ def make_project(folder: Path, source: str, targets: Sequence[str], ask_password
                 raise ConfigProblem(f"{target} is in the folder that is read", next_step="Name another folder with --to.")
             sinks[name] = {"kind": "delta", "path": target}
             continue
-        database = _discover(target, ask_password)[0]
+        database = _discover(target, "--to", ask_password)[0]
         if database.identity in (one.identity for one in sources):
             raise ConfigProblem(f"{database.title} is the source", next_step="Name another database with --to.")
         variables[f"{name.upper()}_DSN"] = database.dsn
@@ -70,19 +83,24 @@ def make_project(folder: Path, source: str, targets: Sequence[str], ask_password
     _refuse_config(folder, text, variables)
     files = {str(DEFAULT): text, str(DEFAULT.with_name("schema.json")): render_file(overlay=False)}
     files |= {path: text for one in sources for path, text in one.files.items()}
-    return StartingProject(sources, files | ({ENV_FILE: render_env_file(variables, ENV_COMMENT)} if variables else {}))
+    return StartingProject(files | ({ENV_FILE: render_env_file(variables, ENV_COMMENT)} if variables else {}), variables)
 
 
-def write_project(folder: Path, files: Mapping[str, str]) -> list[str]:
+def write_project(folder: Path, project: StartingProject) -> list[str]:
     """Write the files that do not exist, `.env` for its owner only. Returns their paths.
 
-    Raises ConfigProblem, before anything is written, if a file exists with another text.
+    Raises ConfigProblem, before anything is written, if a file exists with another text. A `.env` may have more variables.
     """
-    existing = [path for path, text in files.items() if _is_other(folder / path, text)]
+    existing = [
+        path
+        for path, text in project.files.items()
+        if _is_other(folder / path, text) and not (path == ENV_FILE and _has_variables(folder / path, project.variables))
+    ]
     if existing:
-        step = "Name another folder, or remove them."
-        raise ConfigProblem(f"{', '.join(str(folder / path) for path in existing)} exist already", next_step=step)
-    return list(_write_files(folder, files))
+        step = "Name another folder, or remove what is there."
+        places = ", ".join(str(folder / path) for path in existing)
+        raise ConfigProblem(f"{places} exist{'s' * (len(existing) == 1)} with another text", next_step=step)
+    return list(_write_files(folder, project.files))
 
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
@@ -108,14 +126,30 @@ def _is_other(file: Path, text: str) -> bool:
         return True
 
 
-def _discover(url: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]:
+def _has_variables(file: Path, variables: Mapping[str, str]) -> bool:
+    try:
+        return variables.items() <= read_env_file(file).items()
+    except ConfigProblem:
+        return False
+
+
+def _discover(url: str, option: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]:
     scheme = url.partition("://")[0].lower() if "://" in url else FOLDERS
     scheme = DATABASES[0] if scheme in DATABASES else scheme
+    known = list_names(GROUP)
+    if scheme not in known:
+        kinds = ", ".join(f"{name}://" for name in known if name != FOLDERS)
+        step = OTHERS.get(scheme, f"Correct {option}.")
+        raise ConfigProblem(f"init reads {kinds} and folders, not {scheme}://", next_step=step)
     discover = load_adapter(GROUP, scheme)
     try:
-        return discover(url, None)  # type: ignore[no-any-return]
-    except PasswordNeeded as needed:
-        return discover(url, ask_password(needed))  # type: ignore[no-any-return]
+        try:
+            return discover(url, None)  # type: ignore[no-any-return]
+        except PasswordNeeded as needed:
+            return discover(url, ask_password(needed))  # type: ignore[no-any-return]
+    except ReplicatorError as error:
+        error.next_step = (error.next_step or "").replace("`dsn`", option)
+        raise
 
 
 def _use_project_path(source: DiscoveredSource, folder: Path) -> DiscoveredSource:

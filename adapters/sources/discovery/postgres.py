@@ -147,8 +147,9 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
                 for table, columns in fetch_rows(connection, TWINS)
             ),
             "# The broker is taken to be at localhost:9092, the Kafka Connect worker at localhost:8083. Write others into",
-            "# .env: KAFKA_BOOTSTRAP_SERVERS=..., CONNECT_URL=.... The worker needs the variable SOURCE_PASSWORD of .env.",
-            f"curl -X POST -H 'Content-Type: application/json' -d @{file} {WORKER}/connectors",
+            "# .env: KAFKA_BOOTSTRAP_SERVERS=..., CONNECT_URL=.... If registering answers 'password authentication failed',",
+            "# the worker lacks the variable SOURCE_PASSWORD of .env, or the env provider.",
+            f"curl -X POST -H 'Content-Type: application/json' -d @{file} ${{CONNECT_URL:-{WORKER}}}/connectors",
         ],
         dsn=_build_dsn(url, connection),
         identity=f"{server} {database}",

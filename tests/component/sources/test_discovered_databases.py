@@ -162,6 +162,7 @@ def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
     assert (
         config["schema.include.list"] == "Sales,public" and not {"table.include.list", "table.exclude.list"} & config.keys()
     )
+    assert found.steps[-1].endswith(f" -d @{file} ${{CONNECT_URL:-http://localhost:8083}}/connectors")
     assert config["slot.name"] == found.settings["database"]["slot"]
     assert found.settings["topics"] == [f"{config['topic.prefix']}.Sales.*", f"{config['topic.prefix']}.public.*"]
     assert found.variables == {

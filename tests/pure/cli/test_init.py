@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from replicator.cli import init as init_module
 from replicator.cli import main
+from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, PasswordNeeded
 from replicator.settings.json_schema import render_file
 from replicator.wiring import starting_project
@@ -29,10 +30,12 @@ TABLES = (DiscoveredTable("public.orders", ("id",), 1234, "default"), Discovered
 
 
 def discover_fake(url: str, password: str | None) -> Sequence[DiscoveredSource]:
-    """Databases at `db` ask for a password. `empty` has no tables."""
+    """Databases at `db` ask for a password. `empty` has no tables, and there is no `gone`."""
     if "@db/" in url and password is None:
         raise PasswordNeeded(f"{url} asks for a password", next_step="Set PGPASSWORD.")
     name = url.rpartition("/")[2]
+    if name == "gone":
+        raise EnvironmentProblem("no database gone", next_step="Create the database, or correct its name in `dsn`.")
     dsn = f"postgresql://app:{password}@db/{name}"
     return [
         DiscoveredSource(
@@ -90,7 +93,7 @@ def test_tables_sql_and_next_steps_are_printed(run):
         "Written: config/replicator.yaml, config/schema.json, connectors/shop.json, .env\n\n"
         "The source still needs, as an administrator:\n"
         "  CREATE PUBLICATION p FOR ALL TABLES;\n\n"
-        "Next:\n  cd shop\n  curl connect\n  replicator doctor\n  replicator run\n"
+        "Next:\n  cd shop\n  curl connect\n  replicator doctor\n  replicator run\n  replicator query TABLE\n"
     )
 
 
@@ -118,14 +121,14 @@ def test_json_has_tables_files_sql_and_next_steps(run):
         ],
         "files": ["config/replicator.yaml", "config/schema.json", "connectors/shop.json", ".env"],
         "sql": ["CREATE PUBLICATION p FOR ALL TABLES;"],
-        "next": ["curl connect", "replicator doctor", "replicator run"],
+        "next": ["curl connect", "replicator doctor", "replicator run", "replicator query TABLE"],
     }
 
 
 def test_terminal_is_asked_for_source_targets_and_password(run, tmp_path):
-    done = run(answers=f"{URL}\n./here postgresql://app@open/mirror\n{SECRET}\n")
+    done = run(answers=f"{URL}\n{SECRET}\n./here postgresql://app@open/mirror\n")
     assert done.exit_code == 0, done.output
-    assert SECRET not in done.output
+    assert SECRET not in done.output and "with a space between two" in done.stderr
     assert "path: ./here" in (tmp_path / "config" / "replicator.yaml").read_text()
     assert f"SOURCE_DSN=postgresql://app:{SECRET}@db/shop\n" in (tmp_path / ".env").read_text()
 
@@ -142,7 +145,8 @@ def test_secrets_are_in_the_env_file_alone_and_its_owner_reads_it(run, tmp_path)
     [
         ([], "--from is missing", "Add --from"),
         (["--from", URL], "asks for a password", "PGPASSWORD"),
-        (["--from", "mysql://u@h/d"], "no discovery called 'mysql'", "postgresql"),
+        (["--from", "mysql://u@h/d"], "init reads kafka://, postgresql:// and folders, not mysql://", "MariaDB and MySQL"),
+        (["--from", "oracle://h"], "not oracle://", "Correct --from"),
         (["--from", "postgresql://app@open/empty"], "has no tables", "another source"),
         (["--from", OPEN, "--to", OPEN], "is the source", "another database"),
         (["--from", OPEN, "--to", "gs://bucket/lake"], "config/replicator.yaml:", ""),
@@ -170,7 +174,7 @@ def test_existing_file_is_never_overwritten(run, tmp_path, name):
     (tmp_path / name).write_text("mine")
     done = run("--from", OPEN)
     assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {name} exist")
+    assert done.stderr.startswith(f"error: {name} exists with another text")
     assert [p.read_text() for p in tmp_path.rglob("*") if p.is_file()] == ["mine"]
 
 
@@ -180,3 +184,25 @@ def test_files_with_the_same_text_stay(run, tmp_path):
     body = json.loads(run("--from", OPEN, "--json").stdout)
     assert body["result"]["files"] == ["config/schema.json"]
     assert "Written: nothing, all files are there\n" in run("--from", OPEN).stdout
+
+
+def test_env_file_with_further_variables_stays(run, tmp_path):
+    assert run("--from", OPEN).exit_code == 0
+    text = f"CONNECT_URL=http://connect:8083\n{(tmp_path / '.env').read_text()}"
+    (tmp_path / ".env").write_text(text)
+    assert "Written: nothing, all files are there\n" in run("--from", OPEN).stdout
+    assert (tmp_path / ".env").read_text() == text
+    (tmp_path / ".env").write_text(text.replace("@db", "@other"))
+    assert run("--from", OPEN).stderr.startswith("error: .env exists with another text")
+
+
+def test_wrong_source_is_refused_before_targets_are_asked_for(run):
+    done = run(answers="./missing\n")
+    assert (done.exit_code, "Targets" in done.output) == (2, False)
+    assert "there is no folder ./missing" in done.stderr
+
+
+def test_wrong_url_is_called_by_its_option(run):
+    gone = "postgresql://app@open/gone"
+    assert "correct its name in --from" in run("--from", gone).stderr
+    assert "correct its name in --to" in run("--from", OPEN, "--to", gone).stderr
