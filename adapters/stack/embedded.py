@@ -210,7 +210,7 @@ def _describe_ports(state: ServiceStatus) -> ServiceStatus:
     if not there or not there.isdisjoint(state.ports.values()):
         return state
     here, asked = (", ".join(map(str, sorted(ports))) for ports in (there, state.ports.values()))
-    step = "Give REPLICATOR_STACK_PORTS as it was when the services were started, or run `scripts/stop.sh` first."
+    step = "Set REPLICATOR_STACK_PORTS as when the services were started, or run `replicator stack down` first."
     return replace(state, detail=f"{state.name} runs on port {here}, not on {asked}. {step}")
 
 

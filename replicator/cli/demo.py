@@ -19,7 +19,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem
 
-from .session import CommandSession, command
+from .session import DEFAULT_CONFIG, CommandSession, command
 
 SECONDS = {"local": 120.0, "spark": 600.0}
 """How long the targets may take to equal the source."""
@@ -53,8 +53,7 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
         cleanup.callback(_ignore_signals)
         _print_step(session, "The servers: PostgreSQL (source, data lake, target), Kafka, Kafka Connect with Debezium")
         system.up()
-        os.environ.update(system.environment)
-        with _run_daemon(session, folder, engine) as daemon:
+        with _run_daemon(session, folder, engine, system.environment) as daemon:
             system.register_connector()
             _await_equal(session, system, daemon, SECONDS[engine])
             _print_step(session, f"Changes in the source\n{system.changes}")
@@ -70,13 +69,22 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
 
 
 @contextmanager
-def _run_daemon(session: CommandSession, folder: Path, engine: str) -> Iterator[subprocess.Popen[bytes]]:
+def _run_daemon(
+    session: CommandSession, folder: Path, engine: str, addresses: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """`replicator run` in the folder. It ends in order whatever happens."""
-    arguments = ["run", "-q", "--engine", engine, "--set", "http.address=127.0.0.1:0"]
-    _print_step(session, f"The daemon: replicator {' '.join(arguments[:-2])}")
+    arguments = ["run", "-q", "--engine", engine, "-c", DEFAULT_CONFIG, "--set", "http.address=127.0.0.1:0"]
+    _print_step(session, f"The daemon: replicator {' '.join(arguments[:-4])}")
+    # What the user has set for another pipeline is not for this one.
+    others = {"REPLICATOR_CONFIG", "REPLICATOR_ENV", *(f"{name}_FILE" for name in addresses)}
+    environment = {name: value for name, value in os.environ.items() if name not in others} | dict(addresses)
     # In a session of its own: Ctrl-C would reach it too, and ours after it would be the second signal, which forces its end.
     daemon = subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-c", DAEMON, *arguments], cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-c", DAEMON, *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield daemon
@@ -118,7 +126,7 @@ def _print_tables(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     places = list(result["tables"][0]["targets"])
-    counts = Table("table", "source_db", title="Rows, and whether every column of every row equals the source")
+    counts = Table("table", "source_db", title="Rows, and whether every row equals the source (a log: in its plain columns)")
     for place in places:
         counts.add_column(f"{place} replayed" if "events" in place else place, overflow="fold")
     for one in result["tables"]:

@@ -12,6 +12,9 @@ import pytest
 
 from .installed import clean_environment
 
+OF_ANOTHER_PIPELINE = {"REPLICATOR_CONFIG": "/no/such.yaml", "REPLICATOR_ENV": "prod", "TARGET_DSN_FILE": "/no/such/file"}
+"""The demo is not led there."""
+
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -25,7 +28,7 @@ def start(installed, tmp_path):
         return subprocess.Popen(
             [installed.program, "demo", *options],
             cwd=tmp_path / "here",
-            env={**clean_environment(), "TMPDIR": str(tmp_path / "temporary")},
+            env={**clean_environment(), "TMPDIR": str(tmp_path / "temporary"), **OF_ANOTHER_PIPELINE},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -42,7 +45,8 @@ def list_left(tmp_path):
 
 
 def test_every_target_equals_the_source_and_nothing_is_left(start, tmp_path):
-    demo = start("--json")
+    """The printed commands look around in what is kept, and remove it."""
+    demo = start("--json", "--keep")
     out, err = demo.communicate()
     assert demo.returncode == 0, err
     result = json.loads(out)["result"]
@@ -51,6 +55,10 @@ def test_every_target_equals_the_source_and_nothing_is_left(start, tmp_path):
         assert len(table["targets"]) == 5
         assert {(t["rows"], t["differ"]) for t in table["targets"].values()} == {(table["rows"], 0)}
     assert {row["city"] for row in result["newest"] if row["first_name"] == "Hedy"} == {"Hollywood"}
+    enter, _, query, _, remove = (line.strip() for line in err.partition("In another terminal:\n")[2].splitlines()[:5])
+    script = f"{enter}; {query} --json; {remove}"
+    done = subprocess.run(["bash", "-euc", script], env=clean_environment(), capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout.splitlines()[0])["result"]) == 6
     assert list_left(tmp_path) == []
 
 

@@ -115,7 +115,7 @@ def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, no
             reader.run(start, write, stop, once=True)
             if not written and not reader.end():
                 names = ", ".join(topics)
-                step = "`scripts/kafka.sh kafka-topics --list`, or `replicator doctor`, tells which topics there are."
+                step = "`replicator doctor` lists the topics there are."
                 raise EnvironmentProblem(f"No topic matches {names}.", next_step=step)
     finally:
         reader.close()
