@@ -79,6 +79,7 @@ def make_project(
             raise ConfigProblem(f"{database.title} is the source", next_step="Name another database with --to.")
         variables[f"{name.upper()}_DSN"] = database.dsn
         sinks[name] = {"kind": "postgres", "dsn": f"${{{name.upper()}_DSN}}", "schema": "public"}
+    _refuse_other_values(variables)
     text = build_starting_config(sources, sinks)
     _refuse_config(folder, text, variables)
     files = {str(DEFAULT): text, str(DEFAULT.with_name("schema.json")): render_file(overlay=False)}
@@ -158,6 +159,14 @@ def _use_project_path(source: DiscoveredSource, folder: Path) -> DiscoveredSourc
     if not path.is_relative_to(folder):
         return source
     return replace(source, settings={**source.settings, "path": f"./{path.relative_to(folder)}"})
+
+
+def _refuse_other_values(variables: Mapping[str, str]) -> None:
+    """Raise ConfigProblem if the environment has another value of a variable: when the program runs, it goes before `.env`."""
+    other = [n for n, value in variables.items() if os.environ.get(n, value) != value or f"{n}_FILE" in os.environ]
+    if other:
+        sentence = f"the environment has another {', '.join(other)}, which would be used instead of that in {ENV_FILE}"
+        raise ConfigProblem(sentence, next_step=f"unset {' '.join(other)}, also with _FILE, and repeat the command.")
 
 
 def _refuse_config(folder: Path, text: str, variables: Mapping[str, str]) -> None:

@@ -49,6 +49,9 @@ def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
     if not root.exists():
         step = "Name a folder, or a URL such as postgresql://USER@HOST:PORT/DATABASE."
         raise ConfigProblem(f"there is no folder {path}", next_step=step)
+    if next(root.rglob("_delta_log"), None) is not None:
+        # Files of its older versions would be read as rows.
+        raise ConfigProblem(f"{path} has a Delta table", next_step="Write a source with `transport: delta` by hand.")
     files = [file for file in sorted(root.rglob("*") if root.is_dir() else [root]) if _is_data(file)]
     if any(_has_name(connect_names.parse_name, file) for file in files):
         return [_describe_archive(root, {"files": "connect"}, [root])]

@@ -159,6 +159,17 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(run, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("name", "value"), [("SOURCE_DSN", "postgresql://else/where"), ("SOURCE_DSN_FILE", "/run/secret")])
+def test_variable_that_would_be_used_instead_of_the_file_is_refused(run, tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    done = run("--from", OPEN)
+    assert done.exit_code == 2 and "the environment has another SOURCE_DSN" in done.stderr and value not in done.stderr
+    assert not list(tmp_path.iterdir())
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("SOURCE_DSN", "postgresql://app:None@db/shop")
+    assert run("--from", OPEN).exit_code == 0, "the same value"
+
+
 def test_several_targets_have_names_and_variables_of_their_own(run, tmp_path):
     targets = ("./a", "s3://bucket/b", "postgresql://app@open/one", "postgres://app@open/two")
     assert run("--from", OPEN, *(word for target in targets for word in ("--to", target))).exit_code == 0

@@ -32,6 +32,13 @@ def test_missing_folder_is_refused(tmp_path):
         discover_folder(str(tmp_path / "gone"), None)
 
 
+def test_delta_table_is_not_read_as_files(tmp_path):
+    write(tmp_path, "_delta_log/00000000000000000000.json", "{}")
+    write(tmp_path, "part.csv", "id,name\n1,a\n")
+    with pytest.raises(ConfigProblem, match="has a Delta table"):
+        discover_folder(str(tmp_path), None)
+
+
 @pytest.mark.parametrize("name", ["notes.txt", ".hidden.csv", "_delta.parquet", "broken.dat"])
 def test_folder_without_known_files_is_refused(tmp_path, name):
     write(tmp_path, name, "a,b\n")
