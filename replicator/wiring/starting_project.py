@@ -162,7 +162,7 @@ def _use_project_path(source: DiscoveredSource, folder: Path) -> DiscoveredSourc
 
 
 def _refuse_other_values(variables: Mapping[str, str]) -> None:
-    """Raise ConfigProblem if the environment has another value of a variable: when the program runs, it goes before `.env`."""
+    """Raise ConfigProblem if the environment has another value of a variable: it would go before that of `.env`."""
     other = [n for n, value in variables.items() if os.environ.get(n, value) != value or f"{n}_FILE" in os.environ]
     if other:
         sentence = f"the environment has another {', '.join(other)}, which would be used instead of that in {ENV_FILE}"
