@@ -28,6 +28,9 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
     """`ports.discovery.Discover` of kafka://BROKER[,BROKER][/TOPICS]: a source for each format. `TOPICS`: names and globs,
     with commas between them; by default all topics whose names do not start with an underscore."""
     servers, _, names = url.partition("://")[2].partition("/")
+    if "@" in url or not servers:
+        step = "Write kafka://BROKER[,BROKER][/TOPICS]. For a login take config/examples/kafka-secured.yaml."
+        raise ConfigProblem("a URL of Kafka has brokers, and no user or password", next_step=step)
     patterns = [unquote(name) for name in names.split(",") if name]
     options = KafkaOptions.read({"bootstrap_servers": servers, "topics": patterns or ["*"]})
     cluster = Cluster(options)

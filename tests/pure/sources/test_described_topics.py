@@ -10,6 +10,7 @@ import pytest
 from paths import GOLDEN
 from support.recorded_topics import TOPICS, read_recorded_frame
 
+from adapters.sources.discovery.kafka import discover_topics
 from adapters.sources.discovery.records import describe_topic, list_sources
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
@@ -133,3 +134,10 @@ def test_sources_are_one_for_each_format():
     assert list_sources("kafka", "a test", {"a": described["a"]}, lambda _: {})[0].name == "kafka"
     with pytest.raises(ConfigProblem, match="a test has no records of a known format in c, d"):
         list_sources("kafka", "a test", {key: described[key] for key in "cd"}, lambda _: {})
+
+
+@pytest.mark.parametrize("url", ["kafka://app:hunter2@b:9092/t", "kafka://app:hunter2/x@b", "kafka:///t"])
+def test_url_with_a_login_or_without_brokers_is_refused_and_not_printed(url):
+    with pytest.raises(ConfigProblem, match=r"^a URL of Kafka has brokers") as refused:
+        discover_topics(url, None)
+    assert "hunter2" not in str(refused.value)
