@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import re
+import sys
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,12 +29,12 @@ from replicator.ports.frames import Batch
 from ..files import dispatch
 from ..files.connect import file_names as connect_names
 from ..files.dms import file_names as dms_names
-from ..files.rows.file_names import SUFFIXES
+from ..files.rows.file_names import ENDINGS, SUFFIXES
 from ..files.rows.file_names import find_table as find_folder
 from .records import GUESSED, describe_topic, guess_schema, list_sources
 
-SAMPLE, MOST_FILES = 100, 200
-"""Records or lines of a file that are read, and files of an archive."""
+SAMPLE, MOST_FILES, MOST_NAMED = 100, 200, 8
+"""Records or lines of a file that are read, files of an archive, and files that are named."""
 ARCHIVE = {"topic", "partition", "offset", "value"}
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(?P<fraction>\.\d+)?")
 COLUMN = re.compile(r"[^\W\d][\w .-]*")
@@ -45,26 +48,43 @@ UNKEYED = "write `keys` and `policy: scd1` for current rows"
 
 def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
     """`ports.discovery.Discover` of a folder or file of this machine: one source."""
-    root = Path(path).expanduser().absolute()
-    if not root.exists():
-        step = "Name a folder, or a URL such as postgresql://USER@HOST:PORT/DATABASE."
-        raise ConfigProblem(f"there is no folder {path}", next_step=step)
-    if next(root.rglob("_delta_log"), None) is not None:
-        # Files of its older versions would be read as rows.
-        raise ConfigProblem(f"{path} has a Delta table", next_step="Write a source with `transport: delta` by hand.")
-    files = [file for file in sorted(root.rglob("*") if root.is_dir() else [root]) if _is_data(file)]
-    if any(_has_name(connect_names.parse_name, file) for file in files):
-        return [_describe_archive(root, {"files": "connect"}, [root])]
+    try:
+        root = Path(os.path.normpath(Path(path).expanduser().absolute()))
+        if not root.exists():
+            step = "Name a folder, or a URL such as postgresql://USER@HOST:PORT/DATABASE."
+            raise ConfigProblem(f"there is no folder {path}", next_step=step)
+        if next(root.rglob("_delta_log"), None) is not None:
+            # Files of its older versions would be read as rows.
+            raise ConfigProblem(f"{path} has a Delta table", next_step="Write a source with `transport: delta` by hand.")
+        files = [file for file in sorted(root.rglob("*") if root.is_dir() else [root]) if _is_data(file)]
+        source, read = _describe_files(root, files)
+    except (OSError, RuntimeError) as error:  # The latter for the home of an unknown user.
+        step = "Let this user read it, or name another folder."
+        raise ConfigProblem(f"{path} cannot be read: {error}", next_step=step) from None
+    left = [str(file.relative_to(root)) for file in files if file not in read and file.name.endswith(ENDINGS)]
+    if not left:
+        return [source]
+    more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+    step = f"# Left out, because a source reads files of one kind: {', '.join(left[:MOST_NAMED])}{more}"
+    return [replace(source, steps=[*source.steps, step])]
+
+
+def _describe_files(root: Path, files: Sequence[Path]) -> tuple[DiscoveredSource, set[Path]]:
+    """The source, and the files that it reads."""
+    if named := [file for file in files if _has_name(connect_names.parse_name, file)]:
+        return _describe_archive(root, {"files": "connect"}, [root]), set(named)
     if dumps := [file for file in files if _has_name(dms_names.parse_name, file)]:
-        return [_describe_dumps(root, dumps)]
+        alike = [file for file in dumps if (file.suffix == ".parquet") == (dumps[0].suffix == ".parquet")]
+        return _describe_dumps(root, alike), set(alike)
     if archives := [file for file in files if set(_read_names(file)) >= ARCHIVE]:
-        return [_describe_archive(root, {}, archives[:MOST_FILES])]
+        return _describe_archive(root, {}, archives[:MOST_FILES]), set(archives)
     kinds = Counter(kind for file in files for kind, endings in SUFFIXES.items() if file.name.endswith(endings))
     if not kinds:
         step = "Known are archives, files of Kafka Connect's sinks and of AWS DMS, and rows in CSV, JSON Lines and Parquet."
-        raise ConfigProblem(f"{path} has no files that are recognised", next_step=step)
+        raise ConfigProblem(f"{root} has no files that are recognised", next_step=step)
     kind = kinds.most_common(1)[0][0]
-    return [_describe_rows(root, kind, [file for file in files if file.name.endswith(SUFFIXES[kind])])]
+    rows = [file for file in files if file.name.endswith(SUFFIXES[kind])]
+    return _describe_rows(root, kind, rows), set(rows)
 
 
 def _is_data(file: Path) -> bool:
@@ -183,6 +203,7 @@ def _read_cell(text: str) -> int | float | str | None:
 
 
 def _read_cells(file: Path) -> list[list[str]]:
+    csv.field_size_limit(sys.maxsize)
     return list(csv.reader(_read_lines(file)))
 
 
@@ -209,5 +230,5 @@ def _read_lines(file: Path) -> list[str]:
     try:
         with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
             return list(islice(lines, SAMPLE))
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigProblem(f"{file} cannot be read: {error}", next_step="Correct the file, or move it away.") from None

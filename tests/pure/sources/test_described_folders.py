@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -23,7 +24,7 @@ def to_line(value: str) -> str:
 
 
 def write(folder: Path, name: str, text: str) -> None:
-    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
 
 
@@ -101,6 +102,55 @@ def test_csv_that_cannot_be_read_is_left_out_and_named(tmp_path, text, reason):
     (source,) = discover_folder(str(tmp_path), None)
     assert {table.name: table.settings["schema"] for table in source.tables} == {"good": {"id": "int64"}}
     assert source.steps == [f"# Left out: bad/x.csv {reason}"]
+
+
+def test_files_that_the_source_does_not_read_are_named(tmp_path):
+    for number in range(1, 11):
+        write(tmp_path, f"a/{number}.csv", "id\n1\n")
+    write(tmp_path, "a/notes.txt", "")
+    write(tmp_path, "b/1.jsonl", '{"id": 1}\n')
+    (source,) = discover_folder(str(tmp_path), None)
+    assert [table.name for table in source.tables] == ["a"]
+    assert source.steps == ["# Left out, because a source reads files of one kind: b/1.jsonl"]
+    for number in range(1, 8):
+        write(tmp_path, f"s/t/LOAD0000000{number}.csv", "id\n1\n")
+    (source,) = discover_folder(str(tmp_path), None)
+    assert [table.name for table in source.tables] == ["s.t"]
+    named = ", ".join(f"a/{number}.csv" for number in (1, 10, *range(2, 8)))
+    assert source.steps == [f"# Left out, because a source reads files of one kind: {named} and 3 more"]
+
+
+def test_wide_cell_of_csv_is_read(tmp_path):
+    write(tmp_path, "staff/1.csv", f"id,text\n1,{'x' * 200_000}\n")
+    (source,) = discover_folder(str(tmp_path), None)
+    assert source.tables[0].settings["schema"] == {"id": "int64", "text": "string"}
+
+
+def test_files_and_folders_that_cannot_be_read_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ConfigProblem, match=r"cannot be read: .*File name too long"):
+        discover_folder("x" * 300, None)
+    with pytest.raises(ConfigProblem, match=r"~nobody\.here cannot be read"):
+        discover_folder("~nobody.here", None)
+    write(tmp_path, "staff/1.csv.gz", "")
+    packed = gzip.compress(b"id\n1\n")
+    (tmp_path / "staff" / "1.csv.gz").write_bytes(packed[:10] + b"\xff" * 9)
+    with pytest.raises(ConfigProblem, match=r"1\.csv\.gz cannot be read"):
+        discover_folder(str(tmp_path), None)
+    write(tmp_path, "staff/2.parquet", "")
+
+    def refuse(file: Path) -> None:
+        raise PermissionError(f"Failed to open local file '{file}'")
+
+    monkeypatch.setattr("pyarrow.parquet.read_schema", refuse)  # root may read every file.
+    with pytest.raises(ConfigProblem, match=r"cannot be read: .*2\.parquet"):
+        discover_folder(str(tmp_path), None)
+
+
+def test_path_has_no_dots(tmp_path, monkeypatch):
+    write(tmp_path, "staff/1.csv", "id\n1\n")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    assert discover_folder("../staff", None)[0].settings["path"] == str(tmp_path / "staff")
 
 
 def test_target_in_the_folder_that_is_read_is_refused(tmp_path, monkeypatch: Any):
