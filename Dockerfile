@@ -1,8 +1,8 @@
 # An image of the daemon. Two targets:
 #   docker build --tag replicator:0.1.0 .                                  slim, the default: the local engine
 #   docker build --tag replicator:0.1.0-spark --target spark .             the Spark engine too, with a Java runtime and its jars
-# A pipeline is the folder /srv/replicator, with config/, state/ and deltalake/ in it: mount them. See
-# docs/running-as-a-service.md.
+# A pipeline is the folder /srv/replicator, with config/, .env, state/ and the lake in it: mount them. The lake is lake/
+# in what `replicator init` writes, and deltalake/ in the shipped config. See docs/running-as-a-service.md.
 # Base images are named by version. To pin one, add the digest that your registry shows: python:3.11.14-slim-bookworm@sha256:...
 
 # The packages of the lock that `replicator` and its extras need, each checked by its hash. The virtual environment has no pip.
@@ -51,11 +51,11 @@ LABEL org.opencontainers.image.title="replicator" org.opencontainers.image.licen
 RUN pip uninstall --yes pip setuptools wheel \
     && groupadd --gid 10001 replicator \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /srv/replicator replicator \
-    && mkdir --parents /srv/replicator/config /srv/replicator/state /srv/replicator/deltalake \
+    && mkdir --parents /srv/replicator/config /srv/replicator/state /srv/replicator/lake /srv/replicator/deltalake \
     && chown --recursive 10001:10001 /srv/replicator
 ENV PATH=/opt/replicator/bin:$PATH PYTHONDONTWRITEBYTECODE=1
 WORKDIR /srv/replicator
-VOLUME ["/srv/replicator/config", "/srv/replicator/state", "/srv/replicator/deltalake"]
+VOLUME ["/srv/replicator/config", "/srv/replicator/state", "/srv/replicator/lake", "/srv/replicator/deltalake"]
 EXPOSE 8090
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=6 \

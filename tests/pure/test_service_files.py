@@ -7,6 +7,7 @@ import re
 import tomllib
 from configparser import ConfigParser
 from fnmatch import fnmatch
+from pathlib import PurePath
 from typing import Any
 
 import kubernetes_validate
@@ -16,8 +17,10 @@ from ruamel.yaml import YAML
 from support.dockerfile import read_stages
 
 from replicator.application.options import RuntimeOptions
+from replicator.cli.init import LAKE
 from replicator.domain.errors import ExitCode
 from replicator.settings import load_settings
+from replicator.settings.env_file import ENV_FILE
 
 STAGES = read_stages(PROJECT / "Dockerfile")
 FINAL = ("slim", "spark")
@@ -54,7 +57,19 @@ def test_an_image_runs_the_program_itself_as_a_user_without_rights(stage: str) -
     assert json.loads(read_last(stage, "CMD")) == ["run"]
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", read_last(stage, "USER"))
     assert read_last(stage, "WORKDIR") == PIPELINE
-    assert json.loads(read_last(stage, "VOLUME")) == [f"{PIPELINE}/{name}" for name in ("config", "state", "deltalake")]
+    assert json.loads(read_last(stage, "VOLUME")) == [
+        f"{PIPELINE}/{name}" for name in ("config", "state", "lake", "deltalake")
+    ]
+
+
+def test_the_command_of_the_page_runs_what_init_makes() -> None:
+    """All but its volumes is read-only."""
+    page = (PROJECT / "docs" / "running-as-a-service.md").read_text()
+    command = next(block for block in page.split("```") if "docker run --detach" in block)
+    mounts = set(re.findall(r"--volume \S+?:(/\S+)", command.replace('"', "")))
+    assert mounts == {f"{PIPELINE}/{path}" for path in ("config:ro", f"{ENV_FILE}:ro", "state", PurePath(LAKE))}
+    made = read_last("slim", "RUN").split()
+    assert {f"{PIPELINE}/state", f"{PIPELINE}/{PurePath(LAKE)}"} <= {*made}  # Named volumes get the owner of these.
 
 
 @pytest.mark.parametrize("stage", FINAL)
