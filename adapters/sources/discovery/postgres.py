@@ -51,6 +51,16 @@ SELECT p.pubname, p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AN
 FROM pg_publication p ORDER BY p.puballtables DESC, 1"""
 """Each publication, whether it sends all kinds of changes, and its tables. A partitioned table counts if it is published
 under its own name, and a table with a row filter does not."""
+WITHOUT_IDENTITY = """
+SELECT format('%I.%I', n.nspname, c.relname), c.relkind = 'p',
+  EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('information_schema', '_replicator') AND n.nspname NOT LIKE 'pg\\_%'
+  AND c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND CASE c.relreplident
+    WHEN 'd' THEN i.indisprimary AND i.indimmediate WHEN 'i' THEN i.indisreplident ELSE false END) ORDER BY 1"""
+"""Tables and partitions that have no replica identity, whether they are partitioned, and whether their key can be one: a
+deferrable key cannot. Partitions have identities of their own."""
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 CONNECTOR = "connectors/postgres-source-connector.json"
 WORKER = "http://localhost:8083"
@@ -140,7 +150,10 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
         variables={"SOURCE_DSN": _build_dsn(url, connection)}
         | ({PASSWORD: connection.info.password} if connection.info.password else {}),
         files={file: _build_connector(name, url, connection, named, publication)},
-        sql=[*_list_statements(user, level, may_replicate, tables), *published],
+        sql=[
+            *_list_statements(user, level, may_replicate, tables, fetch_rows(connection, WITHOUT_IDENTITY)),
+            *published,
+        ],
         steps=[
             *(
                 f"# Debezium refuses {table}, because its columns {columns} differ only in case: rename one of them."
@@ -156,7 +169,9 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
     )
 
 
-def _list_statements(user: str, level: str, may_replicate: bool, tables: Sequence[TableRow]) -> Iterator[str]:
+def _list_statements(
+    user: str, level: str, may_replicate: bool, tables: Sequence[TableRow], unidentified: Sequence[tuple[str, bool, bool]]
+) -> Iterator[str]:
     """The statements that prepare server, role and tables."""
     if level != "logical":
         yield "ALTER SYSTEM SET wal_level = logical;  -- then restart the server; on RDS: rds.logical_replication = 1"
@@ -165,11 +180,11 @@ def _list_statements(user: str, level: str, may_replicate: bool, tables: Sequenc
     for schema in dict.fromkeys(table.quoted_schema for table in tables if not table.is_readable):
         yield f"GRANT USAGE ON SCHEMA {schema} TO {user};"
         yield f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {user};"
-    for table in tables:
-        if table.identity == "n" or (table.identity == "d" and not table.keys):
-            identity = "DEFAULT" if table.keys else "FULL"
-            reason = "published without one, it refuses UPDATE and DELETE"
-            yield f"ALTER TABLE {table.quoted} REPLICA IDENTITY {identity};  -- {reason}"
+    for table, is_partitioned, has_key in unidentified:
+        identity = "DEFAULT" if has_key else "FULL"
+        reason = "published without one, it refuses UPDATE and DELETE"
+        more = "; so does each new partition" if is_partitioned else ""
+        yield f"ALTER TABLE {table} REPLICA IDENTITY {identity};  -- {reason}{more}"
 
 
 def _choose_publication(

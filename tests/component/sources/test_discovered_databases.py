@@ -67,17 +67,20 @@ def test_partitioned_table_is_one_table_with_the_rows_of_its_partitions(postgres
     run(
         postgres_dsn,
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        'CREATE SCHEMA "a,b"',
+        'CREATE TABLE "a,b".orders (id int PRIMARY KEY)',
         "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
         'CREATE TABLE "Parts.2, old" PARTITION OF parts FOR VALUES FROM (10) TO (19)',
         "INSERT INTO parts VALUES (1), (2)",
         "ANALYZE",
     )
     found = discover(postgres_dsn)
-    assert [(table.name, table.rows) for table in found.tables] == [("public.parts", 2)]
+    assert [(table.name, table.rows) for table in found.tables] == [("a,b.orders", 0), ("public.parts", 2)]
     assert "WITH (publish_via_partition_root = true)" in found.sql[-1]
     (connector,) = found.files.values()
-    excluded = json.loads(connector)["config"]["table.exclude.list"]
-    assert excluded == r"public\.Parts\.2\,\ old,public\.parts_1"
+    config = json.loads(connector)["config"]
+    assert config["table.exclude.list"] == r"public\.Parts\.2\,\ old,public\.parts_1"
+    assert config["schema.include.list"] == r"a\,b,public"
     run(postgres_dsn, "CREATE PUBLICATION leaves FOR ALL TABLES")
     name = discover(postgres_dsn).settings["database"]["publication"]
     assert name != "leaves"
@@ -105,6 +108,30 @@ def test_statements_prepare_the_server(shop):
     run(shop, *found.sql)
     assert not discover(shop).sql
     run(shop, "INSERT INTO audit VALUES ('x')", "DELETE FROM audit")
+
+
+def test_statements_give_identities_to_partitions_and_to_tables_with_a_deferrable_key(postgres_dsn):
+    run(
+        postgres_dsn,
+        "CREATE TABLE parts (day int, amount int) PARTITION BY RANGE (day)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (day)",
+        "CREATE TABLE parts_1_1 PARTITION OF parts_1 DEFAULT",
+        "CREATE TABLE parts_2 PARTITION OF parts DEFAULT",
+        "CREATE TABLE later (id int PRIMARY KEY DEFERRABLE)",
+        "CREATE TABLE nothing (id int PRIMARY KEY)",
+        "ALTER TABLE nothing REPLICA IDENTITY NOTHING",
+        "CREATE TABLE unindexed (id int NOT NULL, CONSTRAINT one UNIQUE (id))",
+        "ALTER TABLE unindexed REPLICA IDENTITY USING INDEX one",
+        "ALTER TABLE unindexed DROP CONSTRAINT one",
+        "INSERT INTO parts VALUES (1), (10)",
+        *(f"INSERT INTO {table} VALUES (1)" for table in ("later", "nothing", "unindexed")),
+    )
+    found = discover(postgres_dsn).sql
+    assert "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;" in [one.partition("  --")[0] for one in found]
+    assert [one.split()[2] for one in found if one.endswith("each new partition")] == ["public.parts", "public.parts_1"]
+    run(postgres_dsn, *found)
+    assert not discover(postgres_dsn).sql
+    run(postgres_dsn, "UPDATE parts SET amount = 1", *(f"DELETE FROM {one}" for one in ("later", "nothing", "unindexed")))
 
 
 def test_role_gets_what_it_lacks(shop, postgres_server):
