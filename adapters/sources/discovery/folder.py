@@ -106,7 +106,9 @@ def _describe_archive(root: Path, files: Mapping[str, str], paths: Iterable[Path
     found = list_sources("archive", str(root), described, lambda _: {"transport": "archive", "path": str(root), **files})
     if len(found) > 1:
         formats = ", ".join(source.name for source in found)
-        raise ConfigProblem(f"{root} has records of several formats: {formats}", next_step="Move each into its own folder.")
+        raise ConfigProblem(
+            f"{root} has records of several formats or topic prefixes: {formats}", next_step="Move each into its own folder."
+        )
     return found[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -11,12 +12,13 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.topics import TopicFilter
 from replicator.ports.discovery import DiscoveredSource
 
 from ..kafka.cluster import Cluster, list_partitions
 from ..kafka.options import KafkaOptions
 from ..kafka.reader import PartitionReader
-from .records import describe_topic, list_sources
+from .records import describe_topic, keep_globs, list_sources
 
 SAMPLE = 20
 """The last records of each partition that are read."""
@@ -42,8 +44,16 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
     raw = _read_samples(options, cluster, topics)
     described = {topic: describe_topic(topic, raw.filter(pc.equal(raw["topic"], topic))) for topic in topics}
     settings = {"transport": "kafka", "bootstrap_servers": servers}
-    place = f"Kafka at {servers}"
-    return list_sources("kafka", place, described, lambda mine: {**settings, "topics": list(_fold_topics(mine, existing))})
+
+    def locate(mine: list[str]) -> dict[str, object]:
+        kept = keep_globs(patterns, mine, described)
+        named = [topic for topic in mine if not TopicFilter(kept)(topic)]
+        return {**settings, "topics": [*kept, *_fold_topics(named, existing)]}
+
+    first, *others = list_sources("kafka", f"Kafka at {servers}", described, locate)
+    unmatched = ", ".join(cluster.wanted.find_unmatched(existing))
+    steps = [*first.steps, *([f"# Left out, because no topic matches: {unmatched}"] if unmatched else [])]
+    return [replace(first, steps=steps), *others]
 
 
 def _read_samples(options: KafkaOptions, cluster: Cluster, topics: Iterable[str]) -> pa.Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.topics import TopicFilter
 from replicator.ports.decoder import Decoder
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
 
@@ -56,27 +58,61 @@ def describe_topic(topic: str, raw: pa.Table) -> tuple[str, list[DiscoveredTable
 def list_sources(
     name: str, place: str, described: Mapping[str, tuple[str, list[DiscoveredTable]]], locate: Locate
 ) -> list[DiscoveredSource]:
-    """A source for each format of the topics, as `describe_topic` returned them. `name`: of the only one; several have the
-    names of their formats. Raises ConfigProblem if no table is found."""
+    """A source for each format of the topics, as `describe_topic` returned them, and for each prefix of topics if several
+    have a table of one name. `name`: of the only one; sources of several formats have the names of these. Raises
+    ConfigProblem if no table is found."""
     left = ", ".join(topic for topic, (_, tables) in described.items() if not tables)
-    formats: dict[str, list[str]] = {}
-    for topic, (form, tables) in described.items():
-        formats.setdefault(form, []).extend([topic] if tables else [])
-    found = [(form, topics) for form, topics in formats.items() if topics]
+    found = _group_topics({topic: one for topic, one in described.items() if one[1]})
     if not found:
         raise ConfigProblem(
             f"{place} has no records of a known format in {left}", next_step="docs/messages.md has the formats."
         )
+    forms = {form for form, _ in found}
+    steps = [f"# Left out, because no table was recognised: {left}"] if left else []
+    if len(found) > len(forms):
+        prefixes = ", ".join(prefix for _, prefix in found if prefix)
+        steps.append(f"# Tables of one name have topics with several prefixes. Each prefix is a source: {prefixes}")
     return [
         DiscoveredSource(
-            name=name if len(found) == 1 else form,
-            title=f"{form} in {place}",
+            name="_".join(filter(None, (form if len(forms) > 1 else name, re.sub(r"\W", "_", prefix)))),
+            title=f"{form} in {place}" + (f", topics of {prefix}" if prefix else ""),
             settings={"format": form, **locate(topics), **(REGISTRY if form == AVRO else {})},
             tables=list({table.name: table for topic in topics for table in described[topic][1]}.values()),
-            steps=[f"# Left out, because no table was recognised: {left}"] if left and form == found[0][0] else [],
+            steps=steps if number == 0 else [],
         )
-        for form, topics in found
+        for number, ((form, prefix), topics) in enumerate(found.items())
     ]
+
+
+def _group_topics(described: Mapping[str, tuple[str, list[DiscoveredTable]]]) -> dict[tuple[str, str], list[str]]:
+    """The topics of each format; and of each prefix, where a table has topics with several prefixes."""
+    prefixes = {
+        topic: next((topic.removesuffix(f".{t.name}") for t in tables if topic.endswith(f".{t.name}")), "")
+        for topic, (_, tables) in described.items()
+    }
+    places = {(form, table.name, prefixes[topic]) for topic, (form, tables) in described.items() for table in tables}
+    several = {form for (form, _), count in Counter(place[:2] for place in places).items() if count > 1}
+    found: dict[tuple[str, str], list[str]] = {}
+    for topic, (form, _) in described.items():
+        found.setdefault((form, prefixes[topic] if form in several else ""), []).append(topic)
+    return found
+
+
+def keep_globs(
+    patterns: Iterable[str], mine: Sequence[str], described: Mapping[str, tuple[str, list[DiscoveredTable]]]
+) -> list[str]:
+    """The patterns that match only topics of a source, `mine`, and those of its format without tables."""
+    kept = []
+    for pattern in patterns:
+        matched = set(filter(TopicFilter([pattern]), described))
+        others = [described[topic] for topic in matched.difference(mine)]
+        if (
+            pattern not in matched
+            and matched.intersection(mine)
+            and all(one == (described[mine[0]][0], []) for one in others)
+        ):
+            kept.append(pattern)
+    return kept
 
 
 def _load_decoder(form: str) -> Any:

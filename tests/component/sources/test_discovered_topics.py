@@ -39,14 +39,14 @@ def prefix(broker) -> str:
     return prefix
 
 
-def test_topics_are_read_and_folded_into_a_glob(broker, prefix):
+def test_topics_are_read_and_a_glob_of_theirs_is_kept(broker, prefix):
     (found,) = discover_topics(f"kafka://{broker.address}/{prefix}.*", None)
     assert found.name == "kafka" and found.title == f"debezium_json in Kafka at {broker.address}"
     assert found.settings == {
         "format": "debezium_json",
         "transport": "kafka",
         "bootstrap_servers": broker.address,
-        "topics": [f"{prefix}.public.*"],
+        "topics": [f"{prefix}.*"],
     }
     assert {table.name: table.keys for table in found.tables} == {
         "public.audit_log": (),
@@ -56,8 +56,10 @@ def test_topics_are_read_and_folded_into_a_glob(broker, prefix):
 
 
 def test_topics_with_others_of_their_prefix_are_named(broker, prefix):
-    (found,) = discover_topics(f"kafka://{broker.address}/{prefix}.public.orders,{prefix}.public.customers", None)
+    topics = (f"{prefix}.public.orders", f"{prefix}.public.customers", "nothing.*")
+    (found,) = discover_topics(f"kafka://{broker.address}/{','.join(topics)}", None)
     assert found.settings["topics"] == [f"{prefix}.public.customers", f"{prefix}.public.orders"]
+    assert found.steps == ["# Left out, because no topic matches: nothing.*"]
 
 
 def test_each_format_is_a_source_and_the_rest_is_named(broker, prefix):
@@ -73,6 +75,20 @@ def test_all_topics_but_internal_ones_are_read_if_none_is_named(broker, prefix):
     broker.create(f"_{prefix}")
     found = [topic for source in discover_topics(f"kafka://{broker.address}", None) for topic in source.settings["topics"]]
     assert f"{prefix}-feed" in found and not any(topic.startswith("_") for topic in found)
+
+
+def test_each_prefix_with_a_table_of_one_name_is_a_source(broker, prefix):
+    twin = f"twin{prefix}.public.orders"
+    broker.create(twin)
+    producer = make_producer(broker.address)
+    for record in read_recorded_frame(RECORDED / "cdc.public.orders.jsonl").to_pylist():
+        producer.produce(twin, key=record["key"], value=record["value"])
+    assert producer.flush(60) == 0
+    found = discover_topics(f"kafka://{broker.address}/{prefix}.*,{twin}", None)
+    assert {source.name: source.settings["topics"] for source in found} == {
+        f"kafka_{prefix}": [f"{prefix}.*"],
+        f"kafka_twin{prefix}": [twin],
+    }
 
 
 def test_unknown_topic_and_broker_are_refused(broker, prefix):

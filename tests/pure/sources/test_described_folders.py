@@ -50,7 +50,7 @@ def test_folder_without_known_files_is_refused(tmp_path, name):
 def test_archive_of_several_formats_is_refused(tmp_path):
     write(tmp_path, "a.jsonl", to_line(json.dumps(CANAL)))
     shutil.copy(GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.orders.jsonl", tmp_path)
-    with pytest.raises(ConfigProblem, match="several formats: canal_json, debezium_json"):
+    with pytest.raises(ConfigProblem, match="several formats or topic prefixes: canal_json, debezium_json"):
         discover_folder(str(tmp_path), None)
 
 

@@ -11,7 +11,7 @@ from paths import GOLDEN
 from support.recorded_topics import TOPICS, read_recorded_frame
 
 from adapters.sources.discovery.kafka import discover_topics
-from adapters.sources.discovery.records import describe_topic, list_sources
+from adapters.sources.discovery.records import describe_topic, keep_globs, list_sources
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.discovery import DiscoveredTable
@@ -141,3 +141,36 @@ def test_url_with_a_login_or_without_brokers_is_refused_and_not_printed(url):
     with pytest.raises(ConfigProblem, match=r"^a URL of Kafka has brokers") as refused:
         discover_topics(url, None)
     assert "hunter2" not in str(refused.value)
+
+
+def test_tables_of_one_name_with_several_prefixes_are_sources_of_their_own():
+    orders, items = DiscoveredTable("public.orders", ("id",)), DiscoveredTable("public.items", ("id",))
+    described = {
+        "cdc.public.orders": ("debezium_json", [orders]),
+        "cdc.public.items": ("debezium_json", [items]),
+        "db-2.public.orders": ("debezium_json", [orders]),
+    }
+    cdc, other = list_sources("kafka", "a test", described, lambda topics: {"topics": topics})
+    assert (cdc.name, cdc.settings["topics"]) == ("kafka_cdc", ["cdc.public.orders", "cdc.public.items"])
+    assert (other.name, other.settings["topics"]) == ("kafka_db_2", ["db-2.public.orders"])
+    assert other.title == "debezium_json in a test, topics of db-2"
+    assert cdc.steps == ["# Tables of one name have topics with several prefixes. Each prefix is a source: cdc, db-2"]
+    apart = {"cdc.public.items": described["cdc.public.items"], "db-2.public.orders": described["db-2.public.orders"]}
+    assert [source.name for source in list_sources("kafka", "a test", apart, lambda _: {})] == ["kafka"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "kept"),
+    [
+        (["a.*"], ["a.*"]),
+        (["a.*", "b"], ["a.*"]),
+        (["a.t", "^a[.].*"], ["^a[.].*"]),
+        (["*"], []),
+        (["x.*"], []),
+        (["b*"], []),
+    ],
+)
+def test_globs_of_one_format_are_kept(patterns, kept):
+    table = DiscoveredTable("t")
+    described = {"a.t": ("canal_json", [table]), "a.marks": ("canal_json", []), "b": ("rows", [table]), "b.empty": ("", [])}
+    assert keep_globs(patterns, ["a.t"], described) == kept
