@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from replicator.domain.patterns import is_glob
+from replicator.domain.patterns import is_exact
 from replicator.domain.plain_values import to_printable
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
 
@@ -66,6 +66,7 @@ def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> I
     Without tables that are alike, a regular expression is for those that are created later; it would win over a glob."""
     names = [table.name for source in sources for table in source.tables]
     bare = [_split(table.name)[1] for source in sources for table in source.tables]
+    targets = {name for name in bare if bare.count(name) == 1}
     to = [{"sink": sink} for sink in sinks]
     for source, schema in dict.fromkeys((s.name, _split(table.name)[0]) for s in sources for table in s.tables):
         mine = [t for s in sources if s.name == source for t in s.tables if _split(t.name)[0] == schema]
@@ -75,19 +76,21 @@ def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> I
             policy = choose_policy(alike[0])
             named = ", ".join(_to_line(_split(table.name)[1]) for table in alike[:MOST_NAMED])
             more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
-            entry = {"match": f"{_to_match(schema)}.*", "source": source, "policy": policy, "to": to}
+            entry = {"match": f"{_to_glob(schema)}.*", "source": source, "policy": policy, "to": to}
             yield entry, f"{BY_POLICY[policy]}: {named}{more}"
         for table in (table for table in mine if table not in alike):
             policy, is_double = choose_policy(table), bare.count(_split(table.name)[1]) > 1
             into = re.sub(r"\W", "_", f"{source}.{table.name}" if names.count(table.name) > 1 else table.name)
+            while is_double and into in targets:
+                into += "_"
+            targets.add(into)
             own = {"policy": policy, **({"into": into} if is_double else {}), **table.settings}
             comment = "; ".join(filter(None, (BY_POLICY[policy], table.note)))
             yield {"match": _to_match(table.name), "source": source, **own, "to": to}, comment
-        if schema and not alike and not any(table.settings or is_glob(_to_match(table.name)) for table in mine):
+        if schema and not alike and not any(table.settings for table in mine):
             start = f"{source}.{schema}" if any(names.count(table.name) > 1 for table in mine) else schema
-            match = "".join(re.escape(character) if character.isprintable() else "." for character in schema)
             own = {"policy": choose_policy(keyed[0]), "into": re.sub(r"\W", "_", start) + "_{1}"}
-            yield {"match": rf"^{match}\.(.*)", "source": source, **own, "to": to}, LATER
+            yield {"match": rf"^{_to_regex(schema)}\.(.*)", "source": source, **own, "to": to}, LATER
 
 
 def _split(table: str) -> tuple[str, str]:
@@ -97,9 +100,17 @@ def _split(table: str) -> tuple[str, str]:
 
 
 def _to_match(name: str) -> str:
-    """The name, or a glob where `match` cannot hold its characters."""
+    """The name, or a regular expression where `match` cannot hold its characters. It wins over globs."""
+    return name.replace("${", "$${") if name.isprintable() and is_exact(name) else f"^{_to_regex(name)}"
+
+
+def _to_regex(name: str) -> str:
+    return "".join(re.escape(character) if character.isprintable() else r"\W" for character in name)
+
+
+def _to_glob(name: str) -> str:
     printable = "".join(character if character.isprintable() else "?" for character in name)
-    return printable.replace("[", "[[]").replace("${", "$${")
+    return re.sub(r"[*?[^]", r"[\g<0>]", printable).replace("${", "$${")
 
 
 def _to_line(text: str) -> str:

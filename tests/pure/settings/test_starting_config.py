@@ -141,6 +141,12 @@ def test_tables_of_one_name_and_schema_have_the_source_in_the_target(tmp_path):
     ]
 
 
+def test_targets_of_namesakes_differ(build):
+    entries = build(*keyed("a.b_c", "z.b_c", "a_b.c", "a.c", "x.z_b_c", "x.a_b_c_"))
+    found = [entry["into"] for match, entry in entries.items() if not match.startswith("^") and "*" not in match]
+    assert found == ["a_b_c", "a_c", "z_b_c_", "a_b_c__"]
+
+
 def test_settings_of_a_table_are_in_an_entry_of_its_own(build):
     entries = build(DiscoveredTable("public.staff", ("id",), settings={"sequence_by": ["at"]}), *keyed("public.orders"))
     assert entries["public.staff"]["sequence_by"] == ["at"]
@@ -151,12 +157,21 @@ def test_table_without_a_schema_is_named(build):
     assert build(*keyed("orders")).keys() == {"orders"}
 
 
-@pytest.mark.parametrize("name", ["Weird: Täble!", "a, b #c", "a\nb", "x" * 63, "null", "'", '"', "a[b]", "${X}", "a*"])
+@pytest.mark.parametrize(
+    "name", ["Weird: Täble!", "a, b #c", "a\nb", "x" * 63, "null", "'", '"', "a[b]", "${X}", "*", "?", "["]
+)
 def test_hostile_names_are_written_and_matched(build, name):
     assert build(*keyed(f"public.{name}")).keys() == {"public.*"}
     found = build(DiscoveredTable(f"public.{name}"), *keyed("public.orders"))
     match = next(match for match in found if match != "public.*").replace("$${", "${")
-    assert matches(match, f"public.{name}")
+    assert matches(match, f"public.{name}") and not matches(match, "public.other")
+
+
+@pytest.mark.parametrize("schema", ["*", "^a", "a?", "[a]"])
+def test_hostile_schemas_are_matched_alone(build, schema):
+    match, other = build(*keyed(f"{schema}.t", "public.orders"))
+    assert matches(match, f"{schema}.t") and not matches(match, "public.orders")
+    assert other == "public.*"
 
 
 def test_postgres_target_alone_is_enough(build):
