@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,20 +50,24 @@ def init(session: CommandSession, folder: Path, source: str | None, targets: tup
     from replicator.wiring.starting_project import find_sources, make_project, write_project
 
     may_ask = is_on_terminal() and not session.as_json
-    if source is None:
+    if not source:
         source = str(click.prompt(SOURCE, err=True)) if may_ask else _refuse_missing()
     ask_password = _ask_password if may_ask else _refuse
     sources = find_sources(folder, source, ask_password)
     if not targets:
         targets = tuple(click.prompt(TARGETS, default=LAKE, err=True).split()) if may_ask else (LAKE,)
     written = write_project(folder, make_project(folder, sources, targets, ask_password))
-    next_steps = [*([f"cd {folder}"] if folder != Path() else []), *(s for one in sources for s in one.steps), *NEXT]
+    next_steps = [*([_to_cd(folder)] if folder != Path() else []), *(s for one in sources for s in one.steps), *NEXT]
     sql = [statement for one in sources for statement in one.sql]
     tables = _list_tables(sources)
     result = {"tables": tables, "files": written, "sql": sql, "next": next_steps}
     summary = f"{format_count(len(tables), 'table')}, {format_count(len(written), 'file')} written"
     titles = [one.title for one in sources]
     session.emit(result, summary, text=lambda: _print_project([*titles, "", *_format_tables(tables)], result))
+
+
+def _to_cd(folder: Path) -> str:
+    return f"cd {shlex.quote(f'./{folder}' if str(folder).startswith('-') else str(folder))}"
 
 
 def _refuse_missing() -> str:

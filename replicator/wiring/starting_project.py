@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from replicator.application.durable import create_file
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
 from replicator.settings import check_document
@@ -49,7 +50,7 @@ def find_sources(folder: Path, source: str, ask_password: AskPassword) -> Sequen
     Raises ConfigProblem for a URL of an unknown kind and a source without tables; the error of `ask_password`; and errors of
     `ports.discovery.Discover`.
     """
-    sources = [_use_project_path(one, folder.absolute()) for one in _discover(source, "--from", ask_password)]
+    sources = [_use_project_path(one, _find_root(folder)) for one in _discover(source, "--from", ask_password)]
     if not any(one.tables for one in sources):
         raise ConfigProblem(f"{sources[0].title} has no tables that can be read", next_step="Name another source.")
     return sources
@@ -63,22 +64,27 @@ def make_project(
     Raises as `find_sources` for a target, and ConfigProblem for one that is the source or in it.
     """
     variables = {name: value for one in sources for name, value in one.variables.items()}
-    paths = [one.settings["path"] for one in sources if "path" in one.settings]
+    root = _find_root(folder)
+    paths = [(root / one.settings["path"]).resolve() for one in sources if "path" in one.settings]
+    places = {one.identity: "the source" for one in sources if one.identity}
     sinks: dict[str, Any] = {}
     for target in targets:
         kind = "target" if target.startswith(tuple(f"{scheme}://" for scheme in DATABASES)) else "lake"
         count = sum(re.fullmatch(rf"{kind}(_\d+)?", name) is not None for name in sinks)
         name = f"{kind}_{count + 1}" if count else kind
         if kind == "lake":
-            if any((folder / target).absolute().is_relative_to(folder.absolute() / path) for path in paths):
+            title, place = target, target.rstrip("/") if "://" in target else str((root / target).resolve())
+            if any(Path(place).is_relative_to(path) for path in paths):
                 raise ConfigProblem(f"{target} is in the folder that is read", next_step="Name another folder with --to.")
-            sinks[name] = {"kind": "delta", "path": target}
-            continue
-        database = _discover(target, "--to", ask_password)[0]
-        if database.identity in (one.identity for one in sources):
-            raise ConfigProblem(f"{database.title} is the source", next_step="Name another database with --to.")
-        variables[f"{name.upper()}_DSN"] = database.dsn
-        sinks[name] = {"kind": "postgres", "dsn": f"${{{name.upper()}_DSN}}", "schema": "public"}
+            sinks[name] = {"kind": "delta", "path": place if ".." in Path(target).parts else target}
+        else:
+            database = _discover(target, "--to", ask_password)[0]
+            title, place = database.title, database.identity
+            variables[f"{name.upper()}_DSN"] = database.dsn
+            sinks[name] = {"kind": "postgres", "dsn": f"${{{name.upper()}_DSN}}", "schema": "public"}
+        if place in places:
+            raise ConfigProblem(f"{title} is {places[place]}", next_step="Name another database or folder with --to.")
+        places[place] = "a target already"
     _refuse_other_values(variables)
     text = build_starting_config(sources, sinks)
     _refuse_config(folder, text, variables)
@@ -92,15 +98,16 @@ def write_project(folder: Path, project: StartingProject) -> list[str]:
 
     Raises ConfigProblem, before anything is written, if a file exists with another text. A `.env` may have more variables.
     """
-    existing = [
-        path
+    obstacles = {
+        str(found)
         for path, text in project.files.items()
-        if _is_other(folder / path, text) and not (path == ENV_FILE and _has_variables(folder / path, project.variables))
-    ]
-    if existing:
+        if (found := _find_obstacle(folder / path, text))
+        and not (path == ENV_FILE and _has_variables(folder / path, project.variables))
+    }
+    if obstacles:
         step = "Name another folder, or remove what is there."
-        places = ", ".join(str(folder / path) for path in existing)
-        raise ConfigProblem(f"{places} exist{'s' * (len(existing) == 1)} with another text", next_step=step)
+        sentence = f"{', '.join(sorted(obstacles))} exist{'s' * (len(obstacles) == 1)} with another text"
+        raise ConfigProblem(sentence, next_step=step)
     return list(_write_files(folder, project.files))
 
 
@@ -111,20 +118,22 @@ def _write_files(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
             continue
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            mode = SECRET_MODE if path == ENV_FILE else 0o666
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as opened:
-                opened.write(text)
+            create_file(file, text.encode(), SECRET_MODE if path == ENV_FILE else 0o666)
         except OSError as error:
             sentence = f"{file} cannot be written: {error.strerror}"
             raise ConfigProblem(sentence, next_step="Name a folder in which you may write.") from None
         yield path
 
 
-def _is_other(file: Path, text: str) -> bool:
+def _find_obstacle(file: Path, text: str) -> Path | None:
+    """What is in the place of the file or of one of its folders, and is another one."""
+    for folder in file.parents:
+        if os.path.lexists(folder) and not folder.is_dir():
+            return folder
     try:
-        return file.exists() and file.read_text(encoding="utf-8") != text
+        return file if os.path.lexists(file) and file.read_text(encoding="utf-8") != text else None
     except (OSError, UnicodeDecodeError):
-        return True
+        return file
 
 
 def _has_variables(file: Path, variables: Mapping[str, str]) -> bool:
@@ -153,6 +162,10 @@ def _discover(url: str, option: str, ask_password: AskPassword) -> Sequence[Disc
         raise
 
 
+def _find_root(folder: Path) -> Path:
+    return Path(os.path.normpath(folder.absolute()))
+
+
 def _use_project_path(source: DiscoveredSource, folder: Path) -> DiscoveredSource:
     """The source, with a relative `path` if that is in the project."""
     path = Path(source.settings.get("path", "/"))
@@ -171,6 +184,6 @@ def _refuse_other_values(variables: Mapping[str, str]) -> None:
 
 def _refuse_config(folder: Path, text: str, variables: Mapping[str, str]) -> None:
     """Raise ConfigError if `replicator check` would refuse the config in the folder."""
-    document = parse_document(text, lambda line, _: Origin(str(DEFAULT), line + 1))
+    document = parse_document(text, lambda *_: Origin("the config would not be valid"))
     root = folder.absolute()
     refuse_unusable(check_document(document, root, environ={**os.environ, **variables}, plugins=list_plugins()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-OPEN = "postgresql://app@open/shop"
+OPEN, TWIN = "postgresql://app@open/shop", "postgresql://app@open/twin"
 
 
 def test_project_is_written_and_passes_check(run, tmp_path):
@@ -144,12 +145,17 @@ def test_secrets_are_in_the_env_file_alone_and_its_owner_reads_it(run, tmp_path)
     ("arguments", "sentence", "step"),
     [
         ([], "--from is missing", "Add --from"),
+        (["--from", ""], "--from is missing", "Add --from"),
         (["--from", URL], "asks for a password", "PGPASSWORD"),
         (["--from", "mysql://u@h/d"], "init reads kafka://, postgresql:// and folders, not mysql://", "MariaDB and MySQL"),
         (["--from", "oracle://h"], "not oracle://", "Correct --from"),
         (["--from", "postgresql://app@open/empty"], "has no tables", "another source"),
         (["--from", OPEN, "--to", OPEN], "is the source", "another database"),
-        (["--from", OPEN, "--to", "gs://bucket/lake"], "config/replicator.yaml:", ""),
+        (["--from", OPEN, "--to", TWIN, "--to", TWIN], "is a target already", "Name another"),
+        (["--from", OPEN, "--to", "x/lake", "--to", "./x/../x/lake/"], "./x/../x/lake/ is a target already", "Name another"),
+        (["--from", OPEN, "--to", "s3://b/l", "--to", "s3://b/l/"], "s3://b/l/ is a target already", "Name another"),
+        (["--from", OPEN, "--to", "gs://bucket/lake"], "error: the config would not be valid: sinks.lake.path", ""),
+        (["--from", OPEN, "--to", ""], "error: the config would not be valid: sinks.lake.path", ""),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(run, tmp_path, arguments, sentence, step):
@@ -187,6 +193,30 @@ def test_existing_file_is_never_overwritten(run, tmp_path, name):
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {name} exists with another text")
     assert [p.read_text() for p in tmp_path.rglob("*") if p.is_file()] == ["mine"]
+
+
+def test_what_is_in_the_place_of_a_file_or_folder_is_named_before_anything_is_written(run, tmp_path):
+    (tmp_path / ".env").symlink_to("nowhere")
+    (tmp_path / "config").write_text("mine")
+    assert run("--from", OPEN).stderr.startswith("error: .env, config exist with another text")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".env", "config"]
+
+
+def test_file_that_cannot_be_written_whole_is_not_there(run, tmp_path, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", fail)
+        done = run("--from", OPEN)
+    assert done.exit_code == 2 and "config/replicator.yaml cannot be written: File too large" in done.stderr
+    assert not list((tmp_path / "config").iterdir())
+    assert run("--from", OPEN).exit_code == 0
+
+
+@pytest.mark.parametrize(("folder", "command"), [("a;b c", "cd 'a;b c'"), ("-x", "cd ./-x"), ("shop", "cd shop")])
+def test_folder_of_the_next_step_is_quoted(run, folder, command):
+    assert json.loads(run("--from", OPEN, "--json", "--", folder).stdout)["result"]["next"][0] == command
 
 
 def test_files_with_the_same_text_stay(run, tmp_path):
