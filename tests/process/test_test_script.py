@@ -21,9 +21,9 @@ case "$*" in "-m pytest"*) echo "tests {COUNTS}" ;; *) echo stamp ;; esac
         ([], {}, "2 0.1 2"),
         ([], {"REPLICATOR_KILLS": "7"}, "2 0.1 7"),
         ([], {"REPLICATOR_LONG": "1"}, "all none all"),
-        (["--long"], {}, "all 20 all"),
-        (["--long"], {"REPLICATOR_KILLS": "7"}, "all 20 7"),
-        (["--long"], {"REPLICATOR_SECONDS": "60"}, "all 60 all"),
+        (["--long"], {}, "6 10 all"),
+        (["--long"], {"REPLICATOR_KILLS": "7"}, "6 10 7"),
+        (["--long"], {"REPLICATOR_SECONDS": "60"}, "6 60 all"),
     ],
 )
 def test_a_long_run_takes_the_counts_of_the_tests(tmp_path, arguments, said, counts):

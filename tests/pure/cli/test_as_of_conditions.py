@@ -24,7 +24,7 @@ def test_a_wrong_condition_is_not_looked_for_in_the_log(tmp_path: Path, monkeypa
         resolve_lanes=lambda _: [],
         open_sink=lambda _: DeltaRsSink({"path": str(tmp_path)}),
     )
-    monkeypatch.setattr("replicator.application.operations.target_reader.list_lanes", lambda _: [])
+    monkeypatch.setattr("replicator.application.operations.as_of.list_lanes", lambda _: [])
     told: list[str] = []
     with pytest.raises(ConfigProblem, match="cannot be evaluated"):
         read_target(parts, "lake.t", as_of=datetime.now(UTC), where="nothing = 1", tell=told.append)
