@@ -15,6 +15,7 @@ from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
 from replicator.settings import check_document
 from replicator.settings.document import parse_document
 from replicator.settings.env_file import ENV_FILE, read_env_file, render_env_file
+from replicator.settings.fields import ENCODE, has_unclear_user
 from replicator.settings.findings import Origin
 from replicator.settings.json_schema import render_file
 from replicator.settings.starting_config import build_starting_config
@@ -25,7 +26,9 @@ from .plugins import list_names, load_adapter
 
 GROUP = "replicator.discovery"
 FOLDERS = "folder"
-DATABASES = ("postgresql", "postgres")
+DATABASE, DATABASES = "postgresql", ("postgresql", "postgres")
+CONNINFO = re.compile(r"(^|\s)(host|hostaddr|port|dbname|user|password|service)\s*=")
+"""Parameters of libpq, among them secrets, which would be taken for the name of a folder."""
 MARIADB = 'The page "MariaDB and MySQL through Debezium" has a config for them.'
 OTHERS = dict.fromkeys(("mysql", "mariadb"), MARIADB)
 """What to do for databases that `init` does not look at."""
@@ -69,7 +72,7 @@ def make_project(
     places = {one.identity: "the source" for one in sources if one.identity}
     sinks: dict[str, Any] = {}
     for target in targets:
-        kind = "target" if target.startswith(tuple(f"{scheme}://" for scheme in DATABASES)) else "lake"
+        kind = "target" if _find_kind(target, "--to") == DATABASE else "lake"
         count = sum(re.fullmatch(rf"{kind}(_\d+)?", name) is not None for name in sinks)
         name = f"{kind}_{count + 1}" if count else kind
         if kind == "lake":
@@ -143,9 +146,23 @@ def _has_variables(file: Path, variables: Mapping[str, str]) -> bool:
         return False
 
 
+def _find_kind(text: str, option: str) -> str:
+    """The scheme of a URL, `folder` without one.
+
+    Raises ConfigProblem, which quotes nothing, where a password may be taken for something else.
+    """
+    is_database = text.partition(":")[0].lower() in DATABASES
+    if is_database and has_unclear_user(text):
+        sentence = f"the URL of {option} has a user or password with characters that end it too early"
+        raise ConfigProblem(sentence, next_step=f"{ENCODE.capitalize()}.")
+    if not is_database and CONNINFO.search(text):
+        step = "Write postgresql://USER@HOST:PORT/DATABASE."
+        raise ConfigProblem(f"{option} takes the URL of a database, not parameters of its connection", next_step=step)
+    return DATABASE if is_database else text.partition("://")[0].lower() if "://" in text else FOLDERS
+
+
 def _discover(url: str, option: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]:
-    scheme = url.partition("://")[0].lower() if "://" in url else FOLDERS
-    scheme = DATABASES[0] if scheme in DATABASES else scheme
+    scheme = _find_kind(url, option)
     known = list_names(GROUP)
     if scheme not in known:
         kinds = ", ".join(f"{name}://" for name in known if name != FOLDERS)

@@ -176,8 +176,28 @@ def test_variable_that_would_be_used_instead_of_the_file_is_refused(run, tmp_pat
     assert run("--from", OPEN).exit_code == 0, "the same value"
 
 
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        (f"postgresql://app:pa#{SECRET}@db/shop", "end it too early"),
+        (f"postgresql://app:pa?{SECRET}@db/shop", "end it too early"),
+        (f"postgresql://app:pa/{SECRET}@db/shop", "end it too early"),
+        (f"postgresql://app:pa@{SECRET}@db/shop", "end it too early"),
+        (f"postgresql://app:pa%{SECRET}@db/shop", "end it too early"),
+        (f"host=db password={SECRET}", "takes the URL"),
+        (f"password = {SECRET}", "takes the URL"),
+    ],
+)
+def test_unclear_url_is_refused_and_not_printed(run, tmp_path, url, sentence):
+    for arguments in (["--from", url], ["--from", OPEN, "--to", url]):
+        done = run(*arguments)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert sentence in done.stderr and SECRET not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_several_targets_have_names_and_variables_of_their_own(run, tmp_path):
-    targets = ("./a", "s3://bucket/b", "postgresql://app@open/one", "postgres://app@open/two")
+    targets = ("./a", "s3://bucket/b", "postgresql://app@open/one", "POSTGRES://app@open/two")
     assert run("--from", OPEN, *(word for target in targets for word in ("--to", target))).exit_code == 0
     text = (tmp_path / "config" / "replicator.yaml").read_text()
     assert "to: [{sink: lake}, {sink: lake_2}, {sink: target}, {sink: target_2}]" in text
