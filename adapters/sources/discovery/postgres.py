@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlunsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, PasswordNeeded
@@ -47,10 +48,12 @@ GROUP BY c.oid, 1, lower(a.attname) HAVING count(*) > 1 ORDER BY 1"""
 PUBLICATIONS = """
 SELECT p.pubname, p.puballtables, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate,
        ARRAY(SELECT t.schemaname || '.' || t.tablename FROM pg_publication_tables t
-             WHERE t.pubname = p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NULL)
+             WHERE t.pubname = p.pubname AND to_jsonb(t) ->> 'rowfilter' IS NULL),
+       ARRAY(SELECT format('%I.%I', n.nspname, c.relname) FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+             JOIN pg_namespace n ON n.oid = c.relnamespace WHERE r.prpubid = p.oid AND c.relkind = 'p')
 FROM pg_publication p ORDER BY p.puballtables DESC, 1"""
-"""Each publication, whether it sends all kinds of changes, and its tables. A partitioned table counts if it is published
-under its own name, and a table with a row filter does not."""
+"""Each publication, whether it sends all kinds of changes, its tables, and the partitioned tables it was made for. A
+partitioned table counts as a table if it is published under its own name, and a table with a row filter does not."""
 WITHOUT_IDENTITY = """
 SELECT format('%I.%I', n.nspname, c.relname), c.relkind = 'p',
   EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
@@ -67,6 +70,11 @@ WORKER = "http://localhost:8083"
 PASSWORD = "SOURCE_PASSWORD"  # noqa: S105 - the name of a variable
 TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """Parameters of a URL that the connector has as `database.NAME`."""
+ADDRESS = ("host", "hostaddr", "port", "user", "dbname")
+"""Parameters that the environment may have (`PGHOST` and so on)."""
+IN_AUTHORITY = ("host", "port", "user", "password", "dbname")
+SOCKET_STEP = "# Debezium reaches no Unix socket: write the address of the server into {file}, unless it is localhost."
+URL_STEP = "Write postgresql://USER@HOST:PORT/DATABASE, percent-encoded."
 
 
 class TableRow(NamedTuple):
@@ -85,20 +93,20 @@ class TableRow(NamedTuple):
 
 def discover_database(url: str, password: str | None) -> Sequence[DiscoveredSource]:
     """`ports.discovery.Discover` of PostgreSQL: one source, which reads the topics of a Debezium connector."""
-    url = _fill_address(url)
+    address = _read_url(url)
     try:
         with TimeoutConnection.connect(
-            url,
+            make_conninfo(**address),
             password=password,
             connect_timeout=TIMEOUT_SECONDS,
             application_name="replicator init",
             autocommit=True,
         ) as connection:
-            return [_describe_database(url, connection)]
+            return [_describe_database(address, connection)]
     except psycopg.Error as error:
-        words, has_password = str(error), bool(password or urlsplit(url).password)
+        words, has_password = str(error), bool(password or "password" in address)
         if "no password supplied" in words or ("password authentication failed" in words and not has_password):
-            where = _strip_password(url)
+            where = "@".join(address[name] for name in ("user", "host") if name in address)
             step = "Set PGPASSWORD, add a line to ~/.pgpass, or run this command on a terminal, where it asks."
             raise PasswordNeeded(f"{where} asks for a password", next_step=step) from None
         problem = translate_error(error, "connecting")
@@ -106,23 +114,29 @@ def discover_database(url: str, password: str | None) -> Sequence[DiscoveredSour
         raise problem from error
 
 
-def _fill_address(url: str) -> str:
-    """The URL with a host, because a connector reaches no Unix socket. Raises ConfigProblem for one without a database."""
-    parts = urlsplit(url)
-    if len(parts.path) < 2 or parts.fragment:
-        example = "postgresql://USER@HOST:PORT/DATABASE"
-        raise ConfigProblem(f"{_strip_password(url)} names no database", next_step=f"Write {example}, percent-encoded.")
-    user, at, place = parts.netloc.rpartition("@")
-    return urlunsplit(("postgresql", f"{user}{at}{place or 'localhost'}", parts.path, parts.query, ""))
+def _read_url(url: str) -> dict[str, str]:
+    """libpq's parameters of the URL and, for `ADDRESS`, of the environment. The default host is localhost, because a
+    connector reaches no Unix socket.
+
+    Raises ConfigProblem, which quotes nothing: a part of the password may be in the wrong place.
+    """
+    try:
+        parsed = conninfo_to_dict(re.sub("^postgres(ql)?:", "postgresql:", url, flags=re.IGNORECASE))
+        given = {name: str(value) for name, value in parsed.items() if value}
+        if not re.fullmatch(r"[\d,]*", given.get("port", "")):
+            raise ValueError("port")
+    except (psycopg.ProgrammingError, ValueError):
+        raise ConfigProblem("the URL of the database cannot be read", next_step=URL_STEP) from None
+    if "service" in given:
+        return given
+    defaults = {option.keyword.decode(): option.val.decode() for option in psycopg.pq.Conninfo.get_defaults() if option.val}
+    address = {name: defaults[name] for name in ADDRESS if name in defaults} | given
+    if "dbname" not in address:
+        raise ConfigProblem("the URL names no database", next_step=URL_STEP)
+    return address if "hostaddr" in address else {"host": "localhost", **address}
 
 
-def _strip_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
-
-
-def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSource:
+def _describe_database(address: Mapping[str, str], connection: psycopg.Connection) -> DiscoveredSource:
     _, database, level, may_replicate = fetch_rows(connection, ROLE)[0]
     user, server = fetch_rows(connection, "SELECT quote_ident(current_user), pg_postmaster_start_time()")[0]
     tables = [TableRow(*row) for row in fetch_rows(connection, TABLES)]
@@ -131,10 +145,11 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
     slot, schemas = _name_slot(name), list(dict.fromkeys(table.schema for table in tables))
     publication, published = _choose_publication(slot, tables, fetch_rows(connection, PUBLICATIONS))
     named = {"schema.include.list": schemas, "table.exclude.list": [row[0] for row in fetch_rows(connection, PARTITIONS)]}
-    file = f"connectors/{name}.json"
+    file, info = f"connectors/{name}.json", connection.info
+    dsn = _build_url(info, info.password, {key: value for key, value in address.items() if key not in IN_AUTHORITY})
     return DiscoveredSource(
         name=name,
-        title=f"PostgreSQL {connection.info.server_version // 10000} at {_strip_password(url)}",
+        title=f"PostgreSQL {info.server_version // 10000} at {_build_url(info, '', {})}",
         settings={
             "format": "debezium_json",
             "transport": "kafka",
@@ -147,14 +162,14 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
             DiscoveredTable(f"{table.schema}.{table.name}", tuple(table.keys), table.rows, IDENTITIES[table.identity])
             for table in tables
         ],
-        variables={"SOURCE_DSN": _build_dsn(url, connection)}
-        | ({PASSWORD: connection.info.password} if connection.info.password else {}),
-        files={file: _build_connector(name, url, connection, named, publication)},
+        variables={"SOURCE_DSN": dsn} | ({PASSWORD: info.password} if info.password else {}),
+        files={file: _build_connector(name, address, info, named, publication)},
         sql=[
             *_list_statements(user, level, may_replicate, tables, fetch_rows(connection, WITHOUT_IDENTITY)),
             *published,
         ],
         steps=[
+            *([SOCKET_STEP.format(file=file)] * _has_socket(info)),
             *(
                 f"# Debezium refuses {table}, because its columns {columns} differ only in case: rename one of them."
                 for table, columns in fetch_rows(connection, TWINS)
@@ -164,7 +179,7 @@ def _describe_database(url: str, connection: psycopg.Connection) -> DiscoveredSo
             "# the worker lacks the variable SOURCE_PASSWORD of .env, or the env provider.",
             f"curl -X POST -H 'Content-Type: application/json' -d @{file} ${{CONNECT_URL:-{WORKER}}}/connectors",
         ],
-        dsn=_build_dsn(url, connection),
+        dsn=dsn,
         identity=f"{server} {database}",
     )
 
@@ -188,16 +203,16 @@ def _list_statements(
 
 
 def _choose_publication(
-    name: str, tables: Sequence[TableRow], existing: Sequence[tuple[str, bool, bool, list[str]]]
+    name: str, tables: Sequence[TableRow], existing: Sequence[tuple[str, bool, bool, list[str], list[str]]]
 ) -> tuple[str, list[str]]:
     """A publication that has all changes of all tables, or `name` with the statements that make it one."""
-    missing = {p: [t for t in tables if f"{t.schema}.{t.name}" not in covered] for p, _, _, covered in existing}
-    complete = next((p for p, _, sends_all, _ in existing if sends_all and not missing[p]), None)
+    missing = {p: [t for t in tables if f"{t.schema}.{t.name}" not in covered] for p, _, _, covered, _ in existing}
+    complete = next((p for p, _, sends_all, *_ in existing if sends_all and not missing[p]), None)
     if complete is not None:
         return complete, []
     if name in missing:
-        has_all, sends_all = next((has_all, sends_all) for p, has_all, sends_all, _ in existing if p == name)
-        added = ", ".join(table.quoted for table in missing[name] if not has_all)
+        _, has_all, sends_all, _, partitioned = next(row for row in existing if row[0] == name)
+        added = ", ".join(table.quoted for table in missing[name] if not has_all and table.quoted not in partitioned)
         options = [VIA_ROOT] * any(table.is_partitioned for table in missing[name])
         options += ["publish = 'insert, update, delete, truncate'"] * (not sends_all)
         changed = f"ALTER PUBLICATION {name} SET ({', '.join(options)});"
@@ -206,28 +221,37 @@ def _choose_publication(
     return name, [f"CREATE PUBLICATION {name} FOR ALL TABLES{root};  -- also tables that are created later"]
 
 
-def _build_dsn(url: str, connection: psycopg.Connection) -> str:
-    """The URL with user and password, wherever libpq found them."""
-    info, parts = connection.info, urlsplit(url)
-    login = ":".join(quote(text, safe="") for text in (info.user, info.password) if text)
-    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in ("user", "password")])
-    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}", query=query))
+def _build_url(info: psycopg.ConnectionInfo, password: str, parameters: Mapping[str, str]) -> str:
+    """The URL of a connection, wherever libpq found its parts."""
+    login = ":".join(quote(text, safe="") for text in (info.user, password) if text)
+    host = quote(info.host, safe=":")
+    place = f"[{host}]" if ":" in host else host
+    query = urlencode(parameters, quote_via=quote)
+    return urlunsplit(("postgresql", f"{login}@{place}:{info.port}", quote(info.dbname, safe=""), query, ""))
 
 
 def _build_connector(
-    name: str, url: str, connection: psycopg.Connection, named: Mapping[str, Sequence[str]], publication: str
+    name: str,
+    address: Mapping[str, str],
+    info: psycopg.ConnectionInfo,
+    named: Mapping[str, Sequence[str]],
+    publication: str,
 ) -> str:
     """The shipped connector for this database. The worker fills in the password. `named`: properties that list names."""
     config = json.loads(find_shipped(CONNECTOR).read_text())["config"]
     for key in ("database.password", "table.include.list"):
         del config[key]
-    info = connection.info
-    config |= {"database.hostname": info.host, "database.port": str(info.port), "database.user": info.user}
+    host = "localhost" if _has_socket(info) else info.host
+    config |= {"database.hostname": host, "database.port": str(info.port), "database.user": info.user}
     config |= {"database.dbname": info.dbname} | ({"database.password": f"${{env:{PASSWORD}}}"} if info.password else {})
-    config |= {f"database.{key}": value for key, value in parse_qsl(urlsplit(url).query) if key in TLS}
+    config |= {f"database.{key}": address[key] for key in TLS if key in address}
     config |= {"topic.prefix": name, "slot.name": _name_slot(name), "publication.name": publication}
     config |= {key: ",".join(re.escape(name).replace(",", r"\,") for name in names) for key, names in named.items() if names}
     return json.dumps({"name": name, "config": config}, indent=2) + "\n"
+
+
+def _has_socket(info: psycopg.ConnectionInfo) -> bool:
+    return info.host.startswith(("/", "@"))
 
 
 def _name_slot(name: str) -> str:

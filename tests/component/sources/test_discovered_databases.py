@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
+from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
+from threading import Thread
 from typing import Any
 
 import psycopg
@@ -84,11 +88,13 @@ def test_partitioned_table_is_one_table_with_the_rows_of_its_partitions(postgres
     run(postgres_dsn, "CREATE PUBLICATION leaves FOR ALL TABLES")
     name = discover(postgres_dsn).settings["database"]["publication"]
     assert name != "leaves"
-    run(postgres_dsn, f"CREATE PUBLICATION {name} FOR ALL TABLES")
-    completing = discover(postgres_dsn).sql
-    assert completing == [f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"]
-    run(postgres_dsn, *completing)
-    assert not discover(postgres_dsn).sql
+    for tables in ("ALL TABLES", 'TABLE parts, "a,b".orders'):
+        run(postgres_dsn, f"CREATE PUBLICATION {name} FOR {tables}")
+        completing = discover(postgres_dsn).sql
+        assert completing == [f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"]
+        run(postgres_dsn, *completing)
+        assert not discover(postgres_dsn).sql
+        run(postgres_dsn, f"DROP PUBLICATION {name}")
 
 
 def test_columns_that_differ_only_in_case_are_named(shop):
@@ -173,7 +179,7 @@ def test_publication_that_lacks_something_is_completed(shop):
 
 
 def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
-    found = discover(shop, login="tester:p%40ss", query="?sslmode=prefer&connect_timeout=9")
+    found = discover(shop, login="tester:p%40ss", query="?connect_timeout=9&sslmode=prefer")
     (file,) = found.files
     body = json.loads(found.files[file])
     config, info = body["config"], conninfo_to_dict(shop)
@@ -193,9 +199,56 @@ def test_connector_reads_the_database_and_its_topics_are_the_source_s(shop):
     assert config["slot.name"] == found.settings["database"]["slot"]
     assert found.settings["topics"] == [f"{config['topic.prefix']}.Sales.*", f"{config['topic.prefix']}.public.*"]
     assert found.variables == {
-        "SOURCE_DSN": to_url(shop, "tester:p%40ss", "?sslmode=prefer&connect_timeout=9"),
+        "SOURCE_DSN": to_url(shop, "tester:p%40ss", "?connect_timeout=9&sslmode=prefer"),
         "SOURCE_PASSWORD": "p@ss",
     }
+
+
+def test_parameters_of_the_url_stay(shop):
+    found = discover(shop, query="?options=-c%20statement_timeout%3D5s&sslrootcert=/tmp/x%20y+z.pem&sslmode=disable")
+    config, parameters = json.loads(*found.files.values())["config"], conninfo_to_dict(found.dsn)
+    assert parameters["options"] == "-c statement_timeout=5s"
+    assert parameters["sslrootcert"] == config["database.sslrootcert"] == "/tmp/x y+z.pem"
+    with psycopg.connect(found.dsn) as connection:
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("5s",)
+
+
+def test_address_of_the_environment_is_taken(shop, monkeypatch):
+    info = conninfo_to_dict(shop)
+    monkeypatch.setenv("PGPORT", info["port"])
+    monkeypatch.setenv("PGUSER", "tester")
+    (found,) = discover_database(f"postgresql://localhost/{info['dbname']}", None)
+    assert found.dsn == to_url(shop).replace("127.0.0.1", "localhost") and found.dsn in found.title
+    monkeypatch.setenv("PGHOST", info["host"])
+    monkeypatch.setenv("PGDATABASE", info["dbname"])
+    (found,) = discover_database("postgresql://", None)
+    assert found.dsn == to_url(shop)
+    assert json.loads(*found.files.values())["config"]["database.hostname"] == info["host"]
+
+
+def test_connector_of_a_unix_socket_has_localhost_and_says_so(shop, tmp_path_factory):
+    info, folder = conninfo_to_dict(shop), tmp_path_factory.mktemp("s")
+    assert not any("Unix socket" in step for step in discover(shop).steps)
+
+    class Relay(BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", int(info["port"]))) as server:
+                ends = {self.request: server, server: self.request}
+                while True:
+                    for end in select.select(list(ends), [], [])[0]:
+                        data = end.recv(65536)
+                        if not data:
+                            return
+                        ends[end].sendall(data)
+
+    with ThreadingUnixStreamServer(str(folder / f".s.PGSQL.{info['port']}"), Relay) as relay:
+        Thread(target=relay.serve_forever, daemon=True).start()
+        url = f"postgresql://tester@/{info['dbname']}?host={folder}&port={info['port']}"
+        (found,) = discover_database(url, None)
+        psycopg.connect(found.dsn).close()
+        relay.shutdown()
+    assert json.loads(*found.files.values())["config"]["database.hostname"] == "localhost"
+    assert "Unix socket" in found.steps[0]
 
 
 def test_password_of_the_environment_is_taken(shop, monkeypatch):
@@ -235,7 +288,13 @@ def test_written_project_passes_check_and_doctor_finds_nothing_wrong(shop, postg
     ("url", "error", "words"),
     [
         ("postgresql://h", ConfigProblem, "names no database"),
-        ("postgresql://u:hidden@h/", ConfigProblem, "u@h/ names no database"),
+        ("postgresql://u:hidden@h/", ConfigProblem, "names no database"),
+        ("postgresql://u:hidden/d", ConfigProblem, "cannot be read"),
+        ("postgresql:u:hidden@h/d", ConfigProblem, "cannot be read"),
+        ("postgresql://u:%FFhidden@h/d", ConfigProblem, "cannot be read"),
+        ("postgresql://u:%hidden@h/d", ConfigProblem, "cannot be read"),
+        ("postgresql://h/d?hidden", ConfigProblem, "cannot be read"),
+        ("POSTGRES://u:[hidden\u2100@127.0.0.1:1/d", Retryable, "not reachable"),
         ("postgresql://tester@127.0.0.1:1/d", Retryable, "not reachable"),
     ],
 )
