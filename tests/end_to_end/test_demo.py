@@ -32,8 +32,6 @@ def start(installed, tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A shell that has put the tests into the background lets its programs ignore it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return start_demo
@@ -69,7 +67,7 @@ def test_an_interrupted_demo_leaves_nothing(start, tmp_path):
     demo = start("--keep")
     while "healthy" not in (line := demo.stderr.readline()):
         assert line, "it ended before a server was there"
-    demo.send_signal(signal.SIGINT)
+    demo.terminate()
     time.sleep(0.5)
     demo.send_signal(signal.SIGINT)  # an impatient second one
     _, err = demo.communicate()
