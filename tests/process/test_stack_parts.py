@@ -171,7 +171,7 @@ def test_a_service_on_other_ports_is_named_at_once(tmp_path: Path) -> None:
         moved, stopped = StartedService("one", {"sql": 1}, tmp_path), StartedService("two", {}, tmp_path)
         moved.state, moved.pid = ServiceState.STARTING, os.getpid()
         stack = EmbeddedStack(tmp_path, services=lambda _: [moved, stopped])
-        with pytest.raises(EnvironmentProblem, match=rf"one runs on port [\d, ]*{port}[\d, ]*, not on 1\. .*stop\.sh"):
+        with pytest.raises(EnvironmentProblem, match=rf"one runs on port [\d, ]*{port}[\d, ]*, not on 1\. .*stack down`"):
             stack.up()
         assert stopped.state is ServiceState.STOPPED
         moved.ports = {"sql": port}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,10 @@ class Shop:
         """Connections of refreshes that are open."""
         ((count,),) = self.query_database(f"SELECT count(*) {SESSIONS}")
         return int(count)
+
+    def await_no_session(self) -> bool:
+        """The server ends a session a moment after its client has closed it."""
+        return any(self.sessions() == 0 or time.sleep(0.05) for _ in range(100))
 
     def end_sessions(self) -> None:
         self.query_database(f"SELECT pg_terminate_backend(pid) {SESSIONS}")

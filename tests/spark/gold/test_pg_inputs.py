@@ -57,7 +57,7 @@ def test_a_target_in_postgresql_is_read(shop: Shop) -> None:
     assert read_sums(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
     shop.run()
     assert shop.refresh().kind == "current"
-    assert shop.sessions() == 0
+    assert shop.await_no_session()
 
 
 def test_the_version_is_the_position_of_the_lane(shop: Shop) -> None:
@@ -147,7 +147,7 @@ def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
     shop.query_database("CREATE SCHEMA silver; CREATE TABLE silver.orders (city text, amount numeric)")
     with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
         shop.refresh()
-    assert shop.sessions() == 0
+    assert shop.await_no_session()
 
 
 def test_customers_out_of_their_events(shop: Shop) -> None:
@@ -234,7 +234,7 @@ def test_on_spark(shop: Shop) -> None:
     shop.feed("cities", "d,Rome,I,8")
     shop.run()
     assert shop.refresh(*on_spark).reason == "what has changed in cities cannot be told by groups"
-    assert shop.sessions() == 0
+    assert shop.await_no_session()
 
 
 def test_check_says_that_everything_is_computed(shop: Shop) -> None:
@@ -252,6 +252,6 @@ def test_the_snapshot_ends_where_nothing_is_computed(shop: Shop) -> None:
         (one,) = projections.build_projections(loaded)
         for kind in ("full", "current"):
             assert refreshing.refresh(one).kind == kind
-            assert shop.sessions() == 0
+            assert shop.await_no_session()
     with psycopg.connect(shop.dsn) as connection:
         connection.execute("LOCK TABLE silver.orders IN ACCESS EXCLUSIVE MODE NOWAIT")
