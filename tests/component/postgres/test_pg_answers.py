@@ -224,8 +224,8 @@ def test_commands_of_replication_may_wait_for_open_transactions(path: tuple[Midd
         closing(open_walsender(PostgresSession(dsn, "backfill", answer_timeout=0.5))) as sender,
     ):
         changing.execute("INSERT INTO items VALUES (1)")
-        threading.Timer(4, changing.commit).start()
         began = time.monotonic()
+        threading.Timer(4, changing.commit).start()
         assert sender.execute(b"CREATE_REPLICATION_SLOT waiting TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT").fetchone()
         assert time.monotonic() - began > 3
 
