@@ -436,7 +436,8 @@ def is_target_taken(lane: Lane, entry: RegisterEntry) -> bool:
     """
     refused, topics = make_refused_id(lane), entry.topics.get(lane.table, frozenset())
     begun = {partition.topic for partition in entry.beginnings.get(lane.id, Position())}
-    return refused in (lane.id, *entry.beginnings) or bool(lane.table and begun and not begun & topics)
+    is_stored_as_refused = refused == lane.id or refused in entry.beginnings
+    return is_stored_as_refused or bool(lane.table and begun and not begun & topics)
 
 
 def find_target_problem(lane: Lane, entry: RegisterEntry) -> ConfigProblem | None:

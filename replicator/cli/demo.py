@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from replicator.domain.errors import EnvironmentProblem
+from replicator.settings.env_file import ENV_FILE, render_env_file
 
 from .session import DEFAULT_CONFIG, CommandSession, command
 
@@ -63,7 +64,9 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
             result = {"seconds": round(seconds, 2), "tables": system.describe_tables(), "newest": system.list_newest()}
             session.emit(result, "every target equals the source", text=partial(_print_tables, result))
         if keep:
-            _print_step(session, _describe_what_is_kept(folder, system.environment))
+            addresses = render_env_file(system.environment, "The servers of this demo.")
+            (folder / ENV_FILE).write_text(addresses, encoding="utf-8")
+            _print_step(session, "\n  ".join(("The servers run on. In another terminal:", *_list_next_commands(folder))))
             cleanup.pop_all()
     _print_step(session, f"Done in {time.monotonic() - began:.0f} s")
 
@@ -141,20 +144,16 @@ def _print_tables(result: dict[str, Any]) -> None:
         console.print(table)
 
 
-def _describe_what_is_kept(folder: Path, environment: Mapping[str, str]) -> str:
-    """Writes the addresses of the servers into the folder, for its config and for a shell."""
-    from replicator.settings.env_file import ENV_FILE, render_env_file
-
-    (folder / ENV_FILE).write_text(render_env_file(environment, "The servers of this demo."), encoding="utf-8")
+def _list_next_commands(folder: Path) -> Sequence[str]:
+    """Commands for a shell that reads the addresses of the servers first."""
     program = "replicator" if shutil.which("replicator") else str(Path(sys.executable).with_name("replicator"))
-    commands = (
+    return (
         f"cd {folder}; set -a; . ./{ENV_FILE}; set +a",
         f"{program} run",
         f"{program} query customers",
         'psql "$SOURCE_DSN"    # also $DATALAKE_DSN, $TARGET_DSN; the administrator is postgres, password postgres',
         f"{program} stack down --clean; rm -r {folder}",
     )
-    return "\n".join(("The servers run on. In another terminal:", *(f"  {line}" for line in commands)))
 
 
 def _ignore_signals() -> None:

@@ -36,7 +36,7 @@ NEXT = ("replicator doctor", "replicator run", "replicator query TABLE")
 def init(session: CommandSession, folder: Path, source: str | None, targets: tuple[str, ...]) -> None:
     """Write a config into FOLDER, from the tables that a source has.
 
-    Asks on a terminal for what it is not told. Writes config/replicator.yaml with its schema for editors, the connector's
+    Prompts for missing options on a terminal. Writes config/replicator.yaml with its schema for editors, the connector's
     file, and passwords into .env. Prints the SQL that the source still needs, and what to do next. Changes nothing in source
     and targets, and never overwrites a file. A relative folder of --to starts in FOLDER.
 

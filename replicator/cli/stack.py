@@ -24,9 +24,8 @@ def up(session: CommandSession) -> None:
     embedded = _load_stack(session)
     embedded.up()
     name = embedded.register_connector()
-    session.emit(
-        _list_rows(embedded), f"the stack is up, connector {name} is running", text=lambda: _print_services(embedded)
-    )
+    rows = _list_rows(embedded)
+    session.emit(rows, f"the stack is up, connector {name} is running", text=lambda: _print_services(rows))
 
 
 @command("down")
@@ -40,8 +39,8 @@ def down(session: CommandSession, clean: bool) -> None:
 @command("status")
 def status(session: CommandSession) -> None:
     """Which servers run, and where."""
-    embedded = _load_stack(session)
-    session.emit(_list_rows(embedded), "status of the stack", text=lambda: _print_services(embedded))
+    rows = _list_rows(_load_stack(session))
+    session.emit(rows, "status of the stack", text=lambda: _print_services(rows))
 
 
 @command("logs")
@@ -69,8 +68,7 @@ def _list_rows(embedded: Any) -> list[dict[str, Any]]:
     return [{name: getattr(s, name) for name in s.__dataclass_fields__} for s in embedded.status()]
 
 
-def _print_services(embedded: Any) -> None:
-    found = _list_rows(embedded)
+def _print_services(found: list[dict[str, Any]]) -> None:
     rows = [("service", "state", "pid", "listens on", "log"), *map(_list_cells, found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

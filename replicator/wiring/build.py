@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -124,8 +125,9 @@ def build_transaction_rules(loaded: Loaded, source: str) -> TransactionRules | N
 
 
 def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
-    """A function from a table of the source to its configured rules."""
+    """A function from a table of the source to its configured rules. It resolves each table once."""
 
+    @cache
     def rules(table: str) -> TableRules | None:
         entry = loaded.settings.find_table(table, source)
         if entry is None:
