@@ -3,7 +3,7 @@
 #   scripts/test.sh              everything but what is long
 #   scripts/test.sh --fast       ruff, the import rules and the tests of memory and temporary folders: a minute, without Spark
 #   scripts/test.sh --long       everything, with as many kills as each test takes by itself, six random histories of each
-#                                property and more for 10 seconds, and the planted faults
+#                                property and more for 5 seconds, and the planted faults
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
 # REPLICATOR_EXAMPLES: random histories per property; REPLICATOR_SECONDS: go on with more for so long; REPLICATOR_SEED: of them;
 # REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_INPUTS: mutated records per decoder; REPLICATOR_LONG=1: with
@@ -59,7 +59,7 @@ case "${1:-}" in
         ;;
     --long)
         shift
-        export REPLICATOR_LONG=1 REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-6}" REPLICATOR_SECONDS="${REPLICATOR_SECONDS:-10}"
+        export REPLICATOR_LONG=1 REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-6}" REPLICATOR_SECONDS="${REPLICATOR_SECONDS:-5}"
         everything
         "$VENV/bin/python" -m tests.planted_faults
         ;;

@@ -66,9 +66,18 @@ class Daemon:
         self.until(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
         return self.lane(lane)
 
-    def until_running(self) -> None:
-        """All lanes run. One that has just applied its last row may still catch up."""
-        self.until(lambda: all(lane["status"] == "running" for lane in self.lanes().values()), "all lanes run")
+    def until_running(self, *names: str) -> None:
+        """
+        These lanes, or all, run without an error. A lane that has just applied its last row may still catch up, and one
+        that was away says so until its batch has ended: a look at one moment is not enough.
+        """
+
+        def run() -> bool:
+            lanes = self.lanes()
+            well = {name for name, lane in lanes.items() if (lane["status"], lane["error"]) == ("running", None)}
+            return bool(well) and well.issuperset(names or lanes)
+
+        self.until(run, "the lanes run")
 
     def _describe_exit(self) -> str:
         return "" if self.alive else f"the daemon ended with exit code {self.process.returncode}:\n{self.tail()}"

@@ -110,5 +110,5 @@ def test_a_second_instance_with_a_state_of_its_own_is_refused_and_the_first_goes
     assert second.wait() == 5
     await_equal(world, first)
     await_caught_up(world, first)
-    assert all(lane["status"] == "running" for lane in first.lanes().values())
+    first.until_running()
     assert first.stop() == 0

@@ -51,7 +51,7 @@ def test_a_slow_target(shop: World) -> None:
     await_equal(world, daemon)
     await_caught_up(world, daemon)
     assert mirrors_differ(world) == []
-    assert all((lane["status"], lane["error"]) == ("running", None) for lane in daemon.lanes().values())
+    daemon.until_running()
     assert world.dead_letters() == []
     assert daemon.stop() == 0
 

@@ -163,5 +163,6 @@ def test_mariadb_is_followed(world: World, mariadb_server: MariaDb, mariadb_work
         mariadb_server.execute(CHANGE)
         await_equal(world, mariadb_server, daemon, "loyalty")
         daemon.until(lambda: without_key(world) == [NOPK] * 2, "every change of the rows without a key is there once")
-        assert all((lane["status"], lane["counts"]["rejected"]) == ("running", 0) for lane in daemon.lanes().values())
+        daemon.until_running()
+        assert {lane["counts"]["rejected"] for lane in daemon.lanes().values()} == {0}
         assert daemon.stop() == 0 and world.dead_letters() == []

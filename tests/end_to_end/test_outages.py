@@ -49,12 +49,12 @@ def test_a_target_goes_away_and_the_others_go_on(shop: World) -> None:
         for table in TABLES:
             lane = daemon.until_status(f"target.{table}", "retrying")
             assert lane["error"] and lane["exit_code"] is None
-        assert {daemon.lane(f"{m}.{t}")["status"] for m in ("lake", "datalake") for t in TABLES} == {"running"}
+        daemon.until_running(*(f"{m}.{t}" for m in ("lake", "datalake") for t in TABLES))
     finally:
         world.stack.restart("postgres-target")
     await_equal(world, daemon)
     await_caught_up(world, daemon)
-    assert all((lane["status"], lane["error"]) == ("running", None) for lane in daemon.lanes().values())
+    daemon.until_running()
     assert world.dead_letters() == []
     assert daemon.stop() == 0
 

@@ -134,6 +134,8 @@ def differences(world: World, sink: str) -> list[str]:
     """Changes that the target lacks or has twice."""
     sent = world.topics.read([world.topic("items")])
     expected = Counter(f"{r.topic}-{r.partition}-{r.offset}" for r in sent if r.value is not None)
+    if not expected:
+        return ["the connector has sent nothing"]
     of_lake = sink == "lake"
     there = lake_table(world.lake / "changes") if of_lake else postgres_table(world.target, "public", "changes")
     has = Counter(row["_event_id"] for row in there)

@@ -86,5 +86,5 @@ def test_the_loser_says_who_holds_the_lake_and_the_first_goes_on(project: Projec
     assert third.wait(PATIENCE) == 5
     assert f"lane {LANE} is already written by another instance (process {first.process.pid})" in third.log.read_text()
     first.until(lambda: get_offset(first) == end, "the first goes on", PATIENCE)
-    assert first.lane(LANE)["status"] == "running"
+    first.until_running(LANE)
     assert first.stop() == 0
