@@ -2,7 +2,7 @@
 #   docker build --tag replicator:0.1.0 .                                  slim, the default: the local engine
 #   docker build --tag replicator:0.1.0-spark --target spark .             the Spark engine too, with a Java runtime and its jars
 # A pipeline is the folder /srv/replicator, with config/, .env, state/ and the lake in it: mount them. The lake is lake/
-# in what `replicator init` writes, and deltalake/ in the shipped config. See docs/running-as-a-service.md.
+# in what `replicator init` writes, and deltalake/ in the shipped config. See docs/how-to/run-as-a-service.md.
 # Base images are named by version. To pin one, add the digest that your registry shows: python:3.11.14-slim-bookworm@sha256:...
 
 # The packages of the lock that `replicator` and its extras need, each checked by its hash. The virtual environment has no pip.

@@ -29,8 +29,10 @@ CUSTOMERS = 1_000_000
 
 @dataclass(frozen=True)
 class Example:
-    """A query of `config/examples` over one large table with a partition for each group, as docs/gold-tables.md has it, and
-    perhaps a small one; a change gives `changed` another value."""
+    """
+    A query of `config/examples` over one large table with a partition for each group, as docs/how-to/build-gold-tables.md
+    has it, and perhaps a small one; a change gives `changed` another value.
+    """
 
     sql: str
     table: str

@@ -145,7 +145,7 @@ TRIED = re.compile(r"^REPLICATOR_SEED=(\d+) tried=(\d+)$", re.MULTILINE)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """How many random histories were tried, for docs/measurements.md."""
+    """How many random histories were tried, for docs/reference/measurements.md."""
     said = [found for report in terminalreporter.getreports("passed") for found in TRIED.findall(report.capstdout)]
     if said:
         tried = sum(int(number) for _, number in said)

@@ -1,4 +1,4 @@
-"""Mutated records through every decoder, many of them. Prints how far it is, and a table for docs/measurements.md.
+"""Mutated records through every decoder, many of them. Prints how far it is, and a table for docs/reference/measurements.md.
 
     python -m tests.fuzz_decoders [--inputs 1000000] [--minutes 600] [--seed 1] [--jobs 2] [--round 50000] [-k DECODER]
 

@@ -74,7 +74,8 @@ ENVIRONMENT = {
     "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
     "3D": "Create the database, or correct its name in `dsn`.",
     "42501": "Grant this role what the sentence names; of a target `replicator doctor` says how. Where it has to be the "
-    "owner, run `ALTER TABLE ... OWNER TO` this role, or start once as the owner of the tables: docs/security.md.",
+    "owner, run `ALTER TABLE ... OWNER TO` this role, or start once as the owner of the tables: "
+    "docs/how-to/secure-a-deployment.md.",
     "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
 }
 DEPENDED_ON = "2BP01"

@@ -28,7 +28,7 @@ class SchemaChangeKind(StrEnum):
 
 
 class SchemaChangeMode(StrEnum):
-    """The reaction of a lane to a schema change. `docs/schema-changes.md` has each mode with each `SchemaChangeKind`."""
+    """The reaction of a lane to a schema change: docs/explanation/schema-changes.md has each mode with each kind."""
 
     EVOLVE = "evolve"
     TRY_EVOLVE = "try_evolve"

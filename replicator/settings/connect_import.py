@@ -42,16 +42,25 @@ SCHEMA, TABLE = "xschemax", "xtablex"
 ROUTERS = {"RegexRouter": "", "ByLogicalTableRouter": "topic.", "ToLogicalTopicRouter": "topic."}
 """Transforms that rename topics, and the beginning of the names of their settings."""
 ROW_PLACE, BINLOG_PLACE = {"lsn"}, {"file", "pos", "row"}
-"""Fields with a row's place in the log that ExtractNewRecordState may add (docs/debezium.md)."""
+"""Fields with a row's place in the log that ExtractNewRecordState may add (docs/reference/debezium.md)."""
 LANE_KEYS = ("policy", "deletes", "tombstones", "tombstone_retention", "schema_changes")
-BY_COLUMNS = "write `where` or `columns` (drop, rename, cast, mask, metadata, constant) of the table (docs/columns.md)"
+BY_COLUMNS = (
+    "write `where` or `columns` (drop, rename, cast, mask, metadata, constant) of the table "
+    "(docs/how-to/transform-columns.md)"
+)
 BY_CONNECTOR = "the connector goes on doing so before it sends: replicator sees the result"
 
 UNREAD_OF_SINK = (
     (r"(key|value|header)\.converter.*|dialect\..*", ""),
-    (r"errors\..*", "rejected records become dead letters (docs/dead-letters.md); `on_reject: stop_lane` stops the table"),
+    (
+        r"errors\..*",
+        "rejected records become dead letters (docs/how-to/recover-dead-letters.md); `on_reject: stop_lane` stops the table",
+    ),
     (r"consumer\..*", "write librdkafka's setting under `options` of the source, or `security`"),
-    (r"fields?\..*", "write `column_list` with the key, or `except_column_list`, of each table (docs/columns.md)"),
+    (
+        r"fields?\..*",
+        "write `column_list` with the key, or `except_column_list`, of each table (docs/how-to/transform-columns.md)",
+    ),
     (r"auto\.create", "a missing table is created; create it beforehand to choose its types"),
     (r"(quote|transforms|predicates|collection|table|column).*", BY_COLUMNS + ", or `into`"),
     (r".*time_?zone.*", "times are written as they were sent, timestamps with a zone in UTC"),
@@ -63,7 +72,10 @@ UNREAD_OF_SOURCE = (
     (r"signal\..*", "signals are for the connector; records of a signal topic are ignored"),
     (r"(topic\.)?heartbeat\..*", "the connector goes on sending heartbeats, which are ignored"),
     (r"value\.converter\.schema\.registry\.ssl\..*", "write certificates as PEM, and `ca` of `registry`"),
-    (r"column\.(mask|truncate)\..*", BY_CONNECTOR + "; its own masks are `columns: {NAME: {mask: ...}}` (docs/columns.md)"),
+    (
+        r"column\.(mask|truncate)\..*",
+        BY_CONNECTOR + "; its own masks are `columns: {NAME: {mask: ...}}` (docs/how-to/transform-columns.md)",
+    ),
     (r"topic\.naming\.strategy|predicates.*|transforms\..*predicate", "correct `topics` and `into` where it changes topics"),
 )
 
@@ -217,11 +229,13 @@ def import_connectors(files: Sequence[tuple[str, str]]) -> ImportedConfig:
         sink.leave_out_transforms(BY_COLUMNS)
         sink.leave_out_unread(UNREAD_OF_SINK)
     _add_transactions(settings, topics, covered)
-    source.leave_out_transforms(f"{BY_CONNECTOR}; what is then no change event is rejected (outbox: docs/outbox.md)")
+    source.leave_out_transforms(
+        f"{BY_CONNECTOR}; what is then no change event is rejected (outbox: docs/how-to/read-an-outbox.md)"
+    )
     source.leave_out_unread(UNREAD_OF_SOURCE)
     config = {"pipeline": name, "sources": {name: settings}, "sinks": targets, **_take_defaults(tables)}
     names = ", ".join(one.name for one in (source, *sinks))
-    comment = f"# Made by `replicator import` of these connectors (docs/from-kafka-connect.md): {names}\n"
+    comment = f"# Made by `replicator import` of these connectors (docs/how-to/import-a-kafka-connect-setup.md): {names}\n"
     text = f"# yaml-language-server: $schema=./schema.json\n{comment}{_dump({**config, 'tables': list(tables.values())})}"
     return ImportedConfig(text, tuple(dict.fromkeys(left for one in (source, *sinks) for left in one.left_out)))
 
@@ -308,7 +322,9 @@ def _read_tombstones(source: ConnectorFile, settings: dict[str, Any]) -> dict[st
     if mode in ("tombstone", "delete-to-tombstone") or (mode == "rewrite-with-tombstone" and not has_place):
         return {"tombstones": "delete"}
     if not has_place:
-        reason = "rows do not say where in the log they are: add the fields of docs/debezium.md, or write `sequence_by`"
+        reason = (
+            "rows do not say where in the log they are: add the fields of docs/reference/debezium.md, or write `sequence_by`"
+        )
         source.leave_out(f"{at}add.fields", reason)
     return {"tombstones": "ignore"}
 
@@ -441,9 +457,12 @@ def _read_deletes(sink: ConnectorFile, source: ConnectorFile) -> str:
     mode = _read_delete_mode(connector, at) if at else "tombstone"
     for name in ("add.fields", "add.headers") if connector is sink and at else ():
         if sink.get(f"{at}{name}"):
-            sink.leave_out(f"{at}{name}", "write `columns: {NAME: {metadata: operation}}` and the like (docs/columns.md)")
+            sink.leave_out(
+                f"{at}{name}",
+                "write `columns: {NAME: {metadata: operation}}` and the like (docs/how-to/transform-columns.md)",
+            )
     if mode == "rewrite" or (mode == "rewrite-with-tombstone" and not enabled):
-        reason = "deleted rows stay, marked in `_cdc_deleted` instead of `__deleted` (docs/soft-deletes.md)"
+        reason = "deleted rows stay, marked in `_cdc_deleted` instead of `__deleted` (docs/how-to/keep-deleted-rows.md)"
         connector.leave_out(f"{at}delete.tombstone.handling.mode", reason, mode)
         return "soft"
     return "hard" if enabled and mode != "drop" else "ignore"
@@ -469,7 +488,10 @@ def _add_transactions(settings: dict[str, Any], source: SourceTopics, covered: s
     topic = connector.route(source.delimiter.join((source.prefix, name)))
     is_whole = covered.issuperset(source.tables) and not any(pattern.startswith("^") for pattern in settings["topics"])
     if settings.get("flattened") or not is_whole:
-        reason = "tables do not wait for each other: that needs whole change events of all tables (docs/transactions.md)"
+        reason = (
+            "tables do not wait for each other: that needs whole change events of all tables "
+            "(docs/how-to/keep-transactions-together.md)"
+        )
         connector.leave_out(setting, reason)
         return
     settings["transactions"] = {"topic": topic}

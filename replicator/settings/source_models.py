@@ -134,7 +134,7 @@ EVENT_COLUMNS = {
 
 
 class OutboxSettings(Strict):
-    """What the tables of an outbox's events are called, and the columns of the outbox table: see docs/outbox.md."""
+    """The names of the tables of an outbox's events, and the columns of the outbox table: docs/how-to/read-an-outbox.md."""
 
     route_to: Annotated[str, Field(pattern=r"^[^{}]*\{aggregatetype\}[^{}]*$")] = "outbox.event.{aggregatetype}"
     """What the table of an event is called, with {aggregatetype} in it; events of EventRouter are called as their topic."""
@@ -144,7 +144,7 @@ class OutboxSettings(Strict):
 
 class TransactionSettings(Strict):
     """Holds the targets of a source together at its transactions, on Spark says up to which they are complete: see
-    docs/transactions.md."""
+    docs/how-to/keep-transactions-together.md."""
 
     topic: str = Field(min_length=1)
     """The topic in which the connector tells where transactions end: <topic.prefix>.transaction."""

@@ -285,7 +285,7 @@ def _check_units(config: ConfigView) -> Iterator[PathProblem]:
                     f"{describe_path(at)}: {quote_name(kind)} does not say the unit in which the connector sends numbers"
                 )
                 yield PathProblem(
-                    at, "missing", sentence, f"write {known}: the unit is the one that is sent (docs/types.md)"
+                    at, "missing", sentence, f"write {known}: the unit is the one that is sent (docs/reference/types.md)"
                 )
 
 

@@ -144,7 +144,7 @@ class PolicyKeys(Strict):
     ignore: deletes and truncates change nothing in the target, but a change of a row's key takes the old row away."""
     tombstones: Tombstones | None = None
     """What a record without a value means: nothing (ignore, the default), or a delete of its key, which compacted topics
-    need; the table is then ordered by offset. See docs/compacted-topics.md."""
+    need; the table is then ordered by offset. See docs/how-to/read-compacted-topics.md."""
     out_of_range: OutOfRangeRules | None = None
     """What becomes of dates and times that no target can hold: infinity, years before 1 and after 9999, times from 24:00 on.
     reject (the default): the change is. "null": the value is NULL. clamp: it is the nearest one that there is. Or a mapping

@@ -27,7 +27,7 @@ from .catch_up_run import run_until_caught_up
 from .container import Container
 from .plugins import load_adapter
 
-ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/debezium.md)."
+ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/reference/debezium.md)."
 
 
 def backfill_table(

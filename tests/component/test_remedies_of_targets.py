@@ -140,7 +140,9 @@ def test_a_postgresql_target_that_others_changed(
     assert_remedy_works(project, "mirror", follow, why)
 
 
-GRANTS = re.findall(r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "security.md").read_text(), re.DOTALL)[1]
+GRANTS = re.findall(
+    r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "how-to" / "secure-a-deployment.md").read_text(), re.DOTALL
+)[1]
 """What the page has the owner say, whom the message refers to it."""
 THERE = "CREATE SCHEMA mirror; CREATE TABLE mirror.t (id integer PRIMARY KEY, name text)"
 
@@ -192,7 +194,9 @@ def test_a_table_that_is_there_is_given_to_the_role(tmp_path: Path, postgres_dsn
 @pytest.mark.postgres
 def test_the_owner_starts_once(tmp_path: Path, postgres_dsn: str) -> None:
     project, role = of_a_role(tmp_path, postgres_dsn, THERE)
-    assert "start once as the owner of the tables: docs/security.md" in find_remedy_of_refusal(project, "permission denied")
+    assert "start once as the owner of the tables: docs/how-to/secure-a-deployment.md" in find_remedy_of_refusal(
+        project, "permission denied"
+    )
     project.configure((f"//{role}@", "//tester@"))
     assert project.run()["mirror.t"]["status"] == "running"
     execute(project, GRANTS.replace("replicator_writer", role))

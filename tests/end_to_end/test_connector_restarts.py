@@ -1,5 +1,6 @@
 """The connector restarted in open transactions and while it delivers one COPY, on a server on which older connectors lose
-rows by it; and stopped where every connector skips rows when it goes on (docs/debezium.md#connectors-that-lose-rows)."""
+rows by it; and stopped where every connector skips rows when it goes on: see
+docs/reference/debezium.md#connectors-that-lose-rows."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ AS_TEXT = ("json", "jsonb", "cidr", "macaddr", "int4range", "numrange", "tstzran
 @dataclass(frozen=True)
 class Typed:
     """A column. `declared`: its type in the source. `edges`, `make`: values as the source reads them as text. `read`: what a
-    value means that the source, the lake or the target gave, in whichever of the forms that docs/types.md names."""
+    value means that the source, the lake or the target gave, in any form that docs/reference/types.md names."""
 
     name: str
     declared: str

@@ -64,7 +64,7 @@ def test_an_image_runs_the_program_itself_as_a_user_without_rights(stage: str) -
 
 def test_the_command_of_the_page_runs_what_init_makes() -> None:
     """All but its volumes is read-only."""
-    page = (PROJECT / "docs" / "running-as-a-service.md").read_text()
+    page = (PROJECT / "docs" / "how-to" / "run-as-a-service.md").read_text()
     command = next(block for block in page.split("```") if "docker run --detach" in block)
     mounts = set(re.findall(r"--volume \S+?:(/\S+)", command.replace('"', "")))
     assert mounts == {f"{PIPELINE}/{path}" for path in ("config:ro", f"{ENV_FILE}:ro", "state", PurePath(LAKE))}

@@ -17,7 +17,7 @@ from adapters.sources.backfill.mariadb.table import OLDEST as OLDEST_MARIADB
 from adapters.sources.backfill.postgres.table import OLDEST as OLDEST_BACKFILLED
 from adapters.stack.postgres_install import MINIMUM as OLDEST_STACK
 
-PAGE = (PROJECT / "docs" / "support-matrix.md").read_text()
+PAGE = (PROJECT / "docs" / "reference" / "support-matrix.md").read_text()
 PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 ROWS = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| "))}
 FROM, TESTED = 0, 1

@@ -13,7 +13,7 @@ from support.debezium_events import ID, column
 
 from .schema_changes import Project, Row, flat, record
 
-PAGE = PROJECT / "docs" / "schema-changes.md"
+PAGE = PROJECT / "docs" / "explanation" / "schema-changes.md"
 HEAD = "| change | `evolve` |"
 MODES = ("evolve", "try_evolve", "ignore", "fail", "quarantine")
 

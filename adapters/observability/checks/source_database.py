@@ -167,7 +167,10 @@ class SourceDatabaseCheck:
                     yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {table} REPLICA IDENTITY FULL;")
 
     def _check_identities(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
-        """A warning per table if its `replica_identity` is wrong, or missing where that may lose rows (docs/deletes.md)."""
+        """
+        A warning per table if its `replica_identity` is wrong, or missing where that may lose rows: see
+        docs/explanation/deletes.md.
+        """
         for table, is_full, is_deferrable in tables:
             if not any(matches(name, table) for name in self._wanted):
                 continue

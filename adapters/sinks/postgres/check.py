@@ -113,7 +113,7 @@ class PostgresCheck:
             sentence = f"Table {self._schema}.{table} has constraints between rows, which can hold rows back: {constraints}."
             step = "Drop them unless the target needs them, or make foreign keys and unique constraints DEFERRABLE."
             actions = " Take the actions off the foreign keys: they change rows that no record has changed." if acts else ""
-            yield Diagnosis("warning", self._name, sentence, f"{step}{actions} See docs/postgresql-targets.md.")
+            yield Diagnosis("warning", self._name, sentence, f"{step}{actions} See docs/how-to/write-to-postgresql.md.")
 
     def _check_second_writers(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
         if not fetch_rows(connection, "SELECT to_regclass('_replicator.positions') IS NOT NULL")[0][0]:

@@ -1,4 +1,4 @@
-"""Backfills: source tables read whole while their changes continue to stream (docs/backfill.md).
+"""Backfills: source tables read whole while their changes continue to stream (docs/how-to/backfill-a-table.md).
 
 `PostgresBackfill` and `mariadb.MariaDbBackfill` read a table and write its records into a `journal`. `JournalSource`
 delivers these to the lanes. Only the extra `mariadb` installs the driver of `mariadb`: it is not imported here.

@@ -160,7 +160,7 @@ def refuse_names(table: BackfillTable[Any]) -> None:
     if found:
         raise ConfigProblem(
             f"{found[0]!r} of {table.schema}.{table.name} is no name in Avro, so the stream has that column under another.",
-            next_step="Use Debezium's own incremental snapshot for this table (docs/debezium.md).",
+            next_step="Use Debezium's own incremental snapshot for this table (docs/reference/debezium.md).",
         )
 
 
@@ -176,5 +176,5 @@ def unsupported_type_error(table: str, name: str, sql: str) -> ConfigProblem:
     """The error for a column whose values have no exact form here."""
     return ConfigProblem(
         f"Column {name} of {table} is of the type {sql}, which a backfill does not read.",
-        next_step="Use Debezium's own incremental snapshot for this table (docs/debezium.md).",
+        next_step="Use Debezium's own incremental snapshot for this table (docs/reference/debezium.md).",
     )

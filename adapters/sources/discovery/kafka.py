@@ -31,7 +31,10 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
     with commas between them; by default all topics whose names do not start with an underscore."""
     servers, _, names = url.partition("://")[2].partition("/")
     if "@" in url or not servers:
-        step = "Write kafka://BROKER[,BROKER][/TOPICS]. A source with a login is written by hand: docs/security.md."
+        step = (
+            "Write kafka://BROKER[,BROKER][/TOPICS]. Write a source with a login by hand: "
+            "docs/how-to/secure-a-deployment.md."
+        )
         raise ConfigProblem("a URL of Kafka has brokers, and no user or password", next_step=step)
     patterns = [unquote(name) for name in names.split(",") if name]
     options = KafkaOptions.read({"bootstrap_servers": servers, "topics": patterns or ["*"]})

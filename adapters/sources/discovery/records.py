@@ -65,7 +65,8 @@ def list_sources(
     found = _group_topics({topic: one for topic, one in described.items() if one[1]})
     if not found:
         raise ConfigProblem(
-            f"{place} has no records of a known format in {left}", next_step="docs/messages.md has the formats."
+            f"{place} has no records of a known format in {left}",
+            next_step="docs/how-to/read-canal-maxwell-goldengate-dts.md has the formats.",
         )
     forms = {form for form, _ in found}
     steps = [f"# Left out, because no table was recognised: {left}"] if left else []

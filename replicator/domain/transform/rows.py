@@ -182,7 +182,7 @@ class RowTransforms:
                     "tells which change is newer",
                     next_step="Name the columns that order its changes with `sequence_by: [...]`. For the order of their "
                     f"topic write `sequence_by: [{', '.join(table.keys) or 'KEY'}]`, the key, or `tombstones: delete`, with "
-                    "which a record without a value deletes the row of its key (docs/debezium.md).",
+                    "which a record without a value deletes the row of its key (docs/reference/debezium.md).",
                 )
             return table
         if table.counted:

@@ -1,4 +1,4 @@
-"""The tables of docs/types.md against the code: what a type becomes, and what its values do.
+"""The tables of docs/reference/types.md against the code: what a type becomes, and what its values do.
 
 Cells of types are filled in by the code; read what it wrote:
 
@@ -46,7 +46,7 @@ from replicator.domain.change import RAW
 from replicator.domain.table import Column
 from replicator.ports.decoder import Decoder
 
-PAGE = PROJECT / "docs" / "types.md"
+PAGE = PROJECT / "docs" / "reference" / "types.md"
 ACCEPT = bool(os.environ.get("REPLICATOR_ACCEPT"))
 REFUSED = "refused"
 HERE = "<the value>"

@@ -24,8 +24,8 @@ DOCS = PROJECT / "docs"
 PLACE = TopicPartition("cdc.public.customers", 0)
 TABLE = TableSpec("public.customers", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 1)
 LANES = {
-    "soft-deletes.md": replace(make_lane("scd1", "customers"), row_transforms=RowTransforms(soft_deletes=True)),
-    "histories.md": make_lane("scd2", "customers_history"),
+    "how-to/keep-deleted-rows.md": replace(make_lane("scd1", "customers"), row_transforms=RowTransforms(soft_deletes=True)),
+    "explanation/histories.md": make_lane("scd2", "customers_history"),
 }
 CHANGES = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 1, OP: "d"}, {"id": 2, OP: "u", "v": "B"}]
 

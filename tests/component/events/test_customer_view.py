@@ -13,7 +13,7 @@ from paths import PROJECT
 from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.events import make_event
 
-DOCUMENT = PROJECT / "docs" / "events.md"
+DOCUMENT = PROJECT / "docs" / "how-to" / "store-events.md"
 VIEW = DOCUMENT.read_text(encoding="utf-8").partition("```sql\n")[2].partition("```")[0]
 TYPED = "aggregate_type = 'Customer'"
 

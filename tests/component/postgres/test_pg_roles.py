@@ -1,4 +1,4 @@
-"""Roles with as few rights as docs/security.md gives them: one makes and changes tables, the other writes rows."""
+"""Roles with the rights of docs/how-to/secure-a-deployment.md: one makes and changes tables, the other writes rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 
-PAGE = PROJECT / "docs" / "security.md"
+PAGE = PROJECT / "docs" / "how-to" / "secure-a-deployment.md"
 OF_A_SUPERUSER, OF_THE_OWNER = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
 CASES = [
     ("scd1", RowTransforms()),

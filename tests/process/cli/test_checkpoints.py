@@ -61,7 +61,7 @@ def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, en
     )
     if (
         entry == "soft"
-    ):  # Of several partitions a change below a truncate depends on where batches end (docs/soft-deletes.md).
+    ):  # Of several partitions a change below a truncate depends on where batches end (docs/how-to/keep-deleted-rows.md).
         history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
     shop = Snapshotted(tmp_path / "shop", history, entry)
     count = len(history.events)

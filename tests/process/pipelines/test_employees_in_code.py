@@ -26,7 +26,7 @@ from replicator import pipelines as dp
 from replicator.domain.errors import ExitCode, Fenced
 from replicator.pipelines.program_run import _stop_on_interrupt
 
-PAGE = PROJECT / "docs" / "pipelines-in-code.md"
+PAGE = PROJECT / "docs" / "how-to" / "write-a-pipeline-in-python.md"
 PROGRAM, _, AS_AUTO_CDC, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 UK = [{"id": 3, "name": "Mikhail"}, {"id": 4, "name": "Gary"}]
 

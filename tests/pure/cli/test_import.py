@@ -96,7 +96,7 @@ def test_json_with_upsert(tmp_path):
     assert done.stderr == ""
     assert done.stdout == dedent("""\
         # yaml-language-server: $schema=./schema.json
-        # Made by `replicator import` of these connectors (docs/from-kafka-connect.md): shop-0, shop-1
+        # Made by `replicator import` of these connectors (docs/how-to/import-a-kafka-connect-setup.md): shop-0, shop-1
         pipeline: cdc
         sources:
           cdc:
@@ -313,7 +313,7 @@ def test_settings_that_are_left_out_say_what_to_do_and_hide_secrets(tmp_path):
     assert len(lines) == 6 and all(re.fullmatch(r"not carried over: \S+?=.+: .+", line) for line in lines), done.stderr
     assert "not carried over: consumer.override.sasl.jaas.config=***: write librdkafka's setting" in done.stderr
     assert "`columns` (drop, rename, cast, mask" in done.stderr and "connection.url?prepareThreshold=0" in done.stderr
-    assert "docs/dead-letters.md" in done.stderr and "batch.size=500: replicator sizes batches" in done.stderr
+    assert "docs/how-to/recover-dead-letters.md" in done.stderr and "batch.size=500: replicator sizes batches" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_file_is_written_once(tmp_path):
 
 
 def test_example_of_the_page(tmp_path):
-    page = (PROJECT / "docs" / "from-kafka-connect.md").read_text()
+    page = (PROJECT / "docs" / "how-to" / "import-a-kafka-connect-setup.md").read_text()
     blocks = re.findall(r"```(json|yaml|text)\n(.*?)```", page, re.DOTALL)
     assert [kind for kind, _ in blocks] == ["json", "json", "yaml", "text"]
     for name, (_, text) in zip(("shop-source.json", "shop-target.json"), blocks, strict=False):

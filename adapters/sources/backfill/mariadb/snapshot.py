@@ -57,5 +57,5 @@ def refuse_prepared(connection: pymysql.Connection[Any]) -> None:
         raise EnvironmentProblem(
             "Programs use XA PREPARE on this server, whose transactions are in the binlog before they are visible: "
             "a snapshot has no exact place among them.",
-            next_step="Use Debezium's own incremental snapshots (docs/debezium.md).",
+            next_step="Use Debezium's own incremental snapshots (docs/reference/debezium.md).",
         )

@@ -15,7 +15,7 @@ from .columns import MariaDbColumn
 from .connection import fetch_rows
 
 OLDEST = (10, 6)
-INSTEAD = "Use Debezium's own incremental snapshots (docs/debezium.md)."
+INSTEAD = "Use Debezium's own incremental snapshots (docs/reference/debezium.md)."
 WANTED = (("log_bin", "1"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
 """Global variables with the values that they need, so that the binlog contains whole rows."""
 READERS = "SELECT count(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"

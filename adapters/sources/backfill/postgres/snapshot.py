@@ -55,7 +55,7 @@ def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[
         if place is None:
             raise EnvironmentProblem(
                 "The stream of changes shows no commit of a message, so the snapshot has no place in it.",
-                next_step="Use Debezium's own incremental snapshots (docs/debezium.md).",
+                next_step="Use Debezium's own incremental snapshots (docs/reference/debezium.md).",
             )
         yield reader, SnapshotPoint((int(place),), micros)
         reader.rollback()

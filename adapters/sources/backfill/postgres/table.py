@@ -65,7 +65,7 @@ def _refuse_slot(connection: psycopg.Connection[Any], slot: str) -> None:
     if found[0] != "pgoutput":
         raise EnvironmentProblem(
             f"Slot {slot} is of the plugin {found[0]}, in whose stream a snapshot has no exact place.",
-            next_step="Use `plugin.name: pgoutput`, or Debezium's own incremental snapshots (docs/debezium.md).",
+            next_step="Use `plugin.name: pgoutput`, or Debezium's own incremental snapshots (docs/reference/debezium.md).",
         )
 
 
