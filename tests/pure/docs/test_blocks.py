@@ -23,7 +23,8 @@ from replicator.settings.json_schema import build_config_schema
 BLOCK = re.compile(r"^( *)(```+)([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 OTHER_PROGRAMS = """
 bash cat cd chmod cp createdb curl docker duckdb echo eval export gh git gunzip install journalctl jq kill kubectl less ls
-mkdir mkdocs pg_dump pip printf psql python read rm sleep source systemctl systemd-analyze tail tar unset useradd uv venv-pack
+mkdocs mkdir pg_dump pip printf psql python read rm sleep source systemctl systemd-analyze tail tar unset useradd
+uv venv-pack
 """
 """Programs of others: only the quotes of their lines are checked."""
 PLACEHOLDER = re.compile(r"^\$?\{?[A-Z][A-Z_]*\}?$")
