@@ -136,6 +136,7 @@ class PostgresSettings(SinkSettings):
 
     kind: Literal["postgres"]
     dsn: Dsn
+    """The database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
     schema_name: str = Field("public", alias="schema", min_length=1, max_length=63)
     """The schema of the target tables."""
     answer_timeout: Duration = "5 minutes"

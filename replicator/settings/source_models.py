@@ -163,6 +163,7 @@ class RegistrySettings(Strict):
     user: Annotated[str, Field(min_length=1)] | None = None
     """Of basic authentication; with password."""
     password: SecretText | None = None
+    """The password of `user`."""
     ca: ConfigPath | None = None
     """A file with the certificates of the authority that signed the registry's own, in PEM."""
 

@@ -8,18 +8,21 @@ from .fields import HttpUrl, Secret, Strict, make_value_error
 
 
 class StorageSettings(Strict):
-    """What reaches an object store. What is not said comes from the environment (AWS_ACCESS_KEY_ID, AWS_REGION, ...), or
-    from the role of the machine."""
+    """The access to an object store. Missing keys come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_REGION` and so on)
+    or from the machine's role."""
 
     access_key_id: Secret | None = None
+    """The id of the access key, together with `secret_access_key`."""
     secret_access_key: Secret | None = None
+    """The secret of the access key."""
     session_token: Secret | None = None
-    """Of credentials that last for a while only."""
+    """The session token of temporary credentials."""
     region: str | None = Field(None, min_length=1)
+    """The region of the bucket, such as `eu-central-1`."""
     endpoint: HttpUrl | None = None
-    """The URL of a store other than Amazon's."""
+    """The URL of a store that is not Amazon's."""
     allow_http: bool = False
-    """The endpoint may be one without encryption."""
+    """Allows an `endpoint` without encryption (`http://`)."""
 
     @model_validator(mode="after")
     def _check_whole(self) -> StorageSettings:
