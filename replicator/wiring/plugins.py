@@ -50,7 +50,7 @@ def _import_entry(entry: EntryPoint) -> Any:
 @cache
 def _refuse_other_package(_import_path: tuple[str, ...]) -> None:
     """Raise EnvironmentProblem if the unrelated package `adapters` is installed too: whichever was installed last has
-    overwritten the other (docs/decisions/0070)."""
+    overwritten the other (docs/decisions/0022)."""
     try:
         version("adapters")
     except PackageNotFoundError:
