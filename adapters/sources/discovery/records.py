@@ -66,7 +66,7 @@ def list_sources(
     if not found:
         raise ConfigProblem(
             f"{place} has no records of a known format in {left}",
-            next_step="docs/how-to/read-canal-maxwell-goldengate-dts.md has the formats.",
+            next_step="docs/explanation/choosing-a-source.md lists the formats.",
         )
     forms = {form for form, _ in found}
     steps = [f"# Left out, because no table was recognised: {left}"] if left else []
