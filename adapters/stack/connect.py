@@ -148,6 +148,8 @@ class ConnectService:
             "SOURCE_DB_NAME": source.database,
             "SOURCE_DB_USER": source.user,
             "SOURCE_DB_PASSWORD": source.password,
+            # By this name in connectors that `replicator init` writes. Another source's password may be in the environment.
+            "SOURCE_PASSWORD": os.environ.get("SOURCE_PASSWORD", source.password),
         }
 
     def _settings(self, plugins: Path) -> Mapping[str, str]:

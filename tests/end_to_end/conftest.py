@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +13,7 @@ from servers.ports import free_port
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import default_services
-from adapters.stack.layout import DATABASES, StackHome
+from adapters.stack.layout import StackHome
 from replicator.ports.service import Service
 
 from .installed import Installed
@@ -34,8 +33,6 @@ def services(home: StackHome) -> Sequence[Service]:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
     """Every server, on ports of its own beside a stack that a developer may have running."""
-    # A connector that `replicator init` writes takes its password from the worker's environment.
-    os.environ.setdefault("SOURCE_PASSWORD", DATABASES["source"].password)
     running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.find_free(), services=services)
     try:
         running.up()
