@@ -40,9 +40,9 @@ REMEDIES = {
     RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/how-to/read-an-outbox.md), and this one "
     "again under a new id; or raise the bound under `limits` that it names, and replay it.",
     RejectCode.AMBIGUOUS: "PostgreSQL: write `replica_identity: full` or `replica_identity: default` for the source, as the "
-    "table has it (`\\d+ TABLE` in psql; docs/explanation/deletes.md), and replay the record. GoldenGate and DTS: look for "
-    "the key in the source. If a row has it there, the target is right: `replicator dlq purge`. If none has it, delete the "
-    "row of the target by hand, and replay the record.",
+    "table has it (`\\d+ TABLE` in psql; docs/explanation/key-changes.md), and replay the record. GoldenGate and DTS: look "
+    "for the key in the source. If a row has it there, the target is right: `replicator dlq purge`. If none has it, delete "
+    "the row of the target by hand, and replay the record.",
     RejectCode.UNKNOWN_SCHEMA: "Correct `url` of the source's `registry` if the connector registers its schemas elsewhere. "
     "Or import the schema into the registry, with this id. Then replay the record.",
     RejectCode.HELD: "Replay the earlier rejected record of its key: `replicator dlq replay` replays both in their order.",

@@ -169,7 +169,7 @@ class SourceDatabaseCheck:
     def _check_identities(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
         """
         A warning per table if its `replica_identity` is wrong, or missing where that may lose rows: see
-        docs/explanation/deletes.md.
+        docs/explanation/key-changes.md.
         """
         for table, is_full, is_deferrable in tables:
             if not any(matches(name, table) for name in self._wanted):

@@ -65,10 +65,8 @@ BLOCKS = list(read_blocks())
 UNCHECKED = {block.page for block in BLOCKS if not block.language} | {
     f"docs/{name}.md"
     for name in (
-        "explanation/deletes",
         "how-to/backfill-a-table",
         "how-to/recover-dead-letters",
-        "how-to/use-the-event-log",
         "how-to/run-as-a-service",
     )
 }

@@ -287,17 +287,17 @@ def test_a_catalog_that_fails_keeps_rows_back_and_says_so(lake):
     assert lake.rows("items_living") == [(1, "a")]
 
 
-@pytest.mark.parametrize("page", ["soft-deletes.md", "histories.md"])
+@pytest.mark.parametrize("page", ["how-to/keep-deleted-rows.md", "explanation/histories.md"])
 def test_what_readers_type_where_there_are_no_names(lake, tmp_path, page):
     """As the pages say it. The view follows the table by itself, whoever widens it."""
     (typed,) = re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     plain = replace(lake, folder=str(tmp_path / "plain"))
-    of = soft("customers") if page == "soft-deletes.md" else history("customers_history")
+    of = soft("customers") if page == "how-to/keep-deleted-rows.md" else history("customers_history")
     plain.put(of, {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 1, OP: "d"}, spark=False)
     reader = engine().spark.newSession()
     for statement in (f"CREATE SCHEMA {lake.schema}", f"USE {lake.schema}", *typed.strip().split(";\n")):
         reader.sql(statement.rstrip(";").replace("/data/deltalake", plain.folder))
-    name = "customers_living" if page == "soft-deletes.md" else "customers_current"
+    name = "customers_living" if page == "how-to/keep-deleted-rows.md" else "customers_current"
     assert lake.rows(name) == [(2, "b")]
     plain.table = WIDE
     plain.put(of, {"id": 3, "v": "c", "it's `w`": 7}, spark=False)
