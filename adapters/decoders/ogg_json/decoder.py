@@ -26,6 +26,9 @@ LOW = 10
 SHORT = LOW + 18
 """Digits up to which both elements fit in 64 bits."""
 MOST = 100
+"""Digits that are read; zeros may lead."""
+BOUND = 2**63 * 10**LOW
+"""The first position whose elements do not fit in 64 bits."""
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
@@ -141,10 +144,10 @@ def _read_position(pos: str | int | None) -> tuple[int, ...]:
     if pos is None:
         return ()
     digits = str(pos)
-    if not digits.isascii() or not digits.isdigit() or len(digits) > MOST:
-        raise ValueMisfit(RejectCode.NO_SEQUENCE, "its pos is no number")
-    number = int(digits)
-    return number // 10**LOW, number % 10**LOW
+    number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST else BOUND
+    if number >= BOUND:
+        raise ValueMisfit(RejectCode.NO_SEQUENCE, "its pos is not a number, or too large")
+    return divmod(number, 10**LOW)
 
 
 def _to_micros(said: str | None) -> int | None:

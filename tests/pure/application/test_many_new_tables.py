@@ -88,7 +88,15 @@ def find_writes_between_questions(monkeypatch):
 
 
 def test_lanes_that_are_behind_take_turns(monkeypatch):
-    """No turn is longer because there are more of them, and each gets its own."""
+    """No turn is longer because there are more of them, and each gets its own. On a busy machine all lanes may be placed
+    before the stream has gone on: then once more."""
+    counts = [count_reads_by_turn(monkeypatch)]
+    while sum(counts[-1]) <= 10 and len(counts) < 10:
+        counts.append(count_reads_by_turn(monkeypatch))
+    assert sum(counts[-1]) > 10 and max(map(max, counts)) <= 3
+
+
+def count_reads_by_turn(monkeypatch):
     shop = world(new_patience=0.0, state_patience=0.0, catch_up_turn=0.005)
     running = shop.start()
     source, turn = running.source, running.pipeline._catch_up.run_turn
@@ -105,7 +113,7 @@ def test_lanes_that_are_behind_take_turns(monkeypatch):
     monkeypatch.setattr(running.pipeline._catch_up, "run_turn", count_seconds)
     assert running.once() == 0
     check(shop)
-    assert sum(turns) > 10 and max(turns) <= 3
+    return turns
 
 
 def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):

@@ -95,4 +95,4 @@ def test_local_and_spark_give_the_same_tables(tmp_path: Path) -> None:
         assert table.schema().to_arrow() == spark[name].schema().to_arrow(), name
         found = rows(table)
         assert found == rows(spark[name]), name
-    assert sum(sum(rows(table).values()) for table in local.values()) > (300 if LONG else 70)
+    assert sum(sum(rows(table).values()) for table in local.values()) > (150 if LONG else 70)
