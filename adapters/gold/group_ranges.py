@@ -34,6 +34,8 @@ from ..delta.tables import CHANGE_DATA_FEED, FILE_BYTES, ON, columns_with_statis
 from .data_files import DataFile, has_few_rows, mask_candidates
 from .table_version import TableVersion
 
+# A folder per group would bound files too. But 100,000 groups need as many folders, and the key of a
+# projection would decide the layout of its table.
 MOST_FILES = 1000
 """The approximate number of files of a table, until its files have the usual size."""
 SMALLEST = 512 * 1024

@@ -77,6 +77,8 @@ class CatalogNames:
 
         Raises ConfigProblem as `refuse_foreign_name`.
         """
+        # An error suspends the lane, and is not a warning: otherwise a run would end well, and users could not read its
+        # tables by the configured names.
         self.refuse_foreign_name(lane, view)
         named = self.catalog_table(lane)
         with self._translate_errors(lane), self._one:

@@ -35,6 +35,7 @@ TX = "_tx"
 ERROR = "_error"
 TABLE = "_table"
 """In frames of records that were rejected before they were decoded: the table that the record names, if any."""
+# The lists hold names, not numbers: frames of several schema versions are united, and names stay valid.
 UNCHANGED = "_unsent"
 OLD_KEY = "_moved_from"
 KEY_CHANGE_DELETE = "_moved_to"

@@ -350,6 +350,7 @@ def widen_column(known: Column, newer: Column) -> Column | None:
         return replace(known, type=newer.type, source_type=newer.source_type)
     if pa.types.is_string(newer.type) and pa.types.is_string(known.type):
         return replace(known, source_type="")
+    # Floats and times have several texts, so they never become text.
     if _is_text_of(newer, known.type):
         return replace(known, type=newer.type, source_type=newer.source_type)
     return known if _is_text_of(known, newer.type) else None

@@ -37,6 +37,8 @@ def read_operations(said: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvO
     """The operation of every row, null for an unknown one. `said` is None for rows without an operation column, and empty
     for rows without an operation."""
     change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
+    # Without an operation a change is rejected, not a create: if the table lost a column, a file without a header
+    # would turn deletes into rows.
     silent = pc.if_else(mask_load_records(raw.column("headers")), pa.scalar(Op.READ.value), change)
     if said is None:
         return silent

@@ -1,5 +1,8 @@
 """Replaces a lane's table by its rebuild: one commit of the lane has its rows, its columns and its state.
 
+The commit overwrites the table. A renamed folder would take two steps, lose the history, break readers at work, and
+does not exist in object stores.
+
 Tombstones and schemas are in other files. So the state of that commit names the table to copy them from, and
 the next holder of the lane copies them before anything else. A mark beside the positions shows that there may
 be such a state. It is written first and removed last.

@@ -121,6 +121,7 @@ class DeadLetterTopic:
             if error is not None:
                 failed.append(error)
 
+        # The time is that of writing, the record's is a header: brokers delete by time, and refuse times in the future.
         sent = {"key": message.key, "value": message.value, "headers": list(message.headers)}
         while not failed:
             try:

@@ -65,6 +65,7 @@ class CopyResult:
 
 def create_shared_table(cursor: psycopg.Cursor, target: PostgresTarget) -> str:
     """Creates a staging table for one write; returns its name."""
+    # Random, so that a late task of an ended instance finds no table, and cannot add rows to a newer write.
     name = f"{_prefix(target.number)}{secrets.token_hex(6)}"
     shape = target.empty_select(f", NULL::bigint AS {quote_name(ATTEMPT)}")
     cursor.execute(f"CREATE UNLOGGED TABLE {quote_name(SCHEMA, name)} AS {shape}".encode(), prepare=False)

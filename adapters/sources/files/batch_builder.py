@@ -96,6 +96,8 @@ class BatchBuilder:
 
 def refuse_larger(size: int, options: ArchiveOptions) -> None:
     """Raise Fatal if one batch would exceed the limit. No batch was delivered then."""
+    # Refused before the first batch: a run that applied a part and stopped would not be a batch. Small batches are
+    # not joined instead, because writes of two schemas cannot be joined.
     if size > options.batch_bytes:
         raise Fatal(
             f"What has accumulated in {options.path} has more than the {options.batch_bytes:,} bytes of keys and values "

@@ -118,6 +118,7 @@ class SnapshotJournal:
         refuse_unusable(snapshot, self._options.keys)
         rows = self._privacy.mask_rows(snapshot.rows)
         snapshot = replace(snapshot, rows=rows)
+        # Most empty snapshots are failed exports, and this one would delete every row in every target.
         if not rows.num_rows and not self._options.allow_empty:
             raise DataLoss(
                 f"{snapshot.name} has no rows: taken in, it would delete every row of the table.",

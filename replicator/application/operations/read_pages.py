@@ -63,6 +63,7 @@ class PageQuery:
 
     def make_page(self, rows: pa.Table) -> Page:
         """The rows of the page. Rows of the last page may be gone meanwhile; then nothing is skipped for them."""
+        # A page starts at values, not at a row number: rows that were inserted or deleted meanwhile would shift all others.
         places = [tuple(to_place_text(value) for value in row) for row in zip(*(rows[n] for n in self._order), strict=True)]
         before = min(self._passed, sum(1 for _ in takewhile(lambda place: place == self._start, places)))
         end = before + self._wanted.limit

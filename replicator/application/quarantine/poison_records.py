@@ -24,6 +24,8 @@ from .rejects import Rejects
 
 log = structlog.get_logger(__name__)
 
+# Crashes are counted instead of decoding suspects in a child process: that needs a second decoder and engine, and
+# a child that the operator or the kernel killed proves nothing either.
 MAX_CRASHES = 3
 """Crashes of a record, alone in its batch, before it is not decoded any more."""
 SPLITS = 16

@@ -47,6 +47,7 @@ def prefetch_batches(
     the block, and before an error of the source is raised. It is not applied after an error of `apply`, or a
     stop.
     """
+    # A daemon does not prefetch: it must answer soon, its batches are small, and its memory is limited.
     if not once or not begin.depth:
         yield apply
         return

@@ -189,7 +189,7 @@ def _read_unit(name: str, operands: Sequence[TypedExpr], known: Sequence[str]) -
 
 FUNCTIONS: Mapping[str, Resolve] = {
     **dict.fromkeys(("+", "-", "*"), _resolve_arithmetic),
-    "/": _resolve_division,
+    "/": _resolve_division,  # a float: no rule for the scale of a quotient suits every user
     "%": _resolve_remainder,
     **dict.fromkeys(("negative", "abs"), _resolve_one_number),
     **dict.fromkeys(("round", "floor", "ceil"), _resolve_round),
