@@ -93,7 +93,7 @@ CASES: dict[str, Case] = {
     ),
     "key changed": Case("keyed", [ID, NAME], [ID, NAME], {"name": "b"}, new_keys=(ID, NAME)),
     "table dropped": Case("gone", [ID, NAME], [], quiet=True),
-    "table dropped, as its stream tells": Case(
+    "table dropped, and its stream says so": Case(
         "dropped_told", [ID, NAME, N], [ID, NAME, N], {"name": "b", "n": 2}, told=True
     ),
     "table re-created with a column more": Case(
