@@ -37,8 +37,8 @@ REMEDIES = {
     "`tombstone_retention` lets such changes in from then on.",
     RejectCode.TOO_LARGE: "Raise what it exceeds under `limits` (`message_bytes`, `columns`, `depth`), and replay it.",
     RejectCode.CRASHED: "Report it, with the record, and replay it once a release decodes it.",
-    RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/how-to/read-an-outbox.md), and this one "
-    "again under a new id; or raise the bound under `limits` that it names, and replay it.",
+    RejectCode.NO_EVENT: "Have the service write what a stored event needs (docs/how-to/store-outbox-events.md), and "
+    "this one again under a new id; or raise the bound under `limits` that it names, and replay it.",
     RejectCode.AMBIGUOUS: "PostgreSQL: write `replica_identity: full` or `replica_identity: default` for the source, as the "
     "table has it (`\\d+ TABLE` in psql; docs/explanation/key-changes.md), and replay the record. GoldenGate and DTS: look "
     "for the key in the source. If a row has it there, the target is right: `replicator dlq purge`. If none has it, delete "
