@@ -42,7 +42,7 @@ SCHEMA, TABLE = "xschemax", "xtablex"
 ROUTERS = {"RegexRouter": "", "ByLogicalTableRouter": "topic.", "ToLogicalTopicRouter": "topic."}
 """Transforms that rename topics, and the beginning of the names of their settings."""
 ROW_PLACE, BINLOG_PLACE = {"lsn"}, {"file", "pos", "row"}
-"""Fields with a row's place in the log that ExtractNewRecordState may add (docs/reference/debezium.md)."""
+"""Fields with a row's place in the log that ExtractNewRecordState may add (docs/how-to/read-flattened-rows.md)."""
 LANE_KEYS = ("policy", "deletes", "tombstones", "tombstone_retention", "schema_changes")
 BY_COLUMNS = (
     "write `where` or `columns` (drop, rename, cast, mask, metadata, constant) of the table "
@@ -323,7 +323,8 @@ def _read_tombstones(source: ConnectorFile, settings: dict[str, Any]) -> dict[st
         return {"tombstones": "delete"}
     if not has_place:
         reason = (
-            "rows do not say where in the log they are: add the fields of docs/reference/debezium.md, or write `sequence_by`"
+            "rows do not say where in the log they are: add the fields of docs/how-to/read-flattened-rows.md, or write "
+            "`sequence_by`"
         )
         source.leave_out(f"{at}add.fields", reason)
     return {"tombstones": "ignore"}

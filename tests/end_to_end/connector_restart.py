@@ -1,4 +1,4 @@
-"""Restarts of a source connector that lose nothing, as docs/reference/debezium.md says."""
+"""Restarts of a source connector that lose nothing, as docs/how-to/restart-a-debezium-connector.md says."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ ADVICE = (
 """Patterns in a trace, and the advice for each."""
 COMMIT = "COMMIT"
 """`messageType` in the offset of PostgreSQL's connector between transactions."""
-SET_BACK = "docs/reference/debezium.md, Connectors that lose rows"
+SET_BACK = "docs/how-to/restart-a-debezium-connector.md"
 SECRET = re.compile(r"(?i)(password\s*[=:]\s*)\S+")
 
 
