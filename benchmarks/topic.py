@@ -11,7 +11,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from .events import HEADERS, Stream
 
 TOPIC = "bench.public.rows"
-SETTINGS = {"compression.type": "lz4", "linger.ms": 20, "batch.size": 1_000_000, "queue.buffering.max.kbytes": 262_144}
+SETTINGS = {
+    "enable.idempotence": True,  # A retry of a busy broker may change the order otherwise, which no peer forgives.
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
 PER_POLL = 1000
 
 

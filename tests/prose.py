@@ -50,6 +50,7 @@ class Finding:
 
 def to_plain(text: str) -> str:
     """Markdown without its marks: code is one word, a link its text."""
+    text = re.sub(r"<br ?/?>", "\n\n", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"``[^`]+``|`[^`]+`", "`code`", text)
     return re.sub(r"\*\*|__|<[^>]+>|\{[.#:][^}]*\}", "", text)

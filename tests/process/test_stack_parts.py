@@ -325,9 +325,11 @@ def test_an_unknown_service_is_answered_with_those_there_are(tmp_path: Path, cap
     assert "postgres-source" in capsys.readouterr().err
 
 
-def test_the_shipped_config_follows_the_ports_of_the_readme() -> None:
-    """README's own example, through what every script does with it."""
-    [said] = re.findall(r"REPLICATOR_STACK_PORTS=(\S+)$", (PROJECT / "README.md").read_text(), re.M)
+def test_the_shipped_config_follows_the_ports_of_the_page() -> None:
+    """The example of the documentation, through what every script does with it."""
+    [said] = re.findall(
+        r"REPLICATOR_STACK_PORTS=(\S+)$", (PROJECT / "docs/how-to/use-the-local-servers.md").read_text(), re.M
+    )
     ports, clean = StackPorts.parse(said), {n: v for n, v in os.environ.items() if n not in StackPorts().environment()}
     script = 'source scripts/lib/venv.sh; source scripts/lib/ports.sh; follow_ports; "$VENV/bin/replicator" check; env'
     done = subprocess.run(

@@ -89,7 +89,7 @@ def test_examples_load(file):
 
 
 def test_the_smallest_config_of_the_readme_has_nine_lines_at_most(tmp_path):
-    text = re.search(r"smallest config.*?```yaml\n(.*?)```", (CONFIG.parent / "README.md").read_text(), re.DOTALL)[1]
+    text = re.search(r"The smallest config.*?```yaml\n(.*?)```", (CONFIG.parent / "README.md").read_text(), re.DOTALL)[1]
     assert len(text.splitlines()) <= 9
     file = tmp_path / "shop" / "config" / "replicator.yaml"
     file.parent.mkdir(parents=True)
