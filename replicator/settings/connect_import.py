@@ -74,7 +74,7 @@ UNREAD_OF_SOURCE = (
     (r"value\.converter\.schema\.registry\.ssl\..*", "write certificates as PEM, and `ca` of `registry`"),
     (
         r"column\.(mask|truncate)\..*",
-        BY_CONNECTOR + "; its own masks are `columns: {NAME: {mask: ...}}` (docs/how-to/transform-columns.md)",
+        BY_CONNECTOR + "; its own masks are `columns: {NAME: {mask: ...}}` (docs/how-to/mask-a-column.md)",
     ),
     (r"topic\.naming\.strategy|predicates.*|transforms\..*predicate", "correct `topics` and `into` where it changes topics"),
 )
