@@ -13,11 +13,19 @@ from typing import Any
 
 import click
 
+from adapters.http.read_side.openapi import FAILURES, build_document
+from adapters.http.server import HttpServer
+from adapters.http.status_page import PageMonitor
+from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry
+from replicator import cli
 from replicator.cli import main
-from replicator.domain.errors import ExitCode
+from replicator.domain.errors import ExitCode, RejectCode
+from replicator.domain.remedies import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES
+from replicator.ports.telemetry import Pace
 from replicator.settings.fields import DURATION
 from replicator.settings.formats import FORMATS
 from replicator.settings.json_schema import build_config_schema
+from replicator.settings.sinks import SINKS, SinkSettings
 from replicator.settings.sources import SOURCES, SourceSettings
 from replicator.settings.tables import NO_RETENTION, PolicyKeys
 
@@ -42,7 +50,7 @@ def to_line(text: str) -> str:
 
 
 def code(value: object) -> str:
-    return f"`{value}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def render_fence(language: str, text: str) -> str:
@@ -83,25 +91,38 @@ POLICY_GROUPS: Mapping[str, Sequence[str]] = {
 
 def render_configuration() -> str:
     """The page of all keys of the config."""
-    from_sources = SourceSettings.model_fields.keys()
-    parts = [CONFIGURATION_INTRO, "## Top level\n\n", render_keys(SCHEMA)]
-    parts += ["\n## Sources\n\n", SOURCES_INTRO, "\n### Keys of every source\n\n"]
-    parts.append(render_keys(PARTS["KafkaSettings"], only=from_sources))
+    from_sources = list(SourceSettings.model_fields)
+    parts = [CONFIGURATION_INTRO, render_section("## Top level", render_keys(SCHEMA))]
+    parts.append("\n## Sources\n\nKeys of every source:\n\n")
+    parts.append(render_keys(PARTS["KafkaSettings"], only=from_sources, first=SHARED_KEYS["transport"]))
     for transport, model in SOURCES.items():
-        parts += [f"\n### Transport {transport}\n\n", describe(PARTS[model.__name__]), "\n\n"]
-        parts.append(render_keys(PARTS[model.__name__], without=from_sources))
+        keys = render_keys(PARTS[model.__name__], without=from_sources)
+        parts.append(render_section(f"### Transport {transport}", keys, PARTS[model.__name__]))
     parts += ["\n### Formats\n\n", FORMATS_INTRO, render_formats()]
-    for heading, name, *intro in CONFIGURATION_SECTIONS:
-        parts += [f"\n{heading}\n\n", describe(PARTS[name]), "\n\n", *intro]
-        if name == "PolicyKeys":
-            parts.append(render_policy_keys())
-        else:
-            inherited = PolicyKeys.model_fields.keys() if name in ("TableSettings", "EntrySettings") else ()
-            parts.append(render_keys(PARTS[name], without=inherited))
-    missing = PARTS.keys() - SECTION_OF.keys() - {"Reference"}
-    if missing:
+    for heading, name in CONFIGURATION_SECTIONS:
+        parts.append(render_section(heading, render_model(name), PARTS.get(name)))
+    if missing := PARTS.keys() - SECTION_OF.keys() - {"Reference"}:
         raise Undocumented(f"configuration.md has no section of {', '.join(sorted(missing))}")
     return "".join(parts)
+
+
+def render_section(heading: str, keys: str, part: Mapping[str, Any] | None = None) -> str:
+    """A heading, what the section is for, its keys and an example."""
+    example = "\n" + render_fence("yaml", EXAMPLES[heading]) if heading in EXAMPLES else ""
+    intro = "" if part is None else f"{to_meaning(part)}\n\n"
+    return f"\n{heading}\n\n{intro}{keys}{example}"
+
+
+def render_model(name: str) -> str:
+    """The keys of a model; of all sinks where there is no name."""
+    if not name:
+        return "Keys of every sink:\n\n" + render_keys(
+            PARTS["DeltaSettings"], only=SinkSettings.model_fields, first=SHARED_KEYS["kind"]
+        )
+    if name == "PolicyKeys":
+        return render_policy_keys()
+    inherited = {"TableSettings": PolicyKeys, "EntrySettings": PolicyKeys}.get(name, SinkSettings)
+    return render_keys(PARTS[name], without=inherited.model_fields)
 
 
 def render_policy_keys() -> str:
@@ -112,39 +133,40 @@ def render_policy_keys() -> str:
     return "\n".join(f"#### {group}\n\n{render_keys(part, only=keys)}" for group, keys in POLICY_GROUPS.items())
 
 
-def render_keys(part: Mapping[str, Any], *, only: Iterable[str] = (), without: Iterable[str] = ()) -> str:
+def render_keys(
+    part: Mapping[str, Any], *, only: Iterable[str] = (), without: Iterable[str] = (), first: Row | None = None
+) -> str:
     keys = list(only) or [key for key in part["properties"] if key not in {*without, *DISCRIMINATORS}]
     required = part.get("required", ())
     rows = [render_key(key, part["properties"][key], key in required) for key in keys]
-    return render_table(("Key", "Value", "Default", "Meaning"), rows)
+    return render_table(("Key", "Value", "Default", "Meaning"), [first, *rows] if first else rows)
 
 
 def render_key(key: str, value: Mapping[str, Any], required: bool) -> Row:
-    meaning = to_line(value.get("description", ""))
-    target = SECTION_OF.get(str(value.get("$ref", "")).rpartition("/")[2])
-    meaning = meaning or (to_line(PARTS[value["$ref"].rpartition("/")[2]]["description"]) if target else "")
-    if not meaning:
-        raise Undocumented(f"the config key {key} has no description")
-    default = "required" if required else render_default(value.get("default"))
-    return code(key), to_type(value), default, meaning
+    part = PARTS.get(str(value.get("$ref", "")).rpartition("/")[2], {})
+    meaning = to_meaning(value if "description" in value else {"title": key, **part})
+    return code(key), to_type(value), "required" if required else render_default(value.get("default")), meaning
+
+
+def to_meaning(part: Mapping[str, Any]) -> str:
+    """The description of a key or a model; pages that it names are links."""
+    if not part.get("description"):
+        raise Undocumented(f"the config has no description of {part.get('title', part)}")
+    return re.sub(r"docs/([\w/-]+\.md)", lambda found: to_link(found[1]), to_line(part["description"]))
+
+
+def to_link(page: str) -> str:
+    return f"[{Path(page).stem.replace('-', ' ').capitalize()}](../{page})"
 
 
 def render_default(value: object) -> str:
     if value is None:
         return NONE
-    if isinstance(value, bool):
-        return code(str(value).lower())
     if isinstance(value, int) and value >= 1 << 20 and not value % (1 << 20):
         return code(f"{value >> 20}MiB")
     if isinstance(value, list):
         return code(f"[{', '.join(map(str, value))}]")
     return code(value if value != "" else '""')
-
-
-def describe(part: Mapping[str, Any]) -> str:
-    if "description" not in part:
-        raise Undocumented(f"{part.get('title', 'a section')} has no description")
-    return to_line(part["description"])
 
 
 def to_type(value: Mapping[str, Any]) -> str:
@@ -167,6 +189,8 @@ def to_plain_type(value: Mapping[str, Any]) -> str:
         return f"list of {to_type(value.get('items', {}))}"
     if kind == "object":
         inner = value.get("additionalProperties") or next(iter(value.get("patternProperties", {}).values()), {})
+        if len([one for one in inner.get("anyOf", ()) if "$ref" in one]) > 1:
+            return "mapping, by name"
         return f"mapping to {to_type(inner)}" if inner else "mapping"
     if kind == "integer":
         low, high = value.get("minimum"), value.get("maximum")
@@ -218,9 +242,9 @@ Later layers replace earlier ones, key by key:
 | duration | A whole number and a unit: `500 milliseconds`, `30 seconds`, `5 minutes`, `2 hours`, `7 days`. |
 | size | A number of bytes, or a number with a unit: `64MiB`, `1GiB`, `500kB`. |
 | secret | Text that is never printed. Take it from a variable: `${NAME}`. |
-| name | Letters, digits, `-` and `_`, at most 63 characters, with a letter first. |
+| name | At most 63 of a-z, A-Z, 0-9, `-` and `_`. The first character is not a digit, `-` or `_`. |
 | path | Relative paths start in the project's folder, which is the parent of `config`. `~` and `..` are refused. |
-| table pattern | An exact name; a glob with `*`, `?`, `[abc]`; or a regular expression that begins with `^`. |
+| table pattern | An exact name, a glob with `*`, `?` or `[abc]`, or a regular expression that begins with `^`. |
 | variable | `${NAME}` in any value, or `${NAME:-default}`. Write `$${` for a literal `${`. |
 
 A variable comes from the environment, otherwise from the file `.env` in the project's folder. A
@@ -232,11 +256,27 @@ A table pattern must match the whole name. If several patterns match, the first 
 1. the exact name
 2. the first matching regular expression
 3. the glob with the most literal characters
+"""
+SHARED_KEYS: Mapping[str, Row] = {
+    "transport": (
+        code("transport"),
+        ", ".join(f"[`{name}`](#transport-{name})" for name in SOURCES),
+        "required",
+        "How records are read. A transport of an installed package is also possible.",
+    ),
+    "kind": (
+        code("kind"),
+        ", ".join(f"[`{name}`](#{to_anchor(f'sink {name}')})" for name in SINKS),
+        "required",
+        "The kind of sink. A kind of an installed package is also possible.",
+    ),
+}
+"""The keys that choose a transport and a kind of sink."""
+FORMATS_INTRO = """A transport reads some formats. Some keys of a source belong to one format. With any other
+format, `replicator check` refuses them.
 
 """
-SOURCES_INTRO = ""
-FORMATS_INTRO = ""
-CONFIGURATION_SECTIONS: Sequence[tuple[str, ...]] = (
+CONFIGURATION_SECTIONS: Sequence[tuple[str, str]] = (
     ("### transactions", "TransactionSettings"),
     ("### csv", "CsvSettings"),
     ("### outbox", "OutboxSettings"),
@@ -244,6 +284,7 @@ CONFIGURATION_SECTIONS: Sequence[tuple[str, ...]] = (
     ("### database", "DatabaseSettings"),
     ("### connect", "ConnectSettings"),
     ("### storage", "StorageSettings"),
+    ("## Sinks", ""),
     ("### Sink delta", "DeltaSettings"),
     ("### Sink postgres", "PostgresSettings"),
     ("### Sink event_log", "EventLogSettings"),
@@ -254,15 +295,173 @@ CONFIGURATION_SECTIONS: Sequence[tuple[str, ...]] = (
     ("### schema_changes", "SchemaChangeModes"),
     ("### columns", "ColumnSettings"),
     ("## dead_letters", "DeadLetterSettings"),
+    ("## limits", "LimitSettings"),
+    ("## http", "HttpSettings"),
+    ("## serve", "ServeSettings"),
     ("## projections", "ProjectionSettings"),
     ("## event_store", "EventStoreSettings"),
-    ("## serve", "ServeSettings"),
-    ("## http", "HttpSettings"),
-    ("## limits", "LimitSettings"),
     ("## lineage", "LineageSettings"),
 )
+EXAMPLES: Mapping[str, str] = {
+    "## Top level": """
+pipeline: shop
+state: ./state
+on_reject: hold_key
+max_rejects: 1000
+spark: {spark.driver.memory: 4g}
+""",
+    "### Transport kafka": """
+sources:
+  shop:
+    transport: kafka
+    format: debezium_json
+    bootstrap_servers: kafka:9092
+    topics: ["cdc.public.*"]
+    start_from: earliest
+    security: {security.protocol: SASL_SSL, sasl.password: "${KAFKA_PASSWORD}"}
+""",
+    "### Transport archive": """
+sources:
+  recorded: {transport: archive, format: debezium_json, path: ./recorded, mode: batch}
+""",
+    "### Transport files": """
+sources:
+  dms: {transport: files, format: dms_csv, path: "s3://bucket/dms", csv: {header: true}}
+""",
+    "### Transport delta": """
+sources:
+  log: {transport: delta, format: debezium_json, path: ./lake/raw, topics: ["cdc.public.orders"]}
+""",
+    "### Transport snapshots": """
+sources:
+  prices: {transport: snapshots, format: rows, path: ./exports/prices, files: parquet}
+""",
+    "### Transport query": """
+sources:
+  billing:
+    transport: query
+    format: rows
+    dsn: "${BILLING_DSN}"
+    table: public.invoices
+    cursor_column: changed_at
+    every: 1 minute
+""",
+    "### transactions": """
+sources:
+  shop:
+    transport: kafka
+    format: debezium_json
+    bootstrap_servers: kafka:9092
+    topics: ["cdc.public.*", cdc.transaction]
+    transactions: {topic: cdc.transaction, patience: 60 seconds}
+""",
+    "### csv": """
+sources:
+  dms: {transport: files, format: dms_csv, path: ./dms, csv: {header: true, null_value: "NULL"}}
+""",
+    "### outbox": """
+sources:
+  events:
+    transport: kafka
+    format: debezium_outbox
+    bootstrap_servers: kafka:9092
+    topics: ["outbox.event.*"]
+    outbox: {columns: {payload: body}}
+""",
+    "### registry": """
+sources:
+  shop:
+    transport: kafka
+    format: debezium_avro
+    bootstrap_servers: kafka:9092
+    topics: ["cdc.public.*"]
+    registry: {url: "https://registry:8081", user: reader, password: "${REGISTRY_PASSWORD}"}
+""",
+    "### database": """
+sources:
+  shop:
+    transport: kafka
+    format: debezium_json
+    bootstrap_servers: kafka:9092
+    topics: ["cdc.public.*"]
+    database: {dsn: "${SOURCE_DSN}", publication: shop, slot: shop}
+    connect: {url: "http://connect:8083", connector: shop}
+""",
+    "### storage": """
+sinks:
+  lake:
+    kind: delta
+    path: s3://bucket/lake
+    storage:
+      endpoint: https://minio:9000
+      access_key_id: "${S3_KEY_ID}"
+      secret_access_key: "${S3_SECRET_KEY}"
+""",
+    "### Sink delta": """
+sinks:
+  lake: {kind: delta, path: ./lake, vacuum_every: 1 days, vacuum_retain: 7 days}
+""",
+    "### Sink postgres": """
+sinks:
+  mirror: {kind: postgres, dsn: "${MIRROR_DSN}", schema: shop}
+""",
+    "### Sink event_log": """
+sinks:
+  raw: {kind: event_log, path: ./lake/raw, snapshots: {every: 1 days}, retention: 90 days}
+""",
+    "## Tables": """
+tables:
+  - match: public.orders
+    source: shop
+    policy: scd2
+    to:
+      - {sink: raw}
+      - {sink: lake, into: orders_history}
+      - {sink: mirror, policy: scd1}
+defaults: {schema_changes: try_evolve}
+""",
+    "### schema_changes": """
+schema_changes: {added: evolve, dropped: ignore, type_changed: quarantine, others: fail}
+""",
+    "### columns": """
+columns:
+  email: {mask: hmac, key: "${MASK_KEY}"}
+  notes: drop
+  amount: {cast: "decimal(12,2)", rename: amount_eur}
+  changed_at: {metadata: source_time}
+  full_name: {expression: "concat(first, ' ', last)"}
+""",
+    "## dead_letters": """
+dead_letters: {topic: shop.rejected, bootstrap_servers: "kafka:9092", patience: 5 minutes}
+""",
+    "## limits": """
+limits: {message_bytes: 32MiB, memory: 2GiB}
+""",
+    "## http": """
+http: {address: "0.0.0.0:8090", token: "${PAGE_TOKEN}"}
+""",
+    "## serve": """
+serve: {address: "0.0.0.0:8091", token: "${SERVE_TOKEN}", tables: [lake.orders, "lake.dim_*"]}
+""",
+    "## projections": """
+projections:
+  revenue_by_city:
+    sql: config/sql/revenue_by_city.sql
+    inputs: {orders: lake.orders}
+    sink: lake
+    keys: [city]
+    refresh: 5 minutes
+""",
+    "## event_store": """
+event_store: {dsn: "${EVENTS_DSN}", schema: events}
+""",
+    "## lineage": """
+lineage: {url: "http://marquez:5000/api/v1/lineage", namespace: shop}
+""",
+}
+"""An example for each section that has keys of its own."""
 SECTION_OF = {
-    **{name: heading for heading, name, *_ in CONFIGURATION_SECTIONS},
+    **{name: heading for heading, name in CONFIGURATION_SECTIONS if name},
     **{model.__name__: f"### Transport {transport}" for transport, model in SOURCES.items()},
 }
 """The heading of each model of the settings."""
@@ -271,30 +470,21 @@ SECTION_OF = {
 # --- cli.md ---
 
 COMMON = ("config", "env", "overrides", "as_json", "quiet", "verbose")
-EXIT_CODES: Mapping[ExitCode, str] = {
-    ExitCode.OK: "The command did what it was asked to.",
-    ExitCode.RUNTIME: "An error that no other code covers, or the answer is no.",
-    ExitCode.CONFIG: "The configuration or the command line is wrong.",
-    ExitCode.ENVIRONMENT: "A server, file, role or program is missing or does not answer.",
-    ExitCode.DATA_LOSS: "Records are missing, and going on would skip or double changes.",
-    ExitCode.FENCED: "Another instance writes the same lane or uses the same state folder.",
-    ExitCode.REJECTS: "More records were rejected than `max_rejects` allows.",
-}
 
 
 def render_cli() -> str:
     """The page of all commands."""
     context = click.Context(main, info_name="replicator")
-    return "".join(
-        [
-            CLI_INTRO,
-            "\n## Common options\n\n",
-            render_options(p for p in find_command(context, "check").params if p.name in COMMON),
-            "\n## Exit codes\n\n",
-            render_exit_codes(),
-            *(render_command(context, name) for name in main.list_commands(context)),
-        ]
-    )
+    groups: Mapping[str, Iterable[str]] = getattr(cli, "GROUPS", {"Commands": cli.COMMANDS})
+    parts = [CLI_INTRO]
+    for heading, names in groups.items():
+        commands = [find_command(context, name) for name in names]
+        summaries = [to_line((each.help or "").split(".")[0]) for each in commands]
+        rows = [(f"[`{name}`](#replicator-{name})", text) for name, text in zip(names, summaries, strict=True)]
+        parts += [f"\n{heading}:\n\n", render_table(("Command", "Purpose"), rows)]
+    shared = [each for each in find_command(context, "check").params if each.name in COMMON]
+    parts += ["\n## Common options\n\nEvery command has these options:\n\n", render_options(shared)]
+    return "".join([*parts, *(render_command(context, name) for names in groups.values() for name in names)])
 
 
 def find_command(context: click.Context, name: str) -> click.Command:
@@ -354,23 +544,397 @@ def render_epilog(text: str) -> str:
     return render_fence("bash", "\n".join(commands))
 
 
-def render_exit_codes() -> str:
-    if missing := set(ExitCode) - EXIT_CODES.keys():
-        raise Undocumented(f"exit codes without a meaning: {missing}")
-    return render_table(
-        ("Code", "Name", "Meaning"), [(code(int(each)), code(each.name), EXIT_CODES[each]) for each in ExitCode]
+CLI_INTRO = """# Commands
+
+`replicator COMMAND --help` prints the same text. Data goes to stdout, messages and logs go to
+stderr. Config keys are in [Configuration](configuration.md), exit codes in
+[Codes](codes.md#exit-codes).
+"""
+
+
+# --- metrics.md ---
+
+
+def render_metrics() -> str:
+    """The page of all metrics: those of the real registry, and each of METRICS."""
+    telemetry = PrometheusTelemetry()
+    telemetry.pace("source", "spark", Pace(0, 0, 0, 0))
+    found = {get_metric_name(each): each for each in telemetry.registry._collector_to_names}
+    if wrong := found.keys() ^ METRICS.keys():
+        raise Undocumented(f"METRICS and the metrics of the program differ in {', '.join(sorted(wrong))}")
+    rows = [
+        (code(name), found[name]._type, ", ".join(map(code, found[name]._labelnames)) or NONE, unit, meaning)
+        for name, (unit, meaning, _) in METRICS.items()
+    ]
+    if wrong := set(OUTCOMES) ^ OUTCOME_MEANINGS.keys():
+        raise Undocumented(f"OUTCOME_MEANINGS lacks {', '.join(sorted(wrong))}")
+    alerts = [(code(name), alert) for name, (*_, alert) in METRICS.items() if alert]
+    return "".join(
+        [
+            METRICS_INTRO,
+            "\n## Metrics\n\n",
+            render_table(("Metric", "Type", "Labels", "Unit", "Meaning"), rows),
+            "\n## Outcomes of changes\n\nEvery change of a lane has exactly one `outcome`:\n\n",
+            render_table(("Outcome", "Meaning"), [(code(name), OUTCOME_MEANINGS[name]) for name in OUTCOMES]),
+            "\n## Alerts\n\n",
+            render_table(("Metric", "Alert when"), alerts),
+            METRICS_END,
+        ]
     )
 
 
-CLI_INTRO = """# Commands
+def get_metric_name(collector: Any) -> str:
+    return f"{collector._name}_total" if collector._type == "counter" else str(collector._name)
 
-All commands of `replicator`. `replicator COMMAND --help` prints the same text.
+
+METRICS: Mapping[str, tuple[str, str, str]] = {
+    "replicator_records_consumed_total": (
+        "records",
+        "Records that were read from the source.",
+        "The rate is 0 for 10 minutes while `replicator_lag_records` is above 0.",
+    ),
+    "replicator_records_ignored_total": (
+        "records",
+        "Records without a change for any table. `kind` says why, for example `tombstone` or `schema change`.",
+        "",
+    ),
+    "replicator_rejects_total": (
+        "records",
+        "Records that were rejected since the start. `code` is a [reject code](codes.md#reject-codes). After 1,000 "
+        "combinations, further tables and codes are counted as `(other)`.",
+        "`increase(replicator_rejects_total[10m]) > 0`. Then run `replicator dlq list`.",
+    ),
+    "replicator_dead_letters": (
+        "records",
+        "Open dead letters. `lane` is empty if the record was rejected before fan-out. Missing while the store cannot be "
+        "read.",
+        "`sum(replicator_dead_letters) > 0` for an hour.",
+    ),
+    "replicator_changes_total": ("changes", "Changes by their [outcome](#outcomes-of-changes).", ""),
+    "replicator_apply_duration_seconds": (
+        "seconds",
+        "The time to apply one batch to a target, commit included.",
+        "`histogram_quantile(0.95, rate(replicator_apply_duration_seconds_bucket[10m]))` is above your freshness goal.",
+    ),
+    "replicator_freshness_seconds": (
+        "seconds",
+        "Now minus the event time of the newest applied change. It also grows while the source has no changes.",
+        "It is above your freshness goal while `replicator_lag_records` is above 0.",
+    ),
+    "replicator_lag_records": (
+        "records",
+        "Records between the lowest lane and the end of the source. `NaN` while the end is not known.",
+        "`min_over_time(replicator_lag_records[15m]) > 0` and the value rises.",
+    ),
+    "replicator_lane_up": (
+        "0 or 1",
+        "1 while the lane applies changes or catches up, 0 while it is suspended or paused.",
+        "`replicator_lane_up == 0` for 5 minutes. Then run `replicator status`.",
+    ),
+    "replicator_build_info": ("1", "Always 1. `version` is the version of the program.", ""),
+    "replicator_spark_batch_duration_seconds": (
+        "seconds",
+        "Spark only: the time of the last micro-batch.",
+        "It is above `trigger` of the source for an hour: the batches are too slow.",
+    ),
+    "replicator_spark_input_rows_per_second": ("rows per second", "Spark only: rows that enter the stream.", ""),
+    "replicator_spark_processed_rows_per_second": (
+        "rows per second",
+        "Spark only: rows that the stream applies.",
+        "It is below `replicator_spark_input_rows_per_second` for an hour.",
+    ),
+    "replicator_spark_lag_records": (
+        "records",
+        "Spark only: records between the last micro-batch and the end of the source.",
+        "It rises for 15 minutes.",
+    ),
+}
+"""Unit, meaning, and when to alert, by metric."""
+OUTCOME_MEANINGS = {
+    "applied": "The change was written to the target.",
+    "folded": "A later change of the same key in the same batch replaced it.",
+    "superseded": "The target already has a newer change of the key.",
+    "duplicate": "The target already has this change. The source sent it again.",
+    "filtered": "A rule left it out, such as `where`, or `deletes: ignore`.",
+    "rejected": "The change was rejected. It is a dead letter.",
+}
+METRICS_INTRO = """# Metrics and health
+
+The daemon serves Prometheus metrics at `/metrics` of `http.address`, by default
+`http://127.0.0.1:8090/metrics`. With `http.token`, the scraper must send the token. No label
+contains a key or an offset. Other addresses of this server are in [HTTP](http.md).
+
+The client library adds a `_created` series to each counter and histogram. Ignore these.
+"""
+METRICS_END = """
+Alert also on `up == 0`: the scraper cannot reach the daemon.
+
+## Health checks
+
+Neither check needs the token. Both answer 200 and `ok`, or 503 and `not ok`.
+
+| Path | 200 means | Use it for |
+| --- | --- | --- |
+| `/livez` | No source has been stuck for more than 60 seconds. | Restarts: restart the process if it fails for minutes. |
+| `/readyz` | Every lane runs, starts or catches up. | Alerts and rollouts. One suspended lane makes it fail. |
+| `/healthz` | The same as `/livez`. | Programs that expect this name. |
+
+With the token, or if there is none, `/readyz` also names the lanes that are not ready:
+
+```text
+not ok
+lane lake.orders is suspended
+```
+"""
+
+
+# --- codes.md ---
+
+
+def render_codes() -> str:
+    """The page of exit codes and reject codes."""
+    if wrong := set(RejectCode.list_all()) ^ CAUSES.keys():
+        raise Undocumented(f"CAUSES and the reject codes differ in {', '.join(sorted(wrong))}")
+    rejects = [(f'<span id="{each.lower()}"></span>`{each}`', CAUSES[each], find_remedy(each)) for each in CAUSES]
+    if missing := set(ExitCode) - EXIT_CODES.keys():
+        raise Undocumented(f"EXIT_CODES lacks {missing}")
+    exits = [(code(int(each)), code(each.name), *EXIT_CODES[each]) for each in ExitCode]
+    return "".join(
+        [
+            CODES_INTRO,
+            "\n## Reject codes\n\n",
+            REJECTS_INTRO,
+            render_table(("Code", "Cause", "Remedy"), rejects),
+            "\n## Stages\n\nA dead letter names the stage that rejected it:\n\n",
+            render_table(("Stage", "Meaning"), [(code(name), meaning) for name, meaning in STAGES.items()]),
+            "\n## Exit codes\n\n",
+            render_table(("Code", "Name", "Meaning", "Remedy"), exits),
+            CODES_END,
+        ]
+    )
+
+
+def find_remedy(reject: str) -> str:
+    remedy = OTHER_REMEDIES.get(reject) or REMEDIES.get(reject)
+    if not remedy:
+        raise Undocumented(f"the reject code {reject} has no remedy")
+    return re.sub(r"docs/([\w/-]+\.md)", lambda found: to_link(found[1]), remedy)
+
+
+CAUSES: Mapping[str, str] = {
+    RejectCode.MALFORMED: "The record, or a part of it, is not what the configured `format` says.",
+    RejectCode.UNKNOWN_OPERATION: "The operation of the record is missing or unknown.",
+    RejectCode.NULL_KEY: "A key column is missing or NULL.",
+    RejectCode.NO_SEQUENCE: "The record has no position in the source's log.",
+    RejectCode.SEQUENCE: "A column of `sequence_by` is NULL, or the record does not contain it.",
+    RejectCode.OUT_OF_RANGE: "A value does not fit into its column.",
+    RejectCode.INCOMPLETE: "The record has unchanged values, and the target has no row to take them from.",
+    RejectCode.LATE: "The event time is behind the lane's `watermark`. Or the change is older than the remembered deletes.",
+    RejectCode.TOO_LARGE: "The record exceeds one of `limits`.",
+    RejectCode.HELD: "An earlier record of its key was rejected (`on_reject: hold_key`) and is not retried yet.",
+    RejectCode.CRASHED: "Decoding the record ended the process repeatedly. It is now skipped.",
+    RejectCode.FORGOTTEN: "An event log contains this in place of the record of an erased row. It is never a dead letter.",
+    RejectCode.NO_EVENT: "The event store cannot store this event of an outbox.",
+    RejectCode.AMBIGUOUS: "A key was deleted or changed, and the record does not show which row had the key before.",
+    RejectCode.UNKNOWN_SCHEMA: "The schema registry does not have the schema id of the record.",
+}
+"""The cause of each reject code, in the order of the page."""
+OTHER_REMEDIES = {
+    RejectCode.MALFORMED: f"If no record can be read: {OTHER_FORMAT} If single parts cannot be read: {ONE_PART}",
+    RejectCode.UNKNOWN_OPERATION: f"With an operation column: {NAME_OPERATION} Otherwise: {FIX_SOURCE}",
+    RejectCode.FORGOTTEN: "Nothing is to be done.",
+}
+"""Remedies of codes that have several, or none."""
+STAGES = {
+    "route": "The table of the record could not be found. Every lane of the source misses the record.",
+    "decode": "The record could not be decoded. Every lane of the table misses the record.",
+    "shape": "A rule of one lane failed, such as a condition, a cast or `sequence_by`.",
+    "apply": "One target could not take the change.",
+}
+EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
+    ExitCode.OK: ("The command has done its work.", NONE),
+    ExitCode.RUNTIME: (
+        "Some work failed, or an unexpected error occurred.",
+        "Read the error message: it says what to do.",
+    ),
+    ExitCode.CONFIG: (
+        "The configuration or the command line is wrong.",
+        "Correct the line that the message names. `replicator check` lists all problems.",
+    ),
+    ExitCode.ENVIRONMENT: (
+        "A server, role, file or program is missing or does not answer.",
+        "Run `replicator doctor`, and start the command again.",
+    ),
+    ExitCode.DATA_LOSS: (
+        "Continuing would skip or double changes, so it stops.",
+        "Run the command that the message names: it accepts the loss or loads the rows again.",
+    ),
+    ExitCode.FENCED: (
+        "Another instance writes the same lanes.",
+        "Let only one instance run for each pipeline.",
+    ),
+    ExitCode.REJECTS: (
+        "More records were rejected than `max_rejects` allows.",
+        "Run `replicator dlq list`, correct the cause, and start again.",
+    ),
+}
+"""Meaning and remedy by exit code."""
+CODES_INTRO = """# Codes
+
+Codes are stable: scripts and alerts can depend on them. Problems of the HTTP API are in
+[HTTP](http.md#problems).
+"""
+REJECTS_INTRO = """A [dead letter](glossary.md) names the reason with one of these codes. `replicator dlq explain EVENT`
+prints the sentence and the remedy of one record. The steps are in
+[Recover dead letters](../how-to/recover-dead-letters.md).
+
+"""
+CODES_END = """
+Code 130 means that Ctrl-C ended the command. The daemon answers SIGTERM with an orderly stop and
+code 0.
+"""
+
+
+# --- http.md ---
+
+
+def render_http() -> str:
+    """The page of all addresses of the two HTTP servers."""
+    monitor: Any = PageMonitor({}, None)  # type: ignore[arg-type]
+    server = HttpServer({"token": "token"}).app(lambda _: (), None)  # type: ignore[arg-type]
+    document = build_document((), 10_000, takes_events=True, has_token=True)["paths"]
+    served = {**SERVE_ROUTES, **{path: describe_path(item) for path, item in document.items()}}
+    parameters = {
+        each["name"]: to_line(each["description"])
+        for item in document.values()
+        for each in item.get("get", {}).get("parameters", ())
+        if each["in"] == "query" and "description" in each
+    }
+    return "".join(
+        [
+            HTTP_INTRO,
+            "\n## The daemon\n\n",
+            DAEMON_INTRO,
+            render_routes(monitor.app(None).routes, DAEMON_ROUTES),
+            DAEMON_END,
+            "\n## replicator serve\n\n",
+            SERVE_INTRO,
+            render_routes(server.routes, served),
+            "\n### Parameters\n\n",
+            render_table(("Parameter", "Meaning"), [(code(name), text) for name, text in {**parameters, **PAGING}.items()]),
+            "\n## Problems\n\n",
+            PROBLEMS_INTRO,
+            render_table(("Status", "Cause"), render_statuses(document)),
+        ]
+    )
+
+
+def render_routes(routes: Iterable[Any], known: Mapping[str, Row]) -> str:
+    """A table of routes. Each must be in `known`, with its parameters, its answer and who may call it."""
+    rows = []
+    for route in routes:
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
+        if path not in known:
+            raise Undocumented(f"the HTTP route {path} has no description")
+        method = next(iter((route.methods or {"GET"}) - {"HEAD"}))
+        rows.append((method, code(path), *known[path]))
+    return render_table(("Method", "Path", "Parameters", "Answer", "Callers"), rows)
+
+
+def describe_path(item: Mapping[str, Any]) -> Row:
+    operation = next(iter(item.values()))
+    parameters = [code(each["name"]) for each in operation.get("parameters", ()) if each["in"] == "query"]
+    body = "JSON body" if "requestBody" in operation else NONE
+    forms = next(each for status, each in operation["responses"].items() if status.startswith("2"))["content"]
+    return (
+        ", ".join(parameters) or body,
+        f"{operation['summary']} ({', '.join(FORMS[form] for form in forms)}).",
+        "With the token" if "requestBody" in operation else "With the token, if there is one",
+    )
+
+
+def render_statuses(document: Mapping[str, Any]) -> list[Row]:
+    posted = document["/events"]["post"]["responses"]
+    found = {
+        **{status: each["description"] for status, each in posted.items() if status.startswith("4")},
+        **FAILURES,
+        "500": "The request failed. The log says why.",
+    }
+    shared = {"400", "422", "503"}
+    rows = [(code(status), found[status]) for status in sorted(found)]
+    events = [(code(status), f"`POST /events`: {posted[status]['description']}") for status in sorted(shared)]
+    return sorted([*rows, *events])
+
+
+FORMS = {"application/json": "JSON", "application/vnd.apache.arrow.stream": "Arrow", "text/html": "HTML"}
+ANYBODY = "Everybody who reaches the address"
+WITH_TOKEN = "With the token, if there is one"
+PAGING = {
+    "after": "The start of the page, as in `next` of the previous answer.",
+    "limit": "The most rows or changes of one page. Default: 100. At most `serve.max_rows`.",
+}
+DAEMON_ROUTES: Mapping[str, Row] = {
+    "/": (NONE, "The status page (HTML).", WITH_TOKEN),
+    "/status.json": (NONE, "The state of all sources, lanes and projections (JSON).", WITH_TOKEN),
+    "/metrics": (NONE, "[Metrics](metrics.md) in Prometheus' text format.", WITH_TOKEN),
+    "/livez": (NONE, "200 while the process makes progress, otherwise 503.", ANYBODY),
+    "/healthz": (NONE, "The same as `/livez`.", ANYBODY),
+    "/readyz": (NONE, "200 if every lane is healthy, otherwise 503. The token shows the reasons.", ANYBODY),
+    "/lanes/{lane}": (
+        "`action`, `until`; the header `X-Replicator`",
+        '`{"ok": true}`, or 409 with `error`, `next_step` and the exit `code`.',
+        WITH_TOKEN,
+    ),
+}
+"""Parameters, answer and callers of the daemon's routes."""
+SERVE_ROUTES: Mapping[str, Row] = {
+    "/": (NONE, "A redirect to `/docs`.", WITH_TOKEN),
+    "/docs": (NONE, "The tables and requests as a web page (HTML).", WITH_TOKEN),
+    "/openapi.json": (NONE, "The OpenAPI 3.1 document of this API (JSON).", WITH_TOKEN),
+    "/livez": (NONE, "Always 200 and `ok`.", ANYBODY),
+}
+"""The same for routes of `replicator serve` that are not in its OpenAPI document."""
+HTTP_INTRO = """# HTTP
+
+Two programs listen: the daemon (`replicator run`) and `replicator serve`. A caller sends the token
+as `Authorization: Bearer TOKEN`. Without a token in the config, a server accepts only requests to
+host names of this machine, such as `localhost`.
+"""
+DAEMON_INTRO = """The daemon listens on `http.address` ([configuration](configuration.md#http)). If that port is in use,
+it takes a free one and logs a warning. Commands still find it.
+
+"""
+DAEMON_END = """
+`action` is one of these. The [commands](cli.md) `replicator lanes ...` and `replicator replay` send
+them.
+
+| Action | `until` |
+| --- | --- |
+| `pause` | – |
+| `resume` | The number of the schema to accept, or nothing. |
+| `resync` | `accept-missing` to accept missing rows, or nothing. |
+| `skip` | `TOPIC:PARTITION:OFFSET[,...]`, or nothing to skip lost records. |
+| `swap` | Used by `replicator replay` only. |
+"""
+SERVE_INTRO = """`replicator serve` listens on `serve.address` ([configuration](configuration.md#serve)). A browser can
+send the token as the password of any user name, for reads only. Examples are in
+[Serve rows over HTTP](../how-to/serve-rows-over-http.md). `POST /events` exists if the config has an
+`event_store`, and always needs the token: see [Store events](../how-to/store-events.md).
+
+"""
+PROBLEMS_INTRO = """Errors of `replicator serve` are `application/problem+json` (RFC 9457). `detail` says what is wrong,
+and `next_step` what to do. `type` is always `about:blank`: use `status`. Errors of `POST /events` are
+plain JSON with the key `error`.
+
 """
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": render_configuration,
     "cli.md": render_cli,
+    "metrics.md": render_metrics,
+    "codes.md": render_codes,
+    "http.md": render_http,
 }
 
 

@@ -53,29 +53,30 @@ def _check_key(secret: SecretStr) -> SecretStr:
 
 
 class ColumnSettings(Strict):
-    """What becomes of one column of the source, or what a column holds that there is beside them."""
+    """The rule for one column of the source, or a column to add. `drop` alone can be written as `COLUMN: drop`."""
 
     drop: Literal[True] | None = None
-    """The target has no such column."""
+    """The target does not have the column."""
     mask: MaskKind | None = None
-    """What is kept of its values. nothing: NULL. fixed: the same 'text' for all. hmac: HMAC-SHA-256 under 'key', which a key
-    column may have too. truncate: the first 'length' characters, and a piece of that HMAC."""
+    """Replaces the values. `nothing`: NULL. `fixed`: the `text`. `hmac`: HMAC-SHA-256 under `key`, also for key
+    columns. `truncate`: the first `length` characters and a part of that HMAC."""
     key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
-    """The key of the HMAC: a secret."""
+    """`hmac` and `truncate`: the secret key, with at least 16 characters."""
     length: FromZero | None = None
-    """truncate: how many characters are kept as they are."""
+    """`truncate`: how many characters stay as they are."""
     text: str | None = None
-    """fixed: what is there instead of the values."""
+    """`fixed`: the text that replaces all values."""
     cast: Annotated[str, AfterValidator(_check_type)] | None = None
-    """The type that it has in the target, by its Arrow name: a change with a value that this cannot hold is rejected."""
+    """The Arrow type of the column in the target, such as `int64` or `decimal(12,2)`. A change with a value that does
+    not fit is rejected."""
     rename: Annotated[str, AfterValidator(_check_name)] | None = None
-    """The name that it has in the target."""
+    """The name of the column in the target."""
     metadata: Metadata | None = None
-    """A column beside the source's own: what a record says of itself."""
+    """Adds a column with metadata of the record."""
     constant: str | int | float | bool | None = None
-    """A column beside the source's own: the same value in every row."""
+    """Adds a column with the same value in every row."""
     expression: Annotated[str, AfterValidator(_check_expression)] | None = None
-    """A column beside the source's own: computed of theirs, as in concat(first, ' ', last)."""
+    """Adds a column that is computed from columns of the source, such as `concat(first, ' ', last)`."""
 
     @model_validator(mode="after")
     def _check_whole(self) -> ColumnSettings:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Secret, Strict, make_value_error
+from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Secret, Strict, make_value_error, unset
 from .storage import StorageSettings, refuse_idle_storage
 
 
 class EventStoreSettings(Strict):
-    """Where events that programs emit are kept: a Delta table at `path`, or a table at `dsn`."""
+    """The store for events that programs emit: a Delta table at `path`, or a PostgreSQL table at `dsn`."""
 
     path: LakePath | None = None
-    """The Delta table's own folder, or its s3://BUCKET/FOLDER."""
+    """The folder of the Delta table itself, or its `s3://BUCKET/FOLDER`. Set `path` or `dsn`."""
     storage: StorageSettings | None = None
-    """With an object store: what reaches it."""
-    compact_every: FromZero | None = None
-    """With `path`: small files are compacted after every so many commits, 50 by default; 0 is never."""
+    """The access to the object store of an `s3://` path."""
+    compact_every: FromZero | None = unset(50)
+    """With `path`: compact the small files after this number of commits. 0: never."""
     dsn: Dsn | None = None
-    """The PostgreSQL database."""
-    schema_name: str | None = Field(None, alias="schema", min_length=1, max_length=63)
-    """With `dsn`: the schema of the table, `events` by default."""
-    table: str | None = Field(None, min_length=1, max_length=50)
-    """With `dsn`: the table, `events` by default."""
+    """The PostgreSQL database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
+    schema_name: str | None = Field(
+        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": "events"}
+    )
+    """With `dsn`: the schema of the table."""
+    table: str | None = Field(None, min_length=1, max_length=50, json_schema_extra={"default": "events"})
+    """With `dsn`: the name of the table."""
 
     @model_validator(mode="after")
     def _check_location(self) -> EventStoreSettings:
@@ -39,15 +41,16 @@ class EventStoreSettings(Strict):
 
 
 class ServeSettings(Strict):
-    """What `replicator serve` listens on."""
+    """The HTTP server of `replicator serve`."""
 
     address: Address = "127.0.0.1:8091"
-    """HOST:PORT to listen on; port 0 takes a free one."""
+    """HOST:PORT to listen on. Port 0 takes a free port."""
     token: Secret | None = None
-    """Asked of every caller. Needed where events are taken, and on any address but this machine's own."""
+    """The token that callers must send. Required if there is an `event_store`, and for addresses that are not loopback
+    addresses."""
     tables: list[Glob] | None = Field(default=None, min_length=1)
-    """The targets that may be read, as SINK.TABLE, globs allowed; by default those of the lanes."""
+    """The targets that may be read, as SINK.TABLE or globs. By default the targets of all lanes."""
     max_rows: Count = 10_000
-    """The most rows in one answer."""
+    """The most rows of one answer."""
     query_timeout: Duration = "30 seconds"
-    """How long an answer may take."""
+    """The longest time for one answer."""

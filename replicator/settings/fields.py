@@ -53,6 +53,11 @@ class Strict(BaseModel):
         return ((name, value) for name, value in super().__repr_args__() if value is not None and value != {})
 
 
+def unset(default: Any) -> Any:
+    """The field of a key that is None if it is absent. Other code applies the `default`; here it is for the schema."""
+    return Field(None, json_schema_extra={"default": default})
+
+
 def is_secret(path: Path) -> bool:
     """The value at `path` is a secret: never printed, and its variables may come from NAME_FILE."""
     names = [part for part in path if isinstance(part, str)]

@@ -8,16 +8,16 @@ from .fields import ConfigPath, HttpUrl, Name, Secret, Strict, make_value_error
 
 
 class LineageSettings(Strict):
-    """Where OpenLineage events go: appended to the file `path`, a line each, or sent to `url`."""
+    """The receiver of OpenLineage events: the file `path`, one in each line, or `url`."""
 
     path: ConfigPath | None = None
     """A file of JSON lines."""
     url: HttpUrl | None = None
-    """What takes events by POST, such as http://HOST:PORT/api/v1/lineage."""
+    """An endpoint that accepts events by POST, such as `http://HOST:PORT/api/v1/lineage`."""
     token: Secret | None = None
-    """With `url`: the bearer token that it asks for."""
+    """With `url`: the bearer token of the endpoint."""
     namespace: Name | None = None
-    """The namespace of the jobs, the pipeline's name by default."""
+    """The namespace of the jobs. By default the name of the pipeline."""
 
     @model_validator(mode="after")
     def _check_location(self) -> LineageSettings:

@@ -37,24 +37,24 @@ TableName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"), Afte
 
 
 class ProjectionSettings(Strict):
-    """A table that a query computes from others."""
+    """A gold table: a query computes it from other tables."""
 
     sql: ConfigPath
-    """The file with the query: one SELECT, as Spark SQL writes it."""
+    """The file with the query: one SELECT in Spark SQL."""
     inputs: dict[TableName, Annotated[str, AfterValidator(_check_input)]] = Field(min_length=1)
-    """What the tables of the query are: SINK.TABLE, the sink of an event log, or event_store."""
+    """The tables of the query, by the names that it uses: SINK.TABLE, the sink of an event log, or `event_store`."""
     sink: Name
-    """The lake, or the sink in PostgreSQL, that the table is in."""
+    """The sink of the table: a lake or PostgreSQL."""
     into: Into | None = None
-    """The table's name in the sink, that of the projection by default."""
+    """The name of the table. By default the name of the projection."""
     keys: list[str] | None = Field(None, min_length=1)
-    """The columns that no two rows share."""
+    """The columns that identify a row of the result."""
     partition_by: str | None = Field(None, min_length=1)
-    """A column of the result by which it falls into groups, each computed from the rows of its own: only groups that were
-    touched since the last refresh are computed again."""
+    """A column that divides the result into groups, so that each group depends only on its own rows. A refresh then
+    computes only the affected groups."""
     refresh: Annotated[str, BeforeValidator(_check_refresh)] = "on_change"
-    """When `run` computes it again: on_change, manual, or every so often, such as 5 minutes."""
+    """When `replicator run` refreshes the table: `on_change`, `manual`, or an interval such as `5 minutes`."""
     parameters: dict[Name, Annotated[str | int | float | bool, BeforeValidator(_check_parameter)]] = Field(
         default_factory=dict
     )
-    """Values that the query names as :NAME."""
+    """Values for `:NAME` in the query."""

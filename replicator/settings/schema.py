@@ -39,27 +39,27 @@ MIB = 1024 * 1024
 
 
 class LimitSettings(Strict):
-    """Bounds on input and memory; input beyond them is rejected, never truncated."""
+    """Limits of input and memory. Input beyond a limit is rejected, never truncated."""
 
     message_bytes: Size = 16 * MIB
-    """Longest record."""
+    """The most bytes of one record."""
     depth: Annotated[Count, Field(ge=2, le=500)] = 64
-    """Deepest nesting of a value."""
+    """The deepest nesting of a value, from 2 to 500."""
     columns: Count = 4096
-    """Most columns of a table."""
+    """The most columns of a table."""
     batch_bytes: Size = 32 * MIB
-    """Bytes of input that one batch gathers at most."""
+    """The most bytes of input in one batch."""
     memory: Size = 1024 * MIB
-    """Memory for records on their way, from the source to the slowest sink: with many sinks batches become smaller."""
+    """Memory for records between the sources and the slowest sink. With many sinks, batches become smaller."""
 
 
 class HttpSettings(Strict):
-    """The daemon's page, health and metrics."""
+    """The daemon's status page, health checks and metrics."""
 
     address: Address = "127.0.0.1:8090"
-    """HOST:PORT to listen on; port 0 takes a free one."""
+    """HOST:PORT to listen on. Port 0 takes a free port."""
     token: Secret | None = None
-    """Asked of every caller; required when the address is not a loopback address."""
+    """The bearer token that callers must send. Required if the address is not a loopback address."""
 
     @model_validator(mode="after")
     def _check_token(self) -> HttpSettings:
@@ -73,42 +73,44 @@ class Settings(Strict):
 
     # What `default_factory` makes is never used: `defaults` has filled these in.
     pipeline: Name = Field(default_factory=str)
-    """The pipeline's name, by default that of the folder above `config`: part of every stored position, so it stays."""
+    """The name of the pipeline. It is part of every stored position, so do not change it later. By default the name of
+    the project's folder."""
     engine: Engine = "local"
-    """What runs the pipeline."""
+    """The engine that decodes and writes: this process (`local`) or Spark."""
     sources: dict[Name, Source]
-    """Where changes come from."""
+    """The sources, by name: where changes come from."""
     sinks: dict[Name, Sink]
-    """Where copies are kept."""
+    """The sinks, by name: where targets are written."""
     dead_letters: DeadLetters = Field(default_factory=DeadLetterSettings.model_construct)
-    """Where rejected records are kept: by default `_replicator/dead_letters` beside the first Delta sink on a disk,
-    otherwise in the first PostgreSQL sink, otherwise in the folder of local state."""
+    """The store of rejected records. By default the folder `_replicator/dead_letters` of the first Delta sink on a
+    disk. Without such a sink: the first PostgreSQL sink, otherwise the `state` folder."""
     tables: list[TableSettings]
-    """Which tables go where; the most specific match wins, whole."""
+    """The tables to replicate, and their targets. Only the entry with the most specific `match` counts for a table."""
     defaults: PolicyKeys = PolicyKeys()
-    """What holds for every entry that says nothing else."""
+    """Policy keys for all entries that do not set them."""
     state: ConfigPath = Field("./state", validate_default=True)
     """The folder of local state."""
     erasures: ConfigPath | None = None
-    """The folder of the list of rows that were forgotten (`replicator forget`); by default in the folder of local state.
-    Without it they would come back, so it belongs into a backup."""
+    """The folder with the list of erased keys (`replicator forget`). Back it up: without it, erased rows come back. By
+    default in the `state` folder."""
     limits: LimitSettings = LimitSettings()
     http: HttpSettings = HttpSettings()
     event_store: EventStoreSettings | None = None
-    """Where events that programs emit themselves are kept."""
+    """The store of events that programs emit themselves."""
     serve: ServeSettings = ServeSettings()
     projections: dict[Name, ProjectionSettings] = Field(default_factory=dict)
-    """Tables that are computed from others by a query."""
+    """Gold tables, by name: a query computes each from other tables."""
     lineage: LineageSettings | None = None
-    """Where it is told which tables each refresh read and wrote, as OpenLineage events."""
+    """The receiver of OpenLineage events of refreshes. By default none are sent."""
     spark: Annotated[dict[str, Text], AfterValidator(check_spark_options)] = Field(default_factory=dict)
-    """Options of the Spark session, by their own names; for the engine spark."""
+    """Options of the Spark session by their own names, for the engine `spark`."""
     on_reject: OnReject = "continue"
-    """What becomes of a table of which a record cannot be used; a table may say otherwise. `continue`: the others go on.
-    `hold_key`: later records of its key are rejected as HELD, until it is replayed. `stop_lane`: its lanes stop there."""
+    """The reaction when a record of a table is rejected. A table can override it. `continue`: the other records are
+    applied. `hold_key`: later records of its key are rejected as HELD until it is retried. `stop_lane`: the table's
+    lanes stop before it."""
     max_rejects: FromZero | None = None
-    """More rejects than this in one run end it with exit code 6; any number by default. Records that are sent again count
-    again, and a change that two targets reject counts twice."""
+    """The most rejects of one run; one more ends it with exit code 6. By default any number. Records that are sent
+    again count again. A change that two targets reject counts twice."""
 
     @field_serializer("spark", when_used="json")
     def _hide_secrets_of_spark(self, options: Mapping[str, str]) -> dict[str, str]:

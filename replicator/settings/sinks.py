@@ -19,6 +19,7 @@ from .fields import (
     Strict,
     make_value_error,
     to_timedelta,
+    unset,
 )
 from .source_models import SecretText, Text, check_dead_letter_options, check_security_options
 from .storage import StorageSettings, refuse_idle_storage
@@ -28,10 +29,10 @@ Engine = Literal["local", "spark"]
 
 
 class SinkSettings(Strict):
-    """What every sink has."""
+    """The keys of every sink."""
 
     engines: list[Engine] = Field(["local", "spark"], min_length=1)
-    """The engines that may write it. Another one is refused before anything starts."""
+    """The engines that may write the sink. Any other engine is refused at the start."""
 
     @property
     def catalog_of(self) -> Engine | None:
@@ -40,23 +41,23 @@ class SinkSettings(Strict):
 
 
 class DeltaSettings(SinkSettings):
-    """Delta Lake tables, one folder per table."""
+    """Delta Lake tables, one folder for each table."""
 
     kind: Literal["delta"]
     path: LakePath
-    """The lake's folder, or s3://BUCKET/FOLDER; tables are folders in it."""
+    """The folder of the lake, or `s3://BUCKET/FOLDER`. Each table is a folder in it."""
     storage: StorageSettings | None = None
-    """With an object store: what reaches it."""
-    compact_every: FromZero | None = None
-    """Small files of a table are compacted after every so many commits, 50 by default; 0 is never."""
+    """The access to the object store of an `s3://` path."""
+    compact_every: FromZero | None = unset(50)
+    """Compact the small files of a table after this number of commits. 0: never."""
     vacuum_every: Duration | None = None
-    """Files that no version of a table needs any more are deleted so often, after a commit; by default never."""
+    """The time between two vacuums of a table. A vacuum deletes old files after a commit. By default never."""
     vacuum_retain: Retain | None = None
-    """How long they are left, in whole hours, rounded up; by default what the table's properties say, 7 days. Readers of
-    older versions need them."""
+    """How long a vacuum leaves old files, rounded up to whole hours. Readers of older versions need them. By default
+    as the table's properties say, usually 7 days."""
     in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
     schema_name: CatalogSchema | None = Field(None, alias="schema")
-    """On Spark: the schema of the session's catalog in which the tables have names, with views of the rows that hold now."""
+    """Spark only: the schema of the session's catalog for the tables, and for views of their current rows."""
 
     @property
     def catalog_of(self) -> Engine | None:
@@ -69,14 +70,15 @@ class DeltaSettings(SinkSettings):
 
 
 class SnapshotSettings(Strict):
-    """When snapshots of the states of lanes are taken, from which replays of their event log go on."""
+    """When checkpoints of lanes are stored. A replay of the event log then starts at the last checkpoint. Set `every`,
+    `after_records` or both."""
 
     every: Duration | None = None
-    """A snapshot of each lane so long after its last one, where something has come since."""
+    """The time between two checkpoints of a lane. No checkpoint is stored if nothing has changed."""
     after_records: Count | None = None
-    """Or once so many records have come behind its last one."""
+    """The number of records between two checkpoints of a lane."""
     keep: Count = 2
-    """So many snapshots of each lane stay; the oldest go."""
+    """How many checkpoints of each lane are kept. The oldest are deleted."""
 
     @model_validator(mode="after")
     def _check_schedule(self) -> SnapshotSettings:
@@ -88,27 +90,28 @@ class SnapshotSettings(Strict):
 
 
 class EventLogSettings(SinkSettings):
-    """Every record as it came, append-only: a Delta table at `path`, or cdc_raw.cdc_events at `dsn`."""
+    """An event log: every record as it came, append-only. It is a Delta table at `path`, or `cdc_raw.cdc_events` at
+    `dsn`."""
 
     kind: Literal["event_log"]
     path: LakePath | None = None
-    """The Delta table's own folder, or its s3://BUCKET/FOLDER."""
+    """The folder of the Delta table itself, or its `s3://BUCKET/FOLDER`. Set `path` or `dsn`."""
     storage: StorageSettings | None = None
-    """With an object store: what reaches it."""
+    """The access to the object store of an `s3://` path."""
     dsn: Dsn | None = None
-    """The PostgreSQL database."""
-    compact_every: FromZero | None = None
-    """With `path`: small files are compacted after every so many commits, 50 by default; 0 is never."""
+    """The PostgreSQL database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
+    compact_every: FromZero | None = unset(50)
+    """With `path`: compact the small files after this number of commits. 0: never."""
     vacuum_every: Duration | None = None
-    """With `path`: files that no version needs any more are deleted so often, after a commit; by default never."""
+    """With `path`: the time between two vacuums. By default never."""
     vacuum_retain: Retain | None = None
-    """With `path`: how long they are left; as in a sink of kind delta."""
+    """With `path`: how long a vacuum leaves old files, as in a sink of kind `delta`."""
     in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
     snapshots: SnapshotSettings | None = None
-    """With a `path` in a folder: snapshots of the states of the lanes whose tables it records, beside it."""
+    """With a `path` on a disk: store checkpoints of the lanes next to the log."""
     retention: Retention | None = None
-    """With `snapshots`: records that came so long ago are removed, once a snapshot of every lane holds what they made and
-    nobody is yet to read them. By default, and with off, all stay."""
+    """With `snapshots`: delete records that are older. Each is kept until checkpoints of all lanes cover it, and until
+    all readers have read it. By default, and with `off`, all records are kept."""
 
     @model_validator(mode="after")
     def _check_retention(self) -> EventLogSettings:
@@ -140,7 +143,7 @@ class PostgresSettings(SinkSettings):
     schema_name: str = Field("public", alias="schema", min_length=1, max_length=63)
     """The schema of the target tables."""
     answer_timeout: Duration = "5 minutes"
-    """How long a server that cannot be asked by another connection either may stay silent. A statement may take longer."""
+    """How long a server may stay silent if a second connection gets no answer either. Long statements are allowed."""
     in_seconds: ClassVar[frozenset[str]] = frozenset({"answer_timeout"})
 
 
@@ -195,34 +198,36 @@ Sink = Annotated[
 
 
 class PluginDeadLetterSettings(Strict):
-    """A store of dead letters of an installed package; its own keys are checked by its adapter."""
+    """A dead-letter store of an installed package. Its adapter checks its own keys."""
 
     model_config = ConfigDict(extra="allow")
     kind: str
     """The entry point in the group `replicator.dead_letters`."""
     patience: Duration = "60 seconds"
-    """How long the place may be away before the program stops; meanwhile nothing moves past a reject."""
+    """How long the store may be away before the program stops. Nothing moves past a reject meanwhile."""
 
 
 class DeadLetterSettings(Strict):
-    """Where rejected records are kept."""
+    """The store for rejected records: a Delta table at `path`, a PostgreSQL table at `dsn` or a Kafka `topic`."""
 
     path: ConfigPath | None = None
-    """A Delta table's folder, of this pipeline alone."""
+    """The folder of a Delta table. No other pipeline may use it."""
     dsn: Dsn | None = None
-    """A PostgreSQL database, which has the table `dead_letters`."""
-    schema_name: str | None = Field(None, alias="schema", min_length=1, max_length=63)
-    """With `dsn`: the schema of the table, `_replicator` by default."""
+    """A PostgreSQL database. The table is called `dead_letters`."""
+    schema_name: str | None = Field(
+        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": "_replicator"}
+    )
+    """With `dsn`: the schema of the table."""
     topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
-    """A Kafka topic, with `bootstrap_servers`; several pipelines may share it. Made when the first record is rejected."""
+    """A Kafka topic, together with `bootstrap_servers`. Several pipelines may share it. The first reject creates it."""
     bootstrap_servers: Servers | None = None
     """With `topic`: HOST:PORT of one or more brokers, with commas between them."""
     security: Annotated[dict[str, SecretText], AfterValidator(check_security_options)] | None = None
-    """With `topic`: librdkafka's security.*, sasl.* and ssl.* settings."""
+    """With `topic`: librdkafka's `security.*`, `sasl.*` and `ssl.*` settings."""
     options: Annotated[dict[str, Text], AfterValidator(check_dead_letter_options)] | None = None
     """With `topic`: any other librdkafka setting."""
     patience: Duration = "60 seconds"
-    """How long the place may be away before the program stops; meanwhile nothing moves past a reject."""
+    """How long the store may be away before the program stops. Nothing moves past a reject meanwhile."""
 
     @model_validator(mode="after")
     def _check_location(self) -> DeadLetterSettings:

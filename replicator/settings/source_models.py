@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
-from .fields import ConfigPath, Duration, HttpUrl, Secret, Size, SourceDsn, Strict, make_value_error
+from .fields import ConfigPath, Duration, HttpUrl, Secret, Size, SourceDsn, Strict, make_value_error, unset
 
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 OWNED_OPTIONS = {
@@ -108,22 +108,23 @@ OperationValues = Annotated[list[Text], BeforeValidator(_to_list), Field(min_len
 
 
 class CsvSettings(Strict):
-    """How CSV is written; the defaults are those of AWS DMS."""
+    """The form of CSV text. The defaults are those of AWS DMS."""
 
     header: bool = False
-    """Whether the first row of every file names the columns. Without, `schema` of the table does, in their order."""
+    """True if the first row of every file names the columns. Otherwise `schema` of the table names them, in their
+    order."""
     delimiter: Character = ","
-    """What stands between two values."""
+    """The character between two values."""
     quote: Character | Literal["none"] = '"'
-    """What may stand around a value, doubled inside; none where nothing does (Rfc4180=false)."""
+    """The character around quoted values, doubled inside them. `none` if nothing is quoted (`Rfc4180=false`)."""
     escape: Character | None = None
-    """What takes its meaning from the character behind it."""
+    """The character that takes away the special meaning of the next one. By default there is none."""
     null_value: str = ""
-    """The text, outside quotes, that means NULL (CsvNullValue)."""
+    """The unquoted text that means NULL (`CsvNullValue`)."""
     unsent_value: str | None = None
-    """The text that means that a value was not sent (CsvNoSupValue)."""
+    """The text of a value that was not sent (`CsvNoSupValue`). By default there is none."""
     inserts_only: bool = False
-    """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
+    """True if rows of change files can lack an operation because all are inserts (`CdcInsertsOnly`)."""
 
 
 EVENT_COLUMNS = {
@@ -134,38 +135,39 @@ EVENT_COLUMNS = {
 
 
 class OutboxSettings(Strict):
-    """The names of the tables of an outbox's events, and the columns of the outbox table: docs/how-to/read-an-outbox.md."""
+    """The table names of outbox events, and the columns of the outbox table. See docs/how-to/read-an-outbox.md."""
 
     route_to: Annotated[str, Field(pattern=r"^[^{}]*\{aggregatetype\}[^{}]*$")] = "outbox.event.{aggregatetype}"
-    """What the table of an event is called, with {aggregatetype} in it; events of EventRouter are called as their topic."""
+    """The table name of an event. It must contain `{aggregatetype}` once. Events of EventRouter have their topic as
+    table name."""
     columns: dict[Literal["id", "aggregatetype", "aggregateid", "type", "payload"], ColumnName] = Field(default_factory=dict)
-    """Columns of the outbox table whose names are not those that Debezium expects."""
+    """The names of outbox columns that differ from Debezium's, such as `{payload: body}`."""
 
 
 class TransactionSettings(Strict):
-    """Holds the targets of a source together at its transactions, on Spark says up to which they are complete: see
-    docs/how-to/keep-transactions-together.md."""
+    """Keeps the targets of a source consistent at transaction boundaries. On Spark, the completeness watermark is only
+    published. See docs/how-to/keep-transactions-together.md."""
 
     topic: str = Field(min_length=1)
-    """The topic in which the connector tells where transactions end: <topic.prefix>.transaction."""
+    """The topic with the connector's transaction markers: `<topic.prefix>.transaction`. The source must read it."""
     max_transaction_bytes: Size = 64 << 20
-    """On the local engine: a transaction of more bytes becomes visible in parts."""
+    """Local engine only: a larger transaction becomes visible in parts."""
     patience: Duration = "60 seconds"
-    """How long nothing may come of a transaction that is waited for, before it becomes visible in parts; on Spark, before
-    a later one is named without it."""
+    """How long to wait for the rest of a transaction when no record arrives. Then it becomes visible in parts. On
+    Spark, a later transaction is then published without it."""
 
 
 class RegistrySettings(Strict):
-    """The schema registry in which the schemas of the records are."""
+    """The schema registry that contains the schemas of the records."""
 
     url: HttpUrl
-    """Where it answers as Confluent's does: http://HOST:PORT, of Apicurio's http://HOST:PORT/apis/ccompat/v7."""
+    """The URL of Confluent's API: `http://HOST:PORT`. For Apicurio: `http://HOST:PORT/apis/ccompat/v7`."""
     user: Annotated[str, Field(min_length=1)] | None = None
-    """Of basic authentication; with password."""
+    """The user of basic authentication, together with `password`."""
     password: SecretText | None = None
     """The password of `user`."""
     ca: ConfigPath | None = None
-    """A file with the certificates of the authority that signed the registry's own, in PEM."""
+    """A PEM file with the certificates of the authority that signed the registry's certificate."""
 
     @model_validator(mode="after")
     def _check_whole(self) -> RegistrySettings:
@@ -179,16 +181,16 @@ class RegistrySettings(Strict):
 
 
 class DatabaseSettings(Strict):
-    """The source database: what `doctor` looks at, and where `backfill` reads tables. The daemon never connects to it."""
+    """The source database, for `replicator doctor` and `replicator backfill`. The daemon never connects to it."""
 
     dsn: SourceDsn
-    """Where it answers: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or mariadb://USER:PASSWORD@HOST:PORT."""
+    """`postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://USER:PASSWORD@HOST:PORT`."""
     publication: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Of PostgreSQL: the publication that the connector reads."""
+    """PostgreSQL: the publication that the connector reads. Required there."""
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] | None = None
-    """Of PostgreSQL: the connector's replication slot."""
-    bigint_unsigned: Literal["long", "precise"] | None = None
-    """Of MariaDB: the connector's `bigint.unsigned.handling.mode`; long when not said, as in the connector."""
+    """PostgreSQL: the connector's replication slot. Required there."""
+    bigint_unsigned: Literal["long", "precise"] | None = unset("long")
+    """MariaDB: the connector's `bigint.unsigned.handling.mode`. `long` by default, as in the connector."""
 
     @property
     def kind(self) -> Literal["postgresql", "mariadb"]:
@@ -207,9 +209,9 @@ class DatabaseSettings(Strict):
 
 
 class ConnectSettings(Strict):
-    """What `doctor` looks at in Kafka Connect; the daemon never asks it."""
+    """Kafka Connect, for `replicator doctor`. The daemon never calls it."""
 
     url: HttpUrl
-    """The worker's REST interface: http://HOST:PORT."""
+    """The worker's REST interface: `http://HOST:PORT`."""
     connector: str = Field(min_length=1)
-    """The connector's name."""
+    """The name of the connector."""

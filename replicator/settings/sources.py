@@ -27,6 +27,7 @@ from .fields import (
     Strict,
     Topic,
     ZonedTime,
+    unset,
 )
 from .formats import FORMATS, ROWS
 from .source_models import (
@@ -50,38 +51,41 @@ ReplicaIdentity: TypeAlias = Literal["full", "default"]
 
 
 class SourceSettings(Strict):
-    """What every source has."""
+    """The keys of every source."""
 
     also_passed: ClassVar[frozenset[str]] = frozenset()
     """Keys of the decoder's that the transport has to know as well."""
     in_seconds: ClassVar[frozenset[str]] = frozenset()
     """Durations that the transport takes as a number."""
     format: str = Field(json_schema_extra={"enum": list(FORMATS)})
-    """How records are encoded."""
+    """The format of the records."""
     operation_column: ColumnName | None = None
-    """With formats rows, dms_csv and dms_parquet: the column that says what became of a row."""
+    """`rows`, `dms_csv`, `dms_parquet`: the column with the operation of a row. DMS calls it `Op`, which is the default
+    there. For `rows` there is no default."""
     sequence_columns: Annotated[list[ColumnName], Field(min_length=1, max_length=4)] | None = None
-    """With format rows: the columns of whole numbers that order the changes, compared from left to right."""
+    """`rows`: the columns of whole numbers that order the changes, compared from left to right. By default the order of
+    the source: offsets, files or table versions."""
     operations: dict[Literal["create", "update", "delete", "read"], OperationValues] | None = None
-    """With formats rows, dms_csv and dms_parquet: which values of the operation column mean what."""
+    """`rows`, `dms_csv`, `dms_parquet`: for each operation the values of `operation_column` that mean it."""
     csv: CsvSettings | None = None
-    """With format dms_csv, and with CSV files of rows or snapshots: how the text is written."""
+    """The form of CSV text, for `dms_csv` and for CSV files of `rows`."""
     outbox: OutboxSettings | None = None
-    """With format debezium_outbox: what tables of events, and the columns of the outbox table, are called."""
-    flattened: bool | None = None
-    """With format debezium_json: whether records are rows that ExtractNewRecordState flattened. Their tables say with
-    `tombstones` what becomes of records without a value."""
+    """`debezium_outbox`: the table names of events, and the columns of the outbox table."""
+    flattened: bool | None = unset(False)
+    """`debezium_json`: true if ExtractNewRecordState has flattened the records to rows. Then set `tombstones` for their
+    tables."""
     decimals: Literal["text", "base64"] | None = None
-    """With format debezium_json, of records without schema: what a decimal in JSON text is. text: digits, as with
-    decimal.handling.mode=string. base64: the unscaled value, as with precise, the connector's default."""
+    """`debezium_json`: the form of decimals in JSON without a schema. `text`: digits, as with
+    `decimal.handling.mode=string`. `base64`: the unscaled value, as with `precise`. By default a value that can be both
+    is rejected."""
     replica_identity: ReplicaIdentity | dict[str, ReplicaIdentity] | None = None
-    """With formats debezium_json and debezium_avro: what PostgreSQL sends of a row that is deleted, for all tables or by
-    table (names or globs). full: the whole row. default: its key. Without it each record is judged by its own values."""
+    """`debezium_json`, `debezium_avro`: what PostgreSQL sends for a deleted row, the whole row (`full`) or its key
+    (`default`). One value for all tables, or a mapping from names or globs. By default the values of each record
+    decide."""
     registry: RegistrySettings | None = None
-    """With format debezium_avro: the schema registry that its records name schemas of."""
+    """`debezium_avro`: the schema registry of the records. Required there."""
     transactions: TransactionSettings | None = None
-    """With formats debezium_json and debezium_avro: holds the targets together at the source's transactions; on Spark they
-    are only told."""
+    """`debezium_json`, `debezium_avro`: keep the targets consistent at transaction boundaries."""
 
     @property
     def stateful_table(self) -> str | None:
@@ -125,49 +129,52 @@ class KafkaSettings(RecordSettings):
     bootstrap_servers: Servers
     """HOST:PORT of one or more brokers, with commas between them."""
     topics: list[Topic] = Field(min_length=1)
-    """Topic names; globs, or regular expressions that start with ^. New topics that match are picked up while running."""
+    """Topic names, globs, or regular expressions that begin with `^`. New matching topics are found while the daemon
+    runs."""
     group_id: str = Field(default_factory=str, min_length=1)  # See `defaults`.
-    """The consumer group whose offsets show progress, by default `replicator-PIPELINE`; positions are kept in the sinks."""
+    """The consumer group whose offsets show the progress. By default `replicator-PIPELINE`. Positions are stored in
+    the sinks."""
     start_from: StartFrom = "earliest"
-    """Where lanes without a position start: earliest, latest, or a time with its zone."""
+    """The start of lanes without a position: `earliest`, `latest`, or a time with its zone."""
     security: Annotated[dict[str, SecretText], AfterValidator(check_security_options)] = Field(default_factory=dict)
-    """librdkafka's security.*, sasl.* and ssl.* settings."""
+    """librdkafka's `security.*`, `sasl.*` and `ssl.*` settings. The values are secrets."""
     options: Annotated[dict[str, Text], AfterValidator(check_client_options)] = Field(default_factory=dict)
     """Any other librdkafka setting."""
     max_records_per_trigger: int = Field(500_000, ge=1)
-    """On Spark: the most offsets of one micro-batch."""
+    """Spark only: the most offsets of one micro-batch."""
     trigger: Duration = "0 seconds"
-    """On Spark: the time between two micro-batches, such as 30 seconds. Longer means more rows in each MERGE."""
+    """Spark only: the time between two micro-batches. Longer means more rows in each MERGE."""
     database: DatabaseSettings | None = None
-    """The PostgreSQL or MariaDB database that the records come from, for `doctor` to look at and `backfill` to read."""
+    """The PostgreSQL or MariaDB database of the records, for `replicator doctor` and `replicator backfill`."""
     connect: ConnectSettings | None = None
-    """The Kafka Connect worker that writes the topics, for `doctor` to look at."""
+    """The Kafka Connect worker that writes the topics, for `replicator doctor`."""
 
 
 Mode = Literal["stream", "batch"]
 
 
 class ArchiveSettings(RecordSettings):
-    """Recorded topics: JSON Lines (optionally .gz) or Parquet; or the files of Kafka Connect's sinks to object stores."""
+    """Recorded topics as JSON Lines (also `.gz`) or Parquet, or the files of Kafka Connect's sinks."""
 
     in_seconds: ClassVar[frozenset[str]] = frozenset({"settle", "look_every"})
 
     transport: Literal["archive"]
     path: LakePath
-    """A file, folder or glob, or s3://BUCKET/FOLDER."""
-    files: Literal["recorded", "connect", "lines"] | None = None
-    """recorded (the default): what `replicator record` writes; connect: files of sinks, as TOPIC+PARTITION+OFFSET.json;
-    lines: the one file of Kafka's file sink, which has a value in each line."""
+    """A file, a folder, a glob or `s3://BUCKET/FOLDER`."""
+    files: Literal["recorded", "connect", "lines"] | None = unset("recorded")
+    """`recorded`: files of `replicator record`. `connect`: files of object-store sinks, named
+    `TOPIC+PARTITION+OFFSET.json`. `lines`: the file of Kafka's file sink, with one value in each line."""
     topic: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
-    """With files lines: what to call the topic of its records."""
-    settle: Duration | None = None
-    """With files connect: how long nobody must have written to a file before it is read; 10 seconds when not said."""
-    mode: Mode | None = None
-    """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
+    """With `files: lines`: the topic name of the records. Required there."""
+    settle: Duration | None = unset("10 seconds")
+    """With `files: connect`: a file is read when it has not changed for this time."""
+    mode: Mode | None = unset("stream")
+    """`stream`: batches of limited size. `batch`: everything that is there in one batch, with one merge for each
+    table."""
     storage: StorageSettings | None = None
-    """With an object store: what reaches it."""
-    look_every: Duration | None = None
-    """How often files are listed; 10 seconds when not said. Changes of folders on this machine are noticed at once."""
+    """The access to the object store of an `s3://` path."""
+    look_every: Duration | None = unset("10 seconds")
+    """The time between two listings of files. Changes in local folders are seen at once."""
 
     @model_validator(mode="after")
     def _check_storage(self) -> ArchiveSettings:
@@ -176,28 +183,29 @@ class ArchiveSettings(RecordSettings):
 
 
 class FilesSettings(SourceSettings):
-    """The folders that AWS DMS writes: CSV files (optionally .gz) or Parquet named after their time, in SCHEMA/TABLE. With
-    format rows, folders that are called as tables, with files named after their number or time."""
+    """Folders of files. For AWS DMS: CSV (also `.gz`) or Parquet files in SCHEMA/TABLE, named after their time. For
+    `rows`: folders with the names of tables, and files named after a number or time."""
 
     also_passed: ClassVar[frozenset[str]] = frozenset({"csv", "format", "operation_column", "files"})
     in_seconds: ClassVar[frozenset[str]] = frozenset({"settle", "look_every"})
 
     transport: Literal["files"]
     path: LakePath
-    """A file, a folder with those in it, or a glob; or s3://BUCKET/FOLDER."""
+    """A file, a folder, a glob or `s3://BUCKET/FOLDER`."""
     files: Literal["csv", "jsonl", "parquet"] | None = None
-    """With format rows: what the files are: CSV with a header row or JSON Lines, each optionally .gz, or Parquet."""
-    mode: Mode | None = None
-    """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
+    """With format `rows`, required there: CSV with a header row, JSON Lines (both also `.gz`) or Parquet."""
+    mode: Mode | None = unset("stream")
+    """`stream`: batches of limited size. `batch`: everything that is there in one batch, with one merge for each
+    table."""
     storage: StorageSettings | None = None
-    """With an object store: what reaches it."""
-    settle: Duration | None = None
-    """How long nobody must have written to a file before it is read; 10 seconds when not said, none in an object store."""
-    look_every: Duration | None = None
-    """How often files are listed; 10 seconds when not said. Changes of folders on this machine are noticed at once."""
+    """The access to the object store of an `s3://` path."""
+    settle: Duration | None = unset("10 seconds")
+    """A file is read when it has not changed for this time. No wait in an object store."""
+    look_every: Duration | None = unset("10 seconds")
+    """The time between two listings of files. Changes in local folders are seen at once."""
 
     through: list[str] | None = None
-    """Names of files below path: only these are read, and those of their tables that come before them."""
+    """File names below `path`. Only these files are read, and earlier files of the same tables."""
 
     @model_validator(mode="after")
     def _check_storage(self) -> FilesSettings:
@@ -213,31 +221,33 @@ class FilesSettings(SourceSettings):
 
 
 class DeltaSourceSettings(SourceSettings):
-    """A Delta table: the event log of a pipeline, read as the topics that it recorded; with format rows, the rows of any."""
+    """A Delta table: the event log of a pipeline, read as its recorded topics. With format `rows`, the rows of any
+    Delta table."""
 
     also_passed: ClassVar[frozenset[str]] = frozenset({"format", "operation_column", "sequence_columns"})
 
     transport: Literal["delta"]
     path: LakePath | None = None
-    """The folder of the table (of an event log: the one that an `event_log` sink writes), its file:// URL, or
-    s3://BUCKET/FOLDER."""
+    """The folder of the table, its `file://` URL or `s3://BUCKET/FOLDER`."""
     storage: StorageSettings | None = None
-    """With an object store: what reaches it."""
+    """The access to the object store of an `s3://` path."""
     topics: list[Topic] | None = Field(default=None, min_length=1)
-    """Of an event log: recorded topics (names; globs, or regular expressions that start with ^); all when not said."""
+    """Event logs: the recorded topics to read, as names, globs or regular expressions that begin with `^`. By default
+    all."""
     table: CatalogTable | None = None
-    """With format rows, on Spark, instead of path: the table as [CATALOG.]SCHEMA.TABLE."""
-    mode: Mode | None = None
-    """stream (the default): in batches of limited size; batch: all that has accumulated at once, one merge per table."""
-    changes: Literal["appended", "feed"] | None = None
-    """With format rows: the rows that are appended (the default), or the table's change data feed."""
-    start_from: Literal["earliest", "latest"] | None = None
-    """With format rows, where lanes without a position start: earliest, with the table as it is; latest, with what changes
-    from then on."""
+    """Format `rows` on Spark, instead of `path`: the table as `[CATALOG.]SCHEMA.TABLE`."""
+    mode: Mode | None = unset("stream")
+    """`stream`: batches of limited size. `batch`: everything that is there in one batch, with one merge for each
+    table."""
+    changes: Literal["appended", "feed"] | None = unset("appended")
+    """Format `rows`: read appended rows (`appended`) or the table's change data feed (`feed`)."""
+    start_from: Literal["earliest", "latest"] | None = unset("earliest")
+    """Format `rows`: where lanes without a position start. `earliest`: with the rows of the table. `latest`: with
+    later changes."""
     since: ZonedTime | None = None
-    """Of an event log: only records whose time at the source is this one or later, as far as they tell it."""
+    """Event logs: only records with this time at the source or later. Records without a time are included."""
     until: ZonedTime | None = None
-    """Of an event log: only records whose time at the source is this one or earlier, as far as they tell it."""
+    """Event logs: only records with this time at the source or earlier. Records without a time are included."""
 
     @model_validator(mode="after")
     def _check_storage(self) -> DeltaSourceSettings:
@@ -246,25 +256,27 @@ class DeltaSourceSettings(SourceSettings):
 
 
 class SnapshotsSettings(SourceSettings):
-    """Full snapshots of one table, which are compared with each other: files, or what a database is asked for."""
+    """Full copies of one table, which are compared with each other. They are files at `path`, or answers of a database
+    at `dsn`."""
 
     also_passed: ClassVar[frozenset[str]] = frozenset({"csv"})
 
     transport: Literal["snapshots"]
     path: ConfigPath | None = None
-    """The folder of the snapshots, called as the table. Their names end in their versions: 2024-01-05.parquet."""
-    files: Literal["parquet", "csv", "jsonl"] | None = None
-    """With path: what the files are; parquet when not said. Columns of the others are declared as `schema` of the table."""
+    """The folder of the copies. Its name is the table's name. File names end in their versions, such as
+    `2024-01-05.parquet`."""
+    files: Literal["parquet", "csv", "jsonl"] | None = unset("parquet")
+    """With `path`: the kind of files. For `csv` and `jsonl`, declare the columns in `schema` of the table."""
     dsn: Dsn | None = None
-    """Instead of path: the database that is asked, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE."""
+    """Instead of `path`: the database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
     table: Into | None = None
-    """With dsn: the table, as TABLE or SCHEMA.TABLE, and what the stream is called."""
+    """With `dsn`: the table, as TABLE or SCHEMA.TABLE. It also names the stream."""
     query: Annotated[str, Field(min_length=1)] | None = None
-    """With dsn: the SELECT whose rows are a snapshot; without it, all rows of the table."""
-    every: Duration | None = None
-    """With dsn: the time between two snapshots, such as 5 minutes, the default."""
+    """With `dsn`: the SELECT whose rows are one copy. By default all rows of the table."""
+    every: Duration | None = unset("5 minutes")
+    """With `dsn`: the time between two copies."""
     allow_empty: bool = False
-    """Whether a snapshot without rows is taken in, which deletes every row; otherwise the program stops."""
+    """True accepts a copy without rows, which deletes every row. Otherwise the program stops."""
 
     @property
     def stateful_table(self) -> str | None:
@@ -277,26 +289,29 @@ class SnapshotsSettings(SourceSettings):
 
 
 class QuerySettings(SourceSettings):
-    """A table or query of any database that SQLAlchemy reaches, asked again and again for what is new by a column."""
+    """A table or query of a database that SQLAlchemy supports. It is queried again and again for rows with a higher
+    cursor value."""
 
     transport: Literal["query"]
     dsn: DatabaseUrl
-    """The database as SQLAlchemy writes it: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, mariadb://... or mysql://..."""
+    """The database as SQLAlchemy writes it: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, `mariadb://...` or
+    `mysql://...`."""
     table: Into
-    """The table, as TABLE or SCHEMA.TABLE, and what the stream is called."""
+    """The table, as TABLE or SCHEMA.TABLE. It also names the stream."""
     query: Annotated[str, Field(min_length=1)] | None = None
-    """The SELECT that is asked, whose columns the table declares in `schema`; without it, all columns of the table."""
+    """The SELECT to run. Declare its columns in `schema` of the table. By default all columns of the table."""
     cursor_column: ColumnName
-    """The column that says what is new: a time of change, or a number that counts up."""
+    """The column that shows new rows: a time of change, or an increasing number."""
     start_after: int | str | None = None
-    """Rows at or below this value of cursor_column are never read, such as 2019-11-20 00:00:00; all are when not said."""
+    """Rows with this value of `cursor_column` or a lower one are never read, such as `2019-11-20 00:00:00`. By default
+    all are."""
     overlap: Annotated[int, Field(ge=0)] | Duration | None = None
-    """How far below the highest value that was read it is read again, for transactions that commit late: 5 minutes (the
-    default) of times, or 1000 (the default) of numbers."""
-    every: Duration | None = None
-    """The time between two readings, such as 1 minute, the default."""
+    """How far below the highest value each reading starts, for transactions that commit late. Default: 5 minutes for
+    times, 1000 for numbers."""
+    every: Duration | None = unset("1 minute")
+    """The time between two readings."""
     ranges: Annotated[int, Field(ge=1, le=64)] = 1
-    """How many connections read side by side at first, each a range of cursor_column."""
+    """How many connections do the first reading, each for a range of `cursor_column`."""
 
     @property
     def stateful_table(self) -> str | None:

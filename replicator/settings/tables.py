@@ -12,7 +12,7 @@ from replicator.domain.policy.policy_names import Policy
 from .columns import ColumnRules
 from .conditions import parse_condition
 from .expressions import InvalidExpressionText
-from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta
+from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta, unset
 
 Deletes = Literal["hard", "soft", "ignore"]
 PartialUpdates = Literal["ordered", "by_column"]
@@ -103,124 +103,120 @@ Condition = Annotated[str, AfterValidator(_check_condition)]
 
 
 class SchemaChangeModes(Strict):
-    """What happens at each kind of change of the source's schema."""
+    """The reaction to each kind of schema change. The words are those of `schema_changes`."""
 
     added: SchemaChanges | None = None
     """A column was added."""
     dropped: SchemaChanges | None = None
-    """A column was dropped, or renamed without `renamed_columns`, in which case another one was added."""
+    """A column was dropped. A rename without `renamed_columns` is a dropped and an added column."""
     readded: SchemaChanges | None = None
-    """A column that was dropped before was added again. Under evolve its old values are removed, under ignore they stay."""
+    """A dropped column was added again. `evolve` removes its old values, `ignore` keeps them."""
     renamed: SchemaChanges | None = None
-    """A column has the new name that `renamed_columns` declares."""
+    """A column has the new name from `renamed_columns`."""
     widened: SchemaChanges | None = None
-    """A column has a type that holds every value of the old one."""
+    """The new type of a column holds every value of the old one."""
     narrowed: SchemaChanges | None = None
-    """A column has a type all of whose values the old one holds."""
+    """The old type of a column holds every value of the new one."""
     type_changed: SchemaChanges | None = None
     """A column has another type, and neither holds every value of the other."""
     key_changed: SchemaChanges | None = None
-    """The table has another key; whatever is said, the lane stops."""
+    """The table has another key. The lane always stops."""
     table_dropped: SchemaChanges | None = None
-    """The table was dropped, where its own stream says so (canal_json, maxwell_json). Its rows stay in the target."""
-    others: SchemaChanges | None = None
-    """The kinds that are not named here; evolve by default."""
+    """The table was dropped, as its own stream says (`canal_json`, `maxwell_json`). The target keeps its rows."""
+    others: SchemaChanges | None = unset("evolve")
+    """All kinds that are not set here."""
 
 
 OnReject = Literal["continue", "hold_key", "stop_lane"]
 
 
 class PolicyKeys(Strict):
-    """What can be said for one `to` entry, for its table, or in `defaults`; the nearest one counts."""
+    """Keys of an entry of `to`, of its table or of `defaults`. The nearest one counts, in this order."""
 
-    policy: Policy | None = None
-    """scd1: current rows. append: every change as a row. scd2: every version."""
+    policy: Policy | None = unset("scd1")
+    """`scd1`: current rows. `append`: every change as a row. `scd2`: every version of every row."""
     stored_as_scd_type: Annotated[Literal[1, 2], BeforeValidator(_to_number)] | None = None
-    """1 means policy scd1, 2 means scd2."""
+    """Another way to write `policy`: 1 means `scd1`, 2 means `scd2`."""
     keys: Columns | None = None
-    """The key columns; by default they are learnt from the change events."""
-    deletes: Deletes | None = None
-    """hard: a delete removes the target's row. soft: under scd1 it stays, marked in _cdc_deleted and _cdc_deleted_at.
-    ignore: deletes and truncates change nothing in the target, but a change of a row's key takes the old row away."""
+    """The key columns. By default the change events define the key."""
+    deletes: Deletes | None = unset("hard")
+    """`hard`: a delete removes the target's row. `soft` (scd1): the row stays, marked in `_cdc_deleted` and
+    `_cdc_deleted_at`. `ignore`: deletes and truncates change nothing. A key change still removes the row of the old
+    key."""
     tombstones: Tombstones | None = None
-    """What a record without a value means: nothing (ignore, the default), or a delete of its key, which compacted topics
-    need; the table is then ordered by offset. See docs/how-to/read-compacted-topics.md."""
-    out_of_range: OutOfRangeRules | None = None
-    """What becomes of dates and times that no target can hold: infinity, years before 1 and after 9999, times from 24:00 on.
-    reject (the default): the change is. "null": the value is NULL. clamp: it is the nearest one that there is. Or a mapping
-    from columns to these. Key columns are always rejected. With all formats but debezium_outbox."""
-    schema_changes: SchemaChanges | SchemaChangeModes | None = None
-    """What happens when the source's columns change. evolve: the target follows. try_evolve: it follows where nothing is
-    lost, and otherwise stays as it is; rows that do not fit are rejected. ignore: it stays as it is. fail: the lane stops.
-    quarantine: it waits for `replicator lanes resume LANE --accept-schema N`. Or a mapping from kinds of changes to
-    these."""
-    dropped_columns: DroppedColumns | None = None
-    """What becomes, under evolve, of a column that the source has dropped. keep: it stays, and is NULL in rows from then on.
-    remove: it goes."""
+    """The meaning of records without a value. `ignore`: nothing. `delete`: a delete of the key, which compacted topics
+    need. The table is then ordered by offset. `delete` is the default for `rows` without `operation_column` and
+    `sequence_columns`, otherwise `ignore`. See docs/how-to/read-compacted-topics.md."""
+    out_of_range: OutOfRangeRules | None = unset("reject")
+    """The fate of dates and times that no target can hold, such as infinity or the year 10000. `reject`: the
+    change is rejected. `"null"`: the value becomes NULL. `clamp`: it becomes the nearest possible value. One word, or
+    a mapping from columns. Values in key columns are always rejected. Not for `debezium_outbox`."""
+    schema_changes: SchemaChanges | SchemaChangeModes | None = unset("evolve")
+    """The reaction when the source's columns change. `evolve`: the target follows. `try_evolve`: it follows if nothing
+    is lost; otherwise it stays, and rows that do not fit are rejected. `ignore`: the target stays as it is. `fail`:
+    the lane stops. `quarantine`: the lane waits for `replicator lanes resume LANE --accept-schema N`. One word, or a
+    mapping from kinds of changes."""
+    dropped_columns: DroppedColumns | None = unset("keep")
+    """The fate, under `evolve`, of a column that the source has dropped. `keep`: it stays, and is NULL in new rows.
+    `remove`: it is removed."""
     renamed_columns: dict[str, str] | None = None
-    """Columns that the source has renamed, or will: old name and new name. Otherwise a rename is a column dropped and
-    another one added."""
+    """Renamed columns of the source: a mapping from old to new names. Without it, a rename is a dropped and an added
+    column."""
     into: Into | None = None
-    """The target's name; by default the source table's own name without its schema. Where 'match' is a regular expression,
-    {1} and {name} are what its groups hold."""
+    """The name of the target. By default the source table's name without its schema. If `match` is a regular
+    expression, `{1}` and `{name}` stand for its groups."""
     sequence_by: Order | None = None
-    """The columns that order the changes of a row, the first first. Changes that agree in all of them come in the
-    order of the source's log, which alone counts by default. A change in which one of them is NULL, or is missing, is
-    rejected as SEQUENCE.
-    """
+    """The columns that order the changes of a row. For equal values, the order of the source's log decides, as it does
+    by default. A change with NULL or no value in one of them is rejected as SEQUENCE."""
     apply_as_deletes: Condition | None = None
-    """A condition on the source's columns, such as operation = 'DELETE': rows for which it holds are deletes."""
+    """A condition on the source's columns, such as `operation = 'DELETE'`. Rows that meet it are deletes."""
     apply_as_truncates: Condition | None = None
-    """scd1: a condition on the source's columns: rows for which it holds clear the target of all that is older."""
-    ignore_null_updates: bool | None = None
-    """scd1: true leaves what the target's row holds where a change says NULL; where there is no row, NULL is written."""
+    """scd1: a condition on the source's columns. A row that meets it removes all older rows of the target."""
+    ignore_null_updates: bool | None = unset(False)
+    """scd1: with true, NULL in a change keeps the value in the target's row. A new row gets the NULL."""
     ignore_null_updates_column_list: Layout | None = None
-    """The same for these columns only."""
+    """scd1: the same, only for these columns."""
     ignore_null_updates_except_column_list: Layout | None = None
-    """The same for all columns but these."""
-    partial_updates: PartialUpdates | None = None
-    """scd1: what a change is compared with that sends a part of the columns only. ordered: with the row, as of a source that
-    keeps the changes of a row in order. by_column: each column with the last change that sent it, in whatever order they
-    come."""
+    """scd1: the same, for all columns except these."""
+    partial_updates: PartialUpdates | None = unset("ordered")
+    """scd1: how changes are ordered that contain only some columns. `ordered`: the source sends the changes of a row
+    in order. `by_column`: changes come in any order, and each column keeps its newest value."""
     column_list: Layout | None = None
-    """The columns that the target has, those of the key among them; by default all."""
+    """The columns of the target. They must include the key. By default all columns."""
     except_column_list: Layout | None = None
-    """The columns that the target does without."""
+    """The columns that the target does not have."""
     track_history_column_list: Columns | None = None
-    """scd2: the columns whose change begins a new version; a change of others is written into the version that is open."""
+    """scd2: only changes of these columns start a new version. Other changes update the open version. By default all
+    columns are tracked."""
     track_history_except_column_list: Columns | None = None
-    """scd2: the columns whose change alone begins no version."""
+    """scd2: changes of only these columns start no new version."""
     watermark: Duration | None = None
-    """append: how far an event time may lie behind the newest one of its partition; a change behind that is rejected as
-    LATE. By default no change is late."""
-    tombstone_retention: Retention | None = None
-    """scd1: how long deletes are remembered, so that an older change cannot bring a row back; 7 days by default, off is for
-    ever. A change that is as old as what is forgotten, and whose row is not there, is rejected as LATE."""
+    """append: how far an event time may be behind the newest one of its partition. Changes further behind are rejected
+    as LATE. By default no change is late."""
+    tombstone_retention: Retention | None = unset("7 days")
+    """scd1: how long deletes are remembered, so that an older change cannot bring a row back. `off`: for ever. An
+    older change without a row in the target is rejected as LATE. With `partial_updates: by_column` it is always `off`."""
     partition_by: Layout | None = None
-    """Delta: the columns by which the table is partitioned when it is made. Text, whole numbers, booleans or dates."""
+    """The partition columns of a new table. Their types: text, whole number, boolean or date."""
     cluster_by: Layout | None = None
-    """Delta on the engine spark: up to four columns by which rows are clustered from then on. Text, whole numbers, dates,
-    timestamps or decimals. Only Spark writes such a table."""
-    change_data_feed: bool | None = None
-    """Delta: true keeps a change data feed, from the moment it is said. Said later, false leaves one that is there."""
-    deletion_vectors: bool | None = None
-    """Delta on the engine spark: true marks rows as deleted instead of rewriting their files."""
+    """Spark only: up to four columns by which rows are clustered. Their types: text, whole number, date, timestamp or
+    decimal. Then only Spark can write the table."""
+    change_data_feed: bool | None = unset(False)
+    """True switches on the change data feed for later commits. False does not switch it off again."""
+    deletion_vectors: bool | None = unset(False)
+    """Spark only: true marks rows as deleted instead of rewriting their files."""
     compact_every: FromZero | None = None
-    """Delta: small files are compacted after every so many commits; 0 is never. By default what the sink says."""
+    """Compact the small files after this number of commits. 0: never. By default as the sink says."""
     vacuum_every: Duration | None = None
-    """Delta: files that no version needs any more are deleted so often, after a commit; 0 days is never. By default what the
-    sink says."""
+    """The time between two vacuums. `0 days`: never. By default as the sink says."""
     vacuum_retain: Retain | None = None
-    """Delta: how long a vacuum leaves files that the newest version does not need, in whole hours, rounded up. By default
-    what the sink says."""
+    """How long a vacuum leaves old files, rounded up to whole hours. By default as the sink says."""
     columns: ColumnRules | None = None
-    """What becomes of single columns, by their names: drop, rename, cast, mask; and columns beside the source's own, some of
-    which are computed. A mask
-    or a drop of a table holds for all that is stored of it, event logs and dead letters too; one of an entry for its target
-    alone."""
+    """Rules for single columns by name: drop, rename, cast or mask them, or add columns. A mask or drop of a table
+    holds for all that is stored, also in event logs and dead letters. A rule of an entry holds for its target only."""
     where: Condition | None = None
-    """A condition on the source's columns: the target has the rows for which it holds. A row for which it ceases to hold
-    leaves the target; under append, changes of which it does not hold are left out."""
+    """A condition on the source's columns. The target contains the rows that meet it. A row that no longer meets it
+    leaves the target. Under `append`, changes that do not meet it are left out."""
 
     def get_policy(self) -> Policy | None:
         """The policy said here, by either of its two names; None when nothing is said."""
@@ -247,23 +243,23 @@ class PolicyKeys(Strict):
 
 
 class EntrySettings(PolicyKeys):
-    """One entry of a table's `to`: a lane into a sink."""
+    """One entry of `to`: a lane into a sink. All policy keys are allowed too."""
 
     sink: str
-    """The name of a sink; or event_store, for events of an outbox."""
+    """The name of a sink. For events of an outbox also `event_store`."""
 
 
 class TableSettings(PolicyKeys):
-    """The tables that `match` names, and where their changes go."""
+    """The tables that `match` names, and where their changes go. All policy keys are allowed too."""
 
     match: Glob
-    """The table's name on the database side, with its schema; or a glob; or a regular expression that starts with ^. The
-    most specific match wins, whole."""
+    """A table pattern: the table's name in the source database with its schema, a glob or a regular expression. Only
+    the entry with the most specific match counts."""
     source: str
     """The name of a source."""
     declared: dict[str, str] | None = Field(None, alias="schema")
-    """Columns and their Arrow types, where the source carries no types."""
+    """Columns and their Arrow types, for sources without types."""
     to: list[EntrySettings]
-    """The lanes: one entry per target."""
+    """The lanes of the table: one entry for each target."""
     on_reject: OnReject | None = None
-    """What becomes of the table when a record of it cannot be used; by default what the top level says."""
+    """The reaction when a record of the table is rejected. By default as the top level says."""

@@ -21,7 +21,7 @@ TARGET = {
     "required": ["name", "key", "policy", "source_table", "has_history"],
     "properties": {
         "name": TEXT,
-        "key": {"type": "array", "items": TEXT, "description": "The columns that tell rows apart, in their order."},
+        "key": {"type": "array", "items": TEXT, "description": "The columns that identify a row, in their order."},
         "policy": {"type": ["string", "null"]},
         "source_table": {"type": ["string", "null"]},
         "has_history": {"type": "boolean"},
@@ -31,7 +31,7 @@ COLUMNS = {
     "type": "array",
     "items": {"type": "object", "required": ["name", "type"], "properties": {"name": TEXT, "type": TEXT}},
 }
-NEXT = {"type": ["string", "null"], "description": "The URL of the next page; null where there are no more."}
+NEXT = {"type": ["string", "null"], "description": "The URL of the next page; null on the last page."}
 ROWS = {
     "type": "object",
     "required": ["table", "rows", "next", "notes"],
@@ -76,8 +76,8 @@ KEY = {
     "in": "path",
     "required": True,
     "schema": TEXT,
-    "description": "The value of the key column. Where the key has several columns, their values with `/` between them; a "
-    "slash in a value is `%2F`.",
+    "description": "The value of the key column. For a key of several columns, their values with `/` between them. A slash "
+    "in a value is `%2F`.",
 }
 FILTERS = {
     "name": "filters",
@@ -85,29 +85,29 @@ FILTERS = {
     "style": "form",
     "explode": True,
     "schema": {"type": "object", "additionalProperties": TEXT},
-    "description": "`COLUMN=value`, or with a comparison: `COLUMN[gt]=value`, of `eq`, `ne`, `lt`, `lte`, `gt`, `gte`, and "
-    "`COLUMN[null]=true`. All of them have to hold. Values as the rows show them.",
+    "description": "`COLUMN=value`, or `COLUMN[gt]=value` with one of `eq`, `ne`, `lt`, `lte`, `gt`, `gte`, or "
+    "`COLUMN[null]=true`. A row must meet all filters. Write values as the rows show them.",
 }
 AS_OF = {
     "name": "as_of",
     "in": "query",
     "schema": {"type": "string", "format": "date-time"},
-    "description": "The rows as they were at that time of the source: by the version of the table that holds just what came "
-    "until then, or, where there is none, out of the event log. Without an event log, at the version of that time.",
+    "description": "The rows at that time of the source. They come from a table version with exactly the changes up to then,"
+    " otherwise from the event log. Without an event log, they are the version of that time.",
 }
 FROM_LOG = {
     "name": "from_log",
     "in": "query",
     "schema": {"type": "boolean"},
-    "description": "With `as_of`: out of the event log, whatever versions there are.",
+    "description": "With `as_of`: read the event log, even if there is a suitable version.",
 }
 FAILURES = {
-    "400": "What is asked makes no sense of this table.",
-    "404": "There is no such table, or no such row.",
-    "406": "There is no answer in a form that `Accept` names.",
-    "422": "It cannot be told, for example a time before the first change.",
-    "503": "The table is away, or too many read; repeat the request.",
-    "504": "It takes longer than it may.",
+    "400": "The request does not fit the table, for example an unknown column.",
+    "404": "The table or the row does not exist.",
+    "406": "`Accept` names no form that this answer has.",
+    "422": "The answer cannot be computed, for example for a time before the first change.",
+    "503": "The table cannot be read now, or there are too many readers. Repeat the request.",
+    "504": "The answer takes longer than `serve.query_timeout`.",
 }
 EVENT = {
     "type": "object",
@@ -132,10 +132,12 @@ def build_document(targets: Sequence[ReadTarget], most: int, *, takes_events: bo
         "in": "query",
         "schema": {"type": "integer", "minimum": 1, "maximum": most, "default": min(LIMIT, most)},
     }
-    page = [limit, _describe_after(TEXT, "The place where the page before ended: of its `next`.")]
-    told = [
+    page = [limit, _describe_after(TEXT, "The end of the previous page, from its `next`.")]
+    of_changes = [
         limit,
-        _describe_after({"type": "integer", "minimum": 0, "maximum": 10**9 - 1}, "How many changes were told before."),
+        _describe_after(
+            {"type": "integer", "minimum": 0, "maximum": 10**9 - 1}, "The number of changes on the previous pages."
+        ),
     ]
     of_rows = [*page, AS_OF, FROM_LOG, FILTERS]
     paths = {
@@ -148,16 +150,20 @@ def build_document(targets: Sequence[ReadTarget], most: int, *, takes_events: bo
             "get": _describe_get("The row with a key, or its versions", [table, KEY, *of_rows], _describe_rows())
         },
         "/tables/{table}/history/{key}": {
-            "get": _describe_get("Every change of a row, oldest first", [table, KEY, *told], {"application/json": HISTORY})
+            "get": _describe_get(
+                "Every change of a row, oldest first", [table, KEY, *of_changes], {"application/json": HISTORY}
+            )
         },
         "/tables/{table}/timeline/{key}": {
-            "get": _describe_get("The same as a page for people, newest first", [table, KEY, *told], {"text/html": TEXT})
+            "get": _describe_get(
+                "Every change of a row as a web page, newest first", [table, KEY, *of_changes], {"text/html": TEXT}
+            )
         },
         **({"/events": {"post": _describe_post()}} if takes_events else {}),
     }
     secured: dict[str, Any] = {"security": [{"token": []}]} if has_token else {}
     schemes = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if has_token else {}
-    about = {"title": "replicator", "version": "1", "description": "Targets of a pipeline: their rows, now and then."}
+    about = {"title": "replicator", "version": "1", "description": "The rows of a pipeline's targets, current and past."}
     return {
         "openapi": "3.1.0",
         "info": about,
@@ -203,15 +209,15 @@ def _describe_rows() -> dict[str, dict[str, Any]]:
 
 def _describe_post() -> dict[str, Any]:
     statuses = {
-        "201": "Stored.",
-        "200": "Stored before, under this id.",
-        "400": "Not JSON.",
+        "201": "The event was stored.",
+        "200": "An event with this id was stored before.",
+        "400": "The body is not JSON.",
         "401": "The token is missing or wrong.",
-        "409": "The aggregate has another version.",
-        "413": "Too long.",
-        "415": "Not said to be JSON.",
-        "422": "No event that can be stored.",
-        "503": "The store is away; repeat the request with the same event_id.",
+        "409": "The aggregate does not have `expected_version`.",
+        "413": "The body is longer than `limits.message_bytes`.",
+        "415": "`Content-Type` is not `application/json`.",
+        "422": "The event cannot be stored, for example because a field is missing.",
+        "503": "The store does not answer. Repeat the request with the same `event_id`.",
     }
     answers = {
         status: {"description": said, "content": {"application/json": {"schema": {"type": "object"}}}}
