@@ -226,7 +226,8 @@ CONFIGURATION_INTRO = """# Configuration
 
 All keys of `config/replicator.yaml`. `replicator check` reports every wrong key with its line.
 `replicator schema` prints the same keys as a JSON Schema for editors. Commands are in
-[Commands](cli.md), words in the [glossary](glossary.md).
+[Commands](cli.md), stored files and tables in [On-disk layout](on-disk-layout.md), words in the
+[glossary](glossary.md).
 
 Later layers replace earlier ones, key by key:
 
@@ -548,7 +549,7 @@ CLI_INTRO = """# Commands
 
 `replicator COMMAND --help` prints the same text. Data goes to stdout, messages and logs go to
 stderr. Config keys are in [Configuration](configuration.md), exit codes in
-[Codes](codes.md#exit-codes).
+[Codes](codes.md#exit-codes), the requests of a running daemon in [HTTP](http.md).
 """
 
 
@@ -782,7 +783,7 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
 CODES_INTRO = """# Codes
 
 Codes are stable: scripts and alerts can depend on them. Problems of the HTTP API are in
-[HTTP](http.md#problems).
+[HTTP](http.md#problems), counts of rejects in [Metrics and health](metrics.md).
 """
 REJECTS_INTRO = """A [dead letter](glossary.md) names the reason with one of these codes. `replicator dlq explain EVENT`
 prints the sentence and the remedy of one record. The steps are in

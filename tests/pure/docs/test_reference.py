@@ -1,17 +1,75 @@
-"""The generated pages of docs/reference are those that the code generates now."""
+"""The pages of docs/reference that are generated are those that the code generates, and the others name what it has."""
 
 from __future__ import annotations
 
+import re
 import runpy
+from dataclasses import fields
 
 import pytest
 from paths import PROJECT
 
+from adapters.delta.lake import HOME
+from adapters.gold.postgres_refreshes import REFRESHES
+from adapters.postgres.lane_state import META
+from adapters.sinks.delta import transaction_table
+from adapters.sinks.delta.event_log import DAY
+from adapters.sinks.delta.event_table import COLUMNS as EVENT_COLUMNS
+from replicator.application.operations.checkpoint import CHECKPOINTS_FOLDER
+from replicator.application.quarantine import erasure_list
+from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.policy import plan
+from replicator.ports.dead_letters import DeadLetter
+from replicator.settings.defaults import DEAD_LETTERS_FOLDER
+from replicator.wiring import daemon_page
+
+REFERENCE = PROJECT / "docs" / "reference"
 SCRIPT = "scripts/generate-reference.py"
-REFERENCE = runpy.run_path(str(PROJECT / SCRIPT))
+GENERATOR = runpy.run_path(str(PROJECT / SCRIPT))
+LAYOUT = (REFERENCE / "on-disk-layout.md").read_text()
+NAMED = frozenset(re.findall(r"`([^`\n]+)`", LAYOUT))
 
 
-@pytest.mark.parametrize("name", REFERENCE["PAGES"])
+@pytest.mark.parametrize("name", GENERATOR["PAGES"])
 def test_committed_page_is_the_generated_one(name):
-    written = (PROJECT / "docs" / "reference" / name).read_text()
-    assert written == REFERENCE["render_page"](name), f"run python {SCRIPT}"
+    assert (REFERENCE / name).read_text() == GENERATOR["render_page"](name), f"run python {SCRIPT}"
+
+
+def test_layout_names_every_bookkeeping_column():
+    names = {value for name, value in vars(plan).items() if name.isupper() and isinstance(value, str)}
+    names |= {*plan.cdc_sequence_columns(2), *plan.end_sequence_columns(1), *plan.last_sequence_columns(1)}
+    assert {name for name in names if name.startswith(("_cdc_", "_event_id", "__"))} - NAMED == set()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([*(column.name for column in EVENT_LOG), DAY], id="event log"),
+        pytest.param([field.name for field in fields(DeadLetter)], id="dead letters"),
+        pytest.param([column.name for column in EVENT_COLUMNS], id="event store"),
+        pytest.param(transaction_table.SCHEMA.names, id="transactions"),
+    ],
+)
+def test_layout_names_every_column(names):
+    assert set(names) - NAMED == set()
+
+
+@pytest.mark.parametrize("table", [*META.tables.values(), REFRESHES], ids=lambda table: table.name)
+def test_layout_names_every_table_of_the_schema(table):
+    row = next(line for line in LAYOUT.splitlines() if line.startswith(f"| `{table.name}` | ") and line.count("|") == 4)
+    assert re.findall(r"`(\w+)`", row)[1:] == [column.name for column in table.columns]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{HOME}/",
+        f"{CHECKPOINTS_FOLDER.name}/PIPELINE/LANE/N",
+        DEAD_LETTERS_FOLDER,
+        erasure_list.LIST,
+        erasure_list.KEY,
+        daemon_page.FILE,
+    ],
+)
+def test_layout_names_the_file(name):
+    assert f"`{name}`" in LAYOUT
