@@ -906,16 +906,8 @@ it takes a free one and logs a warning. Commands still find it.
 
 """
 DAEMON_END = """
-`action` is one of these. The [commands](cli.md) `replicator lanes ...` and `replicator replay` send
-them.
-
-| Action | `until` |
-| --- | --- |
-| `pause` | – |
-| `resume` | The number of the schema to accept, or nothing. |
-| `resync` | `accept-missing` to accept missing rows, or nothing. |
-| `skip` | `TOPIC:PARTITION:OFFSET[,...]`, or nothing to skip lost records. |
-| `swap` | Used by `replicator replay` only. |
+The lane commands and the fields of `/status.json` are in
+[HTTP interface of the daemon](http-api.md).
 """
 SERVE_INTRO = """`replicator serve` listens on `serve.address` ([configuration](configuration.md#serve)). A browser can
 send the token as the password of any user name, for reads only. Examples are in
