@@ -156,6 +156,8 @@ def to_meaning(part: Mapping[str, Any]) -> str:
 
 
 def to_link(page: str) -> str:
+    if not (FOLDER.parent / page).is_file():
+        raise Undocumented(f"there is no page docs/{page}")
     return f"[{Path(page).stem.replace('-', ' ').capitalize()}](../{page})"
 
 
