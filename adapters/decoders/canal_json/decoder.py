@@ -16,7 +16,7 @@ from replicator.domain.table import Column
 from replicator.ports.decoder import TABLE_DROPPED
 
 from ...arrow.json_objects import StructObjectReader, choose_objects
-from ...arrow.record_errors import ValueMisfit
+from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.text_values import Read
 from ..common import mysql_types
 from ..messages.decoder import MessageDecoder
@@ -85,9 +85,15 @@ class CanalBatchReader(BatchReader):
     def _can_read(self, one: Any) -> bool:
         if one.isDdl or one.mysqlType != self._types or one.pkNames != self._keys or not one.data:
             return False
-        if one.sqlType != self._sql_types and self._labels and _message_labels(one) != self._labels:
+        if one.sqlType != self._sql_types and self._labels and not self._has_labels(one):
             return False
         return one.old is None or len(one.old) == len(one.data)
+
+    def _has_labels(self, one: Any) -> bool:
+        try:
+            return _message_labels(one) == self._labels
+        except UNREADABLE:
+            return False
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
         of = None

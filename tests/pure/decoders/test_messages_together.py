@@ -185,6 +185,17 @@ def test_usual_messages_are_read_together(kind):
     assert set(changes["name"].to_pylist()) == {'é "\\\n'}
 
 
+def test_canal_message_with_odd_type_codes_is_read_alone():
+    """Its codes say how labels are sent. They are looked at while a batch is read, where nothing may be raised."""
+    rng = Random(SEED)
+    usual = [canal(rng, n) | one_of(canal, n, row(rng)) for n in range(9)]
+    texts = [json.dumps(one | ({"sqlType": {"kind": []}} if n == 4 else {})).encode() for n, one in enumerate(usual)]
+    reader, alone = CanalJsonDecoder({}), decoder(CanalJsonDecoder, one_by_one(CanalFormat), {})
+    table = table_of(alone, frame(texts))
+    found = reader.decode(frame(texts), table).to_pylist()
+    assert repr(found) == repr(alone.decode(frame(texts), table).to_pylist())
+
+
 def make_nested_value(rng, depth):
     """A JSON value that is nested so deep at most."""
     kind = rng.randrange(4) if depth else 0
