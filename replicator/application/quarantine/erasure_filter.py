@@ -199,7 +199,8 @@ class ErasureFilter:
         records = raw.take(pa.array(numbers, pa.int64()))
         records = self._decoder.mask_records(records) if isinstance(self._decoder, MasksRecords) else records
         envelopes = self._decoder.envelope(records)
-        rows = zip(numbers, *(records[n].to_pylist() for n in ("topic", "key")), *_read_images(envelopes), strict=True)
+        own = (records[n].to_pylist() for n in ("topic", "key", "value"))  # Images are null if the operation is unknown.
+        rows = zip(numbers, *own, *_read_images(envelopes), strict=True)
         return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in forgotten)}
 
 
@@ -298,14 +299,16 @@ def _read_images(envelopes: pa.Table) -> list[list[Any]]:
     return [envelopes[name].to_pylist() for name in ("table", "before", "after")]
 
 
-def _is_match(one: ErasedKeys, topic: str, key: bytes | None, table: str | None, *images: str | None, routed: bool) -> bool:
+def _is_match(
+    one: ErasedKeys, topic: str, key: bytes | None, value: bytes | None, table: str | None, *images: str | None, routed: bool
+) -> bool:
     if not routed and (
         topic not in one.topics or (table is not None and _unqualified_name(table) != _unqualified_name(one.table))
     ):
         return False
     if key is not None and one.is_message_erased(topic, key):
         return True
-    documents = [_parse_document(text) for text in (key, *images) if text]
+    documents = [_parse_document(text) for text in (key, value, *images) if text]
     return any(one.has_key(found) for document in documents for found in find_keys(one.columns, document))
 
 

@@ -173,7 +173,8 @@ def test_a_masked_key_is_replayed_and_erased(shop: Path, source: str) -> None:
     assert_private(shop)
     removed = program(shop, "forget", TABLES[source], str(ALICE), "--yes")["result"]["removed"]
     assert (removed[f"lake.{source}"] > 0, removed["lake.again"] > 0, removed["raw"] > 0) == (True, True, True)
-    left = [row["value"] for row in rows_of(shop / "lake" / "cdc_events") if row["topic"].endswith((TABLES[source], source))]
+    log = rows_of(shop / "lake" / "cdc_events")
+    left = [row["value"] for row in log if row["topic"] in (TABLES[source], source)]
     assert digest(ALICE).encode() not in b"".join(filter(None, left))
     program(shop, "replay", TABLES[source], "--into", "once_more")
     for name in (source, "again", "once_more"):

@@ -1,12 +1,16 @@
 """Records of an erased key are left out, wherever they name it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from support.debezium_events import ID, TOPIC, column, event, key, raw
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.rows import RowsDecoder
 from replicator.application.quarantine.erasure_filter import ERASED_KIND, filter_erased
+from replicator.domain.change import RAW
 from replicator.domain.erasures import Erasure, ErasureHashes
 
 COLUMNS = [ID, column("name", "string")]
@@ -33,3 +37,17 @@ def test_record_of_an_erased_key_is_ignored(change, headers):
     routed = filter_erased(DebeziumJsonDecoder({}), HASHES, [ERASED]).route(records)
     assert routed["ignored"].to_pylist() == [ERASED_KIND, None]
     assert routed["table"].to_pylist() == [None, "public.t"]
+
+
+@pytest.mark.parametrize("erased", ["1", "2"])
+def test_row_with_an_unknown_operation_is_found_by_its_text(erased):
+    """It is a reject without images, and may have no message key."""
+    one = replace(
+        ERASED, table="people", hash=HASHES.hash_key("shop", "people", ("id",), (erased,)), topics=frozenset({"people"})
+    )
+    row = pa.Table.from_pylist(
+        [{"topic": "people", "partition": 0, "offset": 0, "value": b'{"op": "?", "id": 1, "name": "a"}'}], RAW
+    )
+    decoder = RowsDecoder({"operation_column": "op", "keys": {"people": ["id"]}})
+    found = filter_erased(decoder, HASHES, [one]).find_erased(row)
+    assert (None if found is None else found.to_pylist()) == ([True] if erased == "1" else None)
