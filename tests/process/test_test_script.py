@@ -21,8 +21,8 @@ case "$*" in "-m pytest"*) echo "tests {COUNTS}" ;; *) echo stamp ;; esac
         ([], {}, "2 0.1 2"),
         ([], {"REPLICATOR_KILLS": "7"}, "2 0.1 7"),
         ([], {"REPLICATOR_LONG": "1"}, "all none all"),
-        (["--long"], {}, "6 10 all"),
-        (["--long"], {"REPLICATOR_KILLS": "7"}, "6 10 7"),
+        (["--long"], {}, "6 5 all"),
+        (["--long"], {"REPLICATOR_KILLS": "7"}, "6 5 7"),
         (["--long"], {"REPLICATOR_SECONDS": "60"}, "6 60 all"),
     ],
 )
