@@ -76,6 +76,8 @@ def to_anchor(heading: str) -> str:
 CONFIGURATION = TEXTS["configuration"]
 SCHEMA = build_config_schema()
 PARTS: Mapping[str, Any] = SCHEMA["$defs"]
+NAMES = {name.lower(): name for name in ("Avro", "Connect", "Debezium", "Delta", "DMS", "HTTP", "PostgreSQL", "Spark")}
+"""Names in the links to pages."""
 DISCRIMINATORS = ("transport", "kind")
 """Keys that say which other keys there are: the page has them once."""
 
@@ -89,19 +91,28 @@ def render_configuration() -> str:
     for transport, model in SOURCES.items():
         keys = render_keys(PARTS[model.__name__], without=from_sources)
         parts.append(render_section(f"### Transport {transport}", keys, PARTS[model.__name__]))
-    parts += ["\n### Formats\n\n", CONFIGURATION["formats"], "\n", render_formats()]
+    parts.append(render_section("### Formats", f"{CONFIGURATION['formats']}\n{render_formats()}"))
     for heading, name in CONFIGURATION["sections"].items():
         parts.append(render_section(heading, render_model(name), PARTS.get(name)))
     if missing := PARTS.keys() - SECTION_OF.keys() - {"Reference"}:
         raise Undocumented(f"configuration.md has no section of {', '.join(sorted(missing))}")
-    return "".join(parts)
+    page = "".join(parts)
+    if stale := [each for each in (*CONFIGURATION["see"], *CONFIGURATION["examples"]) if f"\n{each}\n" not in page]:
+        raise Undocumented(f"reference-texts.yaml names sections that do not exist: {', '.join(stale)}")
+    return page
 
 
 def render_section(heading: str, keys: str, part: Mapping[str, Any] | None = None) -> str:
     """A heading, what the section is for, its keys and an example."""
     example = "\n" + render_fence("yaml", CONFIGURATION["examples"][heading]) if heading in CONFIGURATION["examples"] else ""
     intro = "" if part is None else f"{to_meaning(part)}\n\n"
-    return f"\n{heading}\n\n{intro}{keys}{example}"
+    return f"\n{heading}\n\n{intro}{keys}{example}{render_see(heading)}"
+
+
+def render_see(heading: str) -> str:
+    """Links to pages about a section."""
+    pages = CONFIGURATION["see"].get(heading, ())
+    return f"\nSee {', '.join(map(to_link, pages))}.\n" if pages else ""
 
 
 def render_model(name: str) -> str:
@@ -121,7 +132,8 @@ def render_policy_keys() -> str:
     part, groups = PARTS["PolicyKeys"], CONFIGURATION["policy_groups"]
     if left := part["properties"].keys() ^ {key for keys in groups.values() for key in keys}:
         raise Undocumented(f"policy_groups and the keys of policies differ in {', '.join(sorted(left))}")
-    return "\n".join(f"#### {group}\n\n{render_keys(part, only=keys)}" for group, keys in groups.items())
+    sections = (render_section(f"#### {group}", render_keys(part, only=keys)) for group, keys in groups.items())
+    return "".join(sections).lstrip("\n")
 
 
 def render_keys(
@@ -147,9 +159,12 @@ def to_meaning(part: Mapping[str, Any]) -> str:
 
 
 def to_link(page: str) -> str:
+    """A link to a page below docs. Its text is the file name, which does not change with the page."""
     if not (FOLDER.parent / page).is_file():
         raise Undocumented(f"there is no page docs/{page}")
-    return f"[{Path(page).stem.replace('-', ' ').capitalize()}](../{page})"
+    words = Path(page).stem.split("-")
+    words = [NAMES.get(word, word) for word in (words[0].capitalize(), *words[1:])]
+    return f"[{' '.join(words)}](../{page})"
 
 
 def render_default(value: object) -> str:
