@@ -126,7 +126,7 @@ def test_links_of_the_readme_work_on_an_index(metadata: Message) -> None:
     assert len(links) > 30 and [link for link in links if not link.startswith("https://")] == []
     version = f"{ours}/blob/v{metadata['Version']}/"
     files = [link.removeprefix(version).partition("#")[0] for link in links if link.startswith(version)]
-    assert {"README.md", "docs/how-to/run-on-spark.md"} <= set(files)
+    assert {"ARCHITECTURE.md", "docs/how-to/run-on-spark.md"} <= set(files)
     assert [file for file in files if not (PROJECT / file).exists()] == []
 
 
