@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from replicator.domain.plain_values import format_count
 from replicator.ports.telemetry import Pace
 
 STYLE = """
@@ -64,13 +65,13 @@ def _render_losses(status: Mapping[str, Any]) -> str:
 def _render_rejects(status: Mapping[str, Any]) -> str:
     """A line per kind of records rejected since the start, and per group of dead letters that no lane row shows."""
     lines = [
-        f"source {one['source']}: {one['records']:,} records of table {one['table'] or '?'} rejected since the start "
-        f"({one['code']}, stage {one['stage']})"
+        f"source {one['source']}: {format_count(one['records'], 'record')} of table {one['table'] or '?'} "
+        f"rejected since the start ({one['code']}, stage {one['stage']})"
         for one in status.get("rejects", ())
     ]
     shown = {lane["table"] for lane in status.get("lanes", ())}
     lines += [
-        f"source {group['source']}: {group['open']:,} open dead letters of table {group['table'] or '?'}"
+        f"source {group['source']}: {format_count(group['open'], 'open dead letter')} of table {group['table'] or '?'}"
         for group in status.get("dead_letters") or ()
         if not group["lane"] and group["table"] not in shown - {""}
     ]

@@ -21,6 +21,7 @@ import platformdirs
 import stamina
 
 from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.plain_values import format_count
 
 LOCK = Path(__file__).with_name("jars.lock.toml")
 DOWNLOADS_AT_ONCE = 8
@@ -126,7 +127,7 @@ def _try_fetch(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
     found = _resolve_jar(jar.coordinate, scratch, local=local)
     content = found.read_bytes()
     if hashlib.sha256(content).hexdigest() != jar.sha256:
-        raise FetchError(f"what arrived ({len(content)} bytes) does not have the locked SHA-256")
+        raise FetchError(f"what arrived ({format_count(len(content), 'byte')}) does not have the locked SHA-256")
     target.parent.mkdir(parents=True, exist_ok=True)
     whole = target.with_name(f".{target.name}.{os.getpid()}")
     whole.write_bytes(content)

@@ -113,7 +113,7 @@ def timeout_error(error: BaseException, name: str, seconds: float) -> Replicator
     if _sqlstate(error) != CANCELLED:
         return None
     return ReadTimeout(
-        f"reading table {name} takes longer than {seconds:g} seconds",
+        f"reading table {name} takes longer than {seconds:g} s",
         next_step="Ask by the key, add an index for what is asked, or give it more time (`serve.query_timeout`).",
     )
 

@@ -15,6 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from replicator.domain.plain_values import format_count
 from replicator.shipped import find_shipped
 
 from .embedded import EmbeddedStack
@@ -97,7 +98,7 @@ class Demo:
         """The first table that differs from the source, as a sentence; None if every target equals it."""
         for place, table in product((*MIRRORS, *LOGS), TABLES):
             if rows := self.count_differences(place, table):
-                return f"table {table} in {place} differs from the source in {rows} row{'s' * (rows > 1)}"
+                return f"table {table} in {place} differs from the source in {format_count(rows, 'row')}"
         return None
 
     def describe_tables(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Generic
 import structlog
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, TooManyRejects
+from replicator.domain.plain_values import format_count
 from replicator.domain.topics import describe_unmatched
 from replicator.ports.dead_letters import DeadLetterGroup, DeadLetters
 from replicator.ports.frames import F
@@ -170,7 +171,7 @@ class Supervisor(Generic[F]):
         # A record without a lane is read and rejected in every run: that must not fail a schedule.
         if self.rejected_count and (not has_applied_before or self._has_new_dead_letters()):
             return TooManyRejects(
-                f"Nothing was applied, and {self.rejected_count:,} records were rejected.",
+                f"Nothing was applied. Rejected: {format_count(self.rejected_count, 'record')}.",
                 next_step="`replicator dlq list` names them, and `replicator dlq explain EVENT` says what lets one in.",
             )
         records = sum(flow.records for flow in flows.values())
@@ -178,7 +179,8 @@ class Supervisor(Generic[F]):
             return lacking
         if any(flow.ignored[UNCONFIGURED] for flow in flows.values()) and not any(run.lane.table for run in lanes):
             return EnvironmentProblem(
-                f"Nothing was applied: none of {records:,} records is of a table that an entry of `tables` matches.",
+                f"Nothing was applied: {format_count(records, 'record')} read, "
+                "none of a table that an entry of `tables` matches.",
                 next_step="Correct `match` of the entries; `replicator inspect` shows the tables of a topic.",
             )
         return None

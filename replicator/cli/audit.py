@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from replicator.domain.plain_values import format_count
+
 from .completion import complete_tables
 from .query import print_table, to_json_rows, write_csv
-from .session import COUNT, CommandSession, command, format_count
+from .session import COUNT, CommandSession, command
 from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def audit(
         found, read = read_audit(log, table, session.print_note, by)
     if read.rejected:
         session.print_note(
-            f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`."
+            f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
         )
     most = MAX_SHOWN if limit is None and not (as_csv or session.as_json) else limit or None
     shown = found if most is None else found.slice(max(0, found.num_rows - most))

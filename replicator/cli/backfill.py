@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from replicator.domain.plain_values import format_count
+
 from .completion import complete_sources, complete_tables
-from .session import CommandSession, command, echo, format_count
+from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
     from replicator.application.operations.backfill import BackfillOutcome

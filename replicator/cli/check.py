@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .session import CommandSession, command, format_count
+from replicator.domain.plain_values import format_count
+
+from .session import CommandSession, command
 
 
 @command("check")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
-from .session import CommandSession, command, format_count
+from replicator.domain.plain_values import format_count
+
+from .session import CommandSession, command
 
 
 @command("import")

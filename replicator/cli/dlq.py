@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem, ExitCode
-from replicator.domain.plain_values import to_printable
+from replicator.domain.plain_values import format_count, to_printable
 
 from .completion import complete_codes, complete_lanes, complete_table_names
-from .session import COUNT, CommandSession, command, echo, format_count
+from .session import COUNT, CommandSession, command, echo
 from .time_params import parse_duration
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
         found = dead_letters.read_selected(store, build_filter(**chosen))
     lacking = len([each for each in found if not each.is_placed])
     if lacking:
-        session.print_note(f"warning: {lacking} letters from before records were kept whole are left out")
+        session.print_note(
+            f"warning: left out: {format_count(lacking, 'dead letter')} of an older version, without the whole record"
+        )
     if path is None and session.as_json:
         raise ConfigProblem("the archive and the answer would both be on stdout", next_step="Name a PATH for the archive.")
     records = dead_letters.export_records(found, sys.stdout.buffer if path is None else path)
@@ -231,7 +233,7 @@ def _to_printable(data: bytes | None) -> str:
     if data is None:
         return "none"
     shown = to_printable(data[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace"))
-    return shown + (f" ... ({len(data)} bytes)" if len(data) > MAX_SHOWN_BYTES else "")
+    return shown + (f" ... ({format_count(len(data), 'byte')})" if len(data) > MAX_SHOWN_BYTES else "")
 
 
 for _command in (list_dead_letters, explain, export, replay, purge):

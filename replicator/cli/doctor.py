@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from replicator.domain.errors import ExitCode
-from replicator.domain.plain_values import to_printable
+from replicator.domain.plain_values import format_count, to_printable
 
-from .session import CommandSession, command, echo, format_count
+from .session import CommandSession, command, echo
 
 GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}

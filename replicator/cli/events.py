@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from replicator.domain.plain_values import format_count
+
 from .emit import to_json
-from .session import COUNT, CommandSession, command, echo, format_count
+from .session import COUNT, CommandSession, command, echo
 from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:

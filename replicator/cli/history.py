@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from replicator.domain.plain_values import to_plain
+from replicator.domain.plain_values import format_count, to_plain
 
 from .completion import complete_tables
-from .session import CommandSession, command, echo, format_count
+from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
     from replicator.domain.timeline import HistoryEntry
@@ -34,7 +34,7 @@ def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
         entries, read = read_history(log, table, key, session.print_note)
     if read.rejected:
         session.print_note(
-            f"{read.rejected:,} records of {table} were rejected, and are not among them; see `replicator dlq list`."
+            f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
         )
     summary = "; ".join([f"{table} {' '.join(key)}: {format_count(len(entries), 'change')}", *read.missing_sentences])
     session.emit([to_plain(to_json(entry)) for entry in entries], summary, text=lambda: _print_entries(summary, entries))

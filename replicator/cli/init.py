@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain_values import format_count
 
-from .session import CommandSession, command, echo, format_count, is_on_terminal, to_cell
+from .session import CommandSession, command, echo, is_on_terminal, to_cell
 
 if TYPE_CHECKING:
     from replicator.ports.discovery import DiscoveredSource, PasswordNeeded

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain_values import format_count
 
 from .completion import complete_sources_or_files
 from .query import print_table, to_json_rows
-from .session import COUNT, CommandSession, command, format_count
+from .session import COUNT, CommandSession, command
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal
+from replicator.domain.plain_values import format_count
 
 from .completion import complete_lanes
-from .session import CommandSession, command, echo, format_count, to_cell
+from .session import CommandSession, command, echo, to_cell
 
 
 @click.group("lanes")

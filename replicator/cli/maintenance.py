@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ExitCode, Retryable
+from replicator.domain.plain_values import format_count
 
 from .completion import complete_stored
-from .session import CommandSession, command, echo, format_count, to_cell
+from .session import CommandSession, command, echo, to_cell
 from .time_params import parse_duration
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain_values import format_count
 
 from .completion import complete_tables
-from .session import CommandSession, command, echo, format_count
+from .session import CommandSession, command, echo
 
 NO_TABLE = (
     "No table is known yet: no source has a record of a table that an entry of `tables` matches. "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ def show_bar(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     rate = TextColumn("{task.fields[rate]:,.0f}/s")
-    records = TextColumn("{task.completed:,.0f} of {task.total:,.0f} records")
+    records = TextColumn("{task.completed:,.0f} of {task.fields[records]}")
     columns = (TextColumn("{task.description}"), BarColumn(), records, rate, TimeRemainingColumn(elapsed_when_finished=True))
     total = sum(max(0, offset - first.get(place, 0)) for place, offset in end.items())
     ended = threading.Event()
     with Progress(*columns, console=console) as shown:
-        task = shown.add_task(named, total=total, rate=0.0)
+        task = shown.add_task(named, total=total, rate=0.0, records=format_count(total, "record"))
 
         def show() -> None:
             begun = None

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plain_values import to_plain, to_printable, to_values
+from replicator.domain.plain_values import format_count, to_plain, to_printable, to_values
 from replicator.domain.plain_values import to_rows as plain_rows
 
 from .completion import complete_targets
-from .session import COUNT, CommandSession, command, format_count
+from .session import COUNT, CommandSession, command
 from .time_params import IN_UTC, TIME_OR_PLACES
 
 if TYPE_CHECKING:

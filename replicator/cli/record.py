@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from replicator.domain.plain_values import format_count
+
 from .completion import complete_files, complete_sources
-from .session import CommandSession, command, format_count
+from .session import CommandSession, command
 
 
 @command("record")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from replicator.domain.plain_values import format_count
+
 from .completion import complete_projections
-from .session import CommandSession, command, format_count
+from .session import CommandSession, command
 
 if TYPE_CHECKING:
     from replicator.application.operations.refresh import RefreshResult

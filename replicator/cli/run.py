@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode
+from replicator.domain.plain_values import format_count
 
-from .session import CommandSession, command, format_count
+from .session import CommandSession, command
 
 IDLE_SECONDS = 60.0
 """Seconds after which `--until-caught-up` gives up."""

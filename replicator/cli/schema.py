@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from replicator.domain.plain_values import format_count
+
 from .completion import complete_targets
 from .session import CommandSession, command, echo
 
@@ -19,7 +21,11 @@ def history(session: CommandSession, table: str) -> None:
     from replicator.application.operations.lanes import read_schema_history
 
     found = read_schema_history(session.components, table)
-    session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: echo(_to_text(found)))
+    session.emit(
+        found,
+        format_count(sum(len(lane["schemas"]) for lane in found), "schema version"),
+        text=lambda: echo(_to_text(found)),
+    )
 
 
 @command("schema", cls=click.Group, invoke_without_command=True, commands=[history])

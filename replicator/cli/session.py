@@ -124,12 +124,6 @@ def is_on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def format_count(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`, `2 entries`."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with the common options; the function gets a `CommandSession` first. Errors become exit codes. The
     function of a group runs only without a subcommand."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain_values import format_count
 
 from .completion import complete_tables, complete_target_lanes
-from .session import CommandSession, command, format_count
+from .session import CommandSession, command
 
 if TYPE_CHECKING:
     from replicator.domain.checkpoints import Checkpoint

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from replicator.domain.plain_values import to_printable
+from replicator.domain.plain_values import format_count, to_printable
 
-from .session import CommandSession, command, format_count, to_cell
+from .session import CommandSession, command, to_cell
 
 HEADINGS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
 FIRST_FIGURE = 4
@@ -213,7 +213,7 @@ def _list_transactions(report: dict[str, Any]) -> list[str]:
         if held := source.get("transactions"):
             last = f"transaction {held['last']} of {held['ended_at']}" if held["last"] else "no transaction since the start"
             more = "" if held["exact"] else f", and parts of later ones; {held['given_up']} not waited for"
-            waiting = f"; {held['held_bytes']:,} bytes wait" if held["held_bytes"] else ""
+            waiting = f"; waiting: {format_count(held['held_bytes'], 'byte')}" if held["held_bytes"] else ""
             lines += ["", f"source {source['name']} was handed over up to {last}{more}{waiting}"]
             lines += [f"  {held['waits_for']}"] if held.get("waits_for") else []
     return lines
@@ -255,11 +255,14 @@ def _list_dead_letters(report: dict[str, Any]) -> list[str]:
     for group in report.get("dead_letters") or ():
         waiting[group["source"]] += group["open"]
     for source, count in sorted(waiting.items()):
-        lines += ["", f"source {source or '?'}: {count:,} open dead letters (`replicator dlq list --state open`)"]
+        lines += [
+            "",
+            f"source {source or '?'}: {format_count(count, 'open dead letter')} (`replicator dlq list --state open`)",
+        ]
     lines += [""] if report.get("rejects") else []
     for one in report.get("rejects", ()):
         of = f"table {one['table']}" if one["table"] else "a table that could not be read"
-        where = f"source {one['source']}: {one['records']:,} records of {of} rejected since the start"
+        where = f"source {one['source']}: {format_count(one['records'], 'record')} of {of} rejected since the start"
         lines.append(f"{where}, as {one['code']} in stage {one['stage']}")
     return lines
 

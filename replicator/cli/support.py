@@ -8,7 +8,9 @@ from typing import IO
 
 import click
 
-from .session import CommandSession, command, echo, format_count
+from replicator.domain.plain_values import format_count
+
+from .session import CommandSession, command, echo
 
 
 @command("support-bundle")

@@ -1,4 +1,4 @@
-"""Rows as Python values and as JSON values; text that is safe for a terminal."""
+"""Rows as Python values and as JSON values; text that is safe for a terminal; counts with their noun."""
 
 from __future__ import annotations
 
@@ -52,3 +52,9 @@ def to_plain(value: Any) -> Any:
 def to_printable(text: str) -> str:
     """`text` with control characters escaped, for a terminal. Names of tables may contain any character."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def format_count(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`, `2 entries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts
 
 from .dead_letters import DeadLetterGroup
@@ -25,7 +26,7 @@ class Pace:
     def to_text(self, source: str) -> str:
         """One line for people."""
         rates = f"{self.input_rows_per_second:,.0f} rows/s in, {self.processed_rows_per_second:,.0f} rows/s applied"
-        behind = "" if self.lag_records is None else f", {self.lag_records:,} records behind"
+        behind = "" if self.lag_records is None else f", {format_count(self.lag_records, 'record')} behind"
         return f"source {source}: the last batch took {self.batch_seconds:.1f} s, {rates}{behind}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from replicator.domain.plain_values import format_count
 from replicator.domain.suggestions import suggest_name
 
 from .document import Document, parse_document, read_document
@@ -168,7 +169,9 @@ def _find_step(base: Document, here: Any, part: str | int, path: Path, origin: O
     if isinstance(here, list) and str(part).isdigit():
         if int(part) < len(here):
             return int(part)
-        _add_problem(base, origin, "set_path", f"{describe_path(path)} has {len(here)} entries, the first is 0")
+        _add_problem(
+            base, origin, "set_path", f"{describe_path(path)} has {format_count(len(here), 'entry')}, the first is 0"
+        )
         return None
     kind = "a list: give an index" if isinstance(here, list) else "not a mapping or a list with such an entry"
     _add_problem(base, origin, "set_path", f"{describe_path(path)} is {kind}")

@@ -22,6 +22,7 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.domain.patterns import matches
+from replicator.domain.plain_values import format_count
 from replicator.ports.components import RulesFor, TableRules, TransactionRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import Lane
@@ -192,7 +193,7 @@ def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[A
         seen = sorted({*of_sources[entry.source].registry.topics, *(kind.table for kind in kinds if kind.table)})
         if not any(matches(entry.match, table) for table in seen):
             unread = sum(records for kind, records in kinds.items() if not kind.table)
-            more = f"; of {unread:,} rejected records the table could not be read" if unread else ""
+            more = f"; the table of {format_count(unread, 'rejected record')} could not be read" if unread else ""
             line = loaded.describe_origin("tables", number, "match")
             sentences.append(f"no table matched {entry.match} ({line}); seen: {_join_names(seen)}{more}")
     return sentences

@@ -29,6 +29,8 @@ OWN = "tests/architecture/test_text.py"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 NAMED = re.compile(r"`([\w./-]+)`")
 WORD = re.compile(r"\w+")
+COUNT = re.compile(r"\blen\(|\bsum\(|\b(?:\w*count|total|rows|records|rejected|applied|size)\b")
+COUNTED = re.compile(r"(?<!than )(?<!most )\{\} (?:[a-z]+ )?(?:records|rows|changes|files|lanes|keys|snapshots|letters)\b(?!/)")
 
 
 def list_tracked_files():
@@ -91,6 +93,23 @@ def test_names_of_where_to_find_the_place_exist():
         paths = [f for n in named if "/" in n for f in known if f"/{n}" == f or f.startswith(f"/{n}/")]
         words |= {w for path in paths if path.endswith(".py") for w in WORD.findall((ROOT / path[1:]).read_text())}
         assert {n for n in named if WORD.fullmatch(n)} <= words | {"doctor", "sources"}, row
+
+
+def counts_without_plurals(source):
+    """The f-strings that put a number before a noun in its plural; of a limit it is right."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            parts = [(p.value, "") if isinstance(p, ast.Constant) else ("{}", ast.unparse(p.value)) for p in node.values]
+            counts = any(COUNT.search(value) for _, value in parts)
+            if counts and COUNTED.search("".join(text for text, _ in parts)):
+                yield ast.unparse(node)
+
+
+def test_a_count_has_the_right_noun():
+    """`1 record`, `2 records`: `format_count` knows."""
+    found = {str(p.relative_to(ROOT)): list(counts_without_plurals(p.read_text())) for p in CODE if "testing" not in p.parts}
+    assert {name: texts for name, texts in found.items() if texts} == {}
+    assert list(counts_without_plurals('f"{len(found)} rejected records"')) == ["f'{len(found)} rejected records'"]
 
 
 def commands_with_passwords(text):

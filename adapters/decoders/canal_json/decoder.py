@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.domain.plain_values import format_count
 from replicator.domain.table import Column
 from replicator.ports.decoder import TABLE_DROPPED
 
@@ -211,7 +212,7 @@ def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[Mess
     rows = [] if data is None else [read_image(row) for row in _rows(data)]
     olds = list(repeat(None, len(rows))) if old is None else [read_image(row) for row in _rows(old)]
     if len(olds) != len(rows) or None in rows:
-        raise ValueMisfit(RejectCode.MALFORMED, f"it has {len(rows)} rows, and {len(olds)} of before")
+        raise ValueMisfit(RejectCode.MALFORMED, f"it has {format_count(len(rows), 'row')}, and {len(olds)} of before")
     return [MessageChange(OPS[kind], row, before) for row, before in zip(rows, olds, strict=True)]
 
 

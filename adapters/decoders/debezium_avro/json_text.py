@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.plain_values import format_count
 from replicator.ports.backfill import TOPICS
 
 from ...arrow.frame_slices import select_records
@@ -117,7 +118,11 @@ def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
         return Reject(RejectCode.TOO_LARGE, "it is nested too deeply")
     except (*FAULTS, msgspec.MsgspecError):
         return CUT
-    return malformed_reject(f"it goes on for {len(rest)} bytes behind what its Avro schema says") if rest else text
+    return (
+        malformed_reject(f"it goes on for {format_count(len(rest), 'byte')} behind what its Avro schema says")
+        if rest
+        else text
+    )
 
 
 def _find_text_records(topics: pa.Array) -> Set[int]:

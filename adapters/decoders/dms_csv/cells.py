@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from replicator.domain.errors import Reject
+from replicator.domain.plain_values import format_count
 
 from ...arrow.frame_slices import read_bytes
 from ...arrow.record_errors import malformed_reject
@@ -56,7 +57,7 @@ def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -
     expected = " or ".join(map(str, widths))
     for place, width in zip(places, wrong.values(), strict=True):
         found.errors[place] = (
-            malformed_reject(f"the row has {width} columns, {expected} are expected") if width else NOT_A_ROW
+            malformed_reject(f"the row has {format_count(width, 'column')}, expected: {expected}") if width else NOT_A_ROW
         )
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replicator.domain.errors import RejectCode
+from replicator.domain.plain_values import format_count
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
@@ -30,7 +31,7 @@ def read_with_rest(data: bytes, limits: RecordLimits) -> tuple[dict[str, Any], b
         raise ValueMisfit(RejectCode.MALFORMED, "it is no Avro record of DTS, or it is cut short") from None
     if rest and not _is_long(rest):
         raise ValueMisfit(
-            RejectCode.MALFORMED, f"it goes on for {len(rest)} bytes behind its record, which are no bornTimestamp"
+            RejectCode.MALFORMED, f"it goes on for {format_count(len(rest), 'byte')} behind its record, not a bornTimestamp"
         )
     return dict(record), rest
 

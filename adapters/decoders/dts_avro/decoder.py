@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.domain.plain_values import format_count
 from replicator.domain.table import Column
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
@@ -123,7 +124,10 @@ def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> 
         return None
     if not isinstance(values, list) or len(values) != len(names):
         many = len(values) if isinstance(values, list) else "no"
-        raise ValueMisfit(RejectCode.MALFORMED, f"its {which} have {many} values, and it has {len(names)} fields")
+        raise ValueMisfit(
+            RejectCode.MALFORMED,
+            f"its {which} have {format_count(many, 'value')}, and it has {format_count(len(names), 'field')}",
+        )
     # fastavro returns an `EmptyObject` as its name or as a (branch, name) pair, both within one record.
     named = zip(names, values, strict=True)
     contents = [value[1] if isinstance(value, tuple) else value for value in values]

@@ -21,6 +21,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.plain_values import format_count
+
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from .datum_reader import read_record
@@ -92,7 +94,9 @@ def _print_image(image: object, names: list[str]) -> str:
     if not isinstance(image, list):
         return image if isinstance(image, str) else "{}"
     if len(image) != len(names):
-        raise ValueMisfit("MALFORMED", f"it has an image of {len(image)} values, and {len(names)} fields")
+        raise ValueMisfit(
+            "MALFORMED", f"it has an image of {format_count(len(image), 'value')}, and {format_count(len(names), 'field')}"
+        )
     found = {name: text for name, value in zip(names, image, strict=True) if (text := _print_text(value)) is not None}
     return _to_json({name: found[name] for name in sort_like_scala(found)})
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from replicator.domain.plain_values import to_plain
+from replicator.domain.plain_values import format_count, to_plain
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.ports.read_side import ReadTarget, RowHistory
 
@@ -66,9 +66,7 @@ def render_timeline(
     named = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
     ended = found.entries[-1].after is None
     now = "The row is gone." if ended else "The row is there now."
-    rejected = (
-        f"<p>{found.rejected:,} records of the table were rejected, and are not among them.</p>" if found.rejected else ""
-    )
+    rejected = f"<p>Left out: {format_count(found.rejected, 'rejected record')} of the table.</p>" if found.rejected else ""
     notes = "".join(f"<p>{_escape_text(note)}</p>" for note in found.notes)
     more = f'<p><a href="{escape(earlier)}">Earlier changes</a></p>' if earlier else ""
     items = "".join(_render_item(entry) for entry in shown)
@@ -76,7 +74,7 @@ def render_timeline(
         f"{target.name} {named}",
         f"<h1>{_escape_text(named)}</h1><p class=dim>{_escape_text(target.name)}, a copy of "
         f"{_escape_text(str(target.source_table))}: "
-        f"{count:,} {'change' if count == 1 else 'changes'}, newest first. {now} Times are those of the source, in UTC. "
+        f"{format_count(count, 'change')}, newest first. {now} Times are those of the source, in UTC. "
         f'<a href="{escape(json_url)}">JSON</a></p>{rejected}{notes}<ol>{items}</ol>{more}',
     )
 

@@ -22,6 +22,7 @@ from psycopg import sql
 
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import Write
 
@@ -149,7 +150,7 @@ class SharedStaging:
         seen = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
         if seen != write.folded.rows:
             raise Fatal(
-                f"of {write.folded.rows} rows for lane {write.lane.id} {seen} were copied",
+                f"of {format_count(write.folded.rows, 'row')} for lane {write.lane.id} {seen} were copied",
                 next_step=f"Nothing of the batch was applied. `replicator lanes resume {write.lane.id}` copies it again; if "
                 "that ends the same, use the local engine for this lane and report it.",
             )
@@ -200,7 +201,7 @@ class SharedStaging:
             found = cursor.execute(query, (attempts, list(self.firsts[:-1])), prepare=False).rowcount
         if found != self.count:
             # A server empties its unlogged tables when it recovers from a crash.
-            raise Retryable(f"of {self.count} rows that were copied for lane {target.lane.id} {found} are there")
+            raise Retryable(f"of {format_count(self.count, 'copied row')} for lane {target.lane.id} {found} are there")
         return []
 
     def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import TopicFilter
@@ -79,7 +80,7 @@ class DeltaSourceCheck(TableCheck):
                 if sentence := describe_loss(bounds, place, places[place]):
                     yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", ACCEPT)
         if not unmatched:
-            yield Diagnosis("ok", self._name, f"The event log {log.root} has {len(every.files)} files.")
+            yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")
 
     def _open_log(self, wanted: Callable[[str], bool]) -> EventLogTable:
         return EventLogTable(self._options.path, wanted, self._options.storage)

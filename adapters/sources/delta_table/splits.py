@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.plain_values import format_count
 
 from ...decoders.json.encoder import TypedRowLayout
 from ...decoders.masking.mask_headers import MaskHeader, add_mask_header
@@ -97,7 +98,8 @@ def read_records(piece: RowSplit) -> Iterator[pa.Table]:
     with open_parquet(piece.file.path) as reader:
         if reader.metadata.num_rows != piece.file.rows:
             raise EnvironmentProblem(
-                f"The file {piece.file.path} has {reader.metadata.num_rows} rows, the table's log says {piece.file.rows}.",
+                f"The file {piece.file.path} has {format_count(reader.metadata.num_rows, 'row')}, "
+                f"the table's log says {piece.file.rows}.",
                 next_step="Restore it from a copy.",
             )
         if piece.file.op == FEED:

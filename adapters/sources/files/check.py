@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.ports.diagnosis import Diagnosis
 
 from .file_list import ArchiveFile
@@ -37,7 +38,7 @@ class ArchiveCheck:
             step = f"Put files that end with {', '.join(self._form.suffixes)} there, or correct `path`."
             return [Diagnosis("warning", self._name, f"{self._place} has no file yet.", step)]
         closed = next(self._find_unreadable(files), None)
-        return [closed or Diagnosis("ok", self._name, f"{self._place} has {len(files)} files.")]
+        return [closed or Diagnosis("ok", self._name, f"{self._place} has {format_count(len(files), 'file')}.")]
 
     def _find_unreadable(self, files: Sequence[ArchiveFile]) -> Iterator[Diagnosis]:
         """The unreadable files. In an object store only the first is tested: it may allow listing but not reading."""

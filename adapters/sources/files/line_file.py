@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
@@ -118,7 +119,8 @@ class LineFileSource(ArchiveSource):
             before, known = self._read or (file, now)
             if file.size < before.size:
                 raise DataLoss(
-                    f"{file.path} became shorter: it had {before.size} bytes, and has {file.size}", next_step=RELOAD
+                    f"{file.path} became shorter: it had {format_count(before.size, 'byte')}, and has {file.size}",
+                    next_step=RELOAD,
                 )
             if known and now != known:
                 raise DataLoss(f"{file.path} {ANOTHER}", next_step=RELOAD)

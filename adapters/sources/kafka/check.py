@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 from replicator.domain.topics import describe_unmatched
 from replicator.ports.diagnosis import Diagnosis
@@ -68,9 +69,14 @@ class KafkaCheck:
         few = [name for name, found in copies.items() if min(found.wanted) < COPIES]
         if few and self._production:
             step = f"Raise it to {COPIES} with kafka-reassign-partitions, and set default.replication.factor={COPIES}."
-            text = f"{len(few)} of {len(names)} topics have a replication factor below {COPIES}, {few[0]} for one."
+            text = f"Topics with a replication factor below {COPIES}: {len(few)} of {len(names)}, {few[0]} for one."
             yield Diagnosis("warning", self._name, text, step)
         behind = [name for name, found in copies.items() if any(map(int.__lt__, found.in_sync, found.wanted))]
         if behind:
             step = "See which broker is down: kafka-topics --describe --under-replicated-partitions."
-            yield Diagnosis("warning", self._name, f"{len(behind)} topics lack replicas in sync, {behind[0]} for one.", step)
+            yield Diagnosis(
+                "warning",
+                self._name,
+                f"Replicas are not in sync in {format_count(len(behind), 'topic')}, {behind[0]} for one.",
+                step,
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicator.domain.errors import DataLoss
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.remedies import describe_reload_or_skip
 
@@ -29,7 +30,7 @@ def describe_missing(partition: TopicPartition, topics: Mapping[str, Topic]) -> 
     if partition.topic not in topics:
         return f"Topic {partition.topic} is gone from the broker."
     count = topics[partition.topic].partitions
-    return f"Partition {partition} is gone: the topic has {count} partition(s) now, so it was created again."
+    return f"Partition {partition} is gone: the topic has {format_count(count, 'partition')} now, so it was created again."
 
 
 def describe_recreated(topic: str, now: str, identity: Mapping[str, str]) -> str:

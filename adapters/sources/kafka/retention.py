@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.diagnosis import Diagnosis
@@ -45,7 +46,7 @@ def check_retention(behind: LaneBacklog, settings: Settings, offsets_at: Offsets
         yield late
     elif left and not lost:
         count = sum(behind.ends[p] - behind.position[p] for p in left)
-        sentence = f"Lane {behind.lane} is {count} records behind, which the broker keeps long enough."
+        sentence = f"Lane {behind.lane} is {format_count(count, 'record')} behind, which the broker keeps long enough."
         yield Diagnosis("ok", behind.name, sentence)
 
 

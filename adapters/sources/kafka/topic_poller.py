@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TypeVar
 
 from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Stop
@@ -171,5 +172,5 @@ class TopicPoller:
 
 
 def _list_some(partitions: Collection[TopicPartition], most: int = 20) -> str:
-    more = f" and {len(partitions) - most} more partitions" if len(partitions) > most else ""
+    more = f" and {format_count(len(partitions) - most, 'more partition')}" if len(partitions) > most else ""
     return ", ".join(map(str, list(partitions)[:most])) + more

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.ports.diagnosis import Diagnosis
 
 from .database import QueryDatabase
@@ -36,7 +37,11 @@ class QueryCheck:
                     step = f"There are: {', '.join(reading.schema.names)}. Correct `keys`."
                     return [Diagnosis("error", self._name, f"{options.name} has no column {missing[0]!r}.", step)]
                 reading.check_query()
-                found = [Diagnosis("ok", self._name, f"{options.name} can be asked: {len(reading.columns)} columns.")]
+                found = [
+                    Diagnosis(
+                        "ok", self._name, f"{options.name} can be asked: {format_count(len(reading.columns), 'column')}."
+                    )
+                ]
                 if options.query is None and self._keys and not reading.is_unique(self._keys):
                     sentence = f"The database does not know ({', '.join(self._keys)}) as a key of {options.name}."
                     step = "Where two rows have the same, one is lost: correct `keys`, or make a unique index."

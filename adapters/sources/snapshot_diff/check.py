@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.ports.diagnosis import Diagnosis
 
 from ...decoders.common.csv_dialect import CsvDialect
@@ -39,7 +40,9 @@ class SnapshotsCheck:
     def _check_database(self) -> Diagnosis:
         options = SnapshotsOptions.read({**self._place, "state": ".", "keys": ()})
         columns = snapshot_query(options).read_columns()
-        return Diagnosis("ok", self._name, f"The database can be asked for {options.name}: {len(columns)} columns.")
+        return Diagnosis(
+            "ok", self._name, f"The database can be asked for {options.name}: {format_count(len(columns), 'column')}."
+        )
 
     def _check_folder(self, path: str) -> Diagnosis:
         kind = self._place.get("files", "parquet")
@@ -48,11 +51,11 @@ class SnapshotsCheck:
         if not found:
             step = "The pipeline starts once there is one."
             return Diagnosis("warning", self._name, f"There is no snapshot in {path} yet.", step)
-        newest = f"There are {len(found)} snapshots of {Path(path).name}; the newest is version {found[-1].version}"
+        newest = f"{Path(path).name} has {format_count(len(found), 'snapshot')}; the newest is version {found[-1].version}"
         if kind != "parquet":
             return Diagnosis("ok", self._name, f"{newest}.")
         rows = found[-1].read_rows(form)
         if rows is None:
             step = "It is taken in once it is whole."
             return Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)
-        return Diagnosis("ok", self._name, f"{newest}, with {rows.num_rows} rows.")
+        return Diagnosis("ok", self._name, f"{newest}, with {format_count(rows.num_rows, 'row')}.")

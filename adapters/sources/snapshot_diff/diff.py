@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem, DataLoss
+from replicator.domain.plain_values import format_count
 
 from ...duckdb.table_diff import diff_tables
 from ..journal.options import CHANGE, VERSION
@@ -34,13 +35,13 @@ def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
             raise ConfigProblem(sentence, next_step="Name other columns in `keys`.")
         if rows[key].null_count:
             raise DataLoss(
-                f"{snapshot.name} has {rows[key].null_count} rows whose key column {key!r} is NULL.",
+                f"{snapshot.name} has a NULL in key column {key!r} of {format_count(rows[key].null_count, 'row')}.",
                 next_step=f"{snapshot.remedy}.",
             )
     twice = rows.num_rows - rows.group_by(list(keys)).aggregate([]).num_rows
     if twice:
         raise DataLoss(
-            f"{snapshot.name} has {twice} rows more than keys ({', '.join(keys)}).",
+            f"{snapshot.name} has {format_count(twice, 'row')} more than keys ({', '.join(keys)}).",
             next_step=f"{snapshot.remedy}, or correct `keys`: which of two rows counts is not known.",
         )
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Reject
+from replicator.domain.plain_values import format_count
 
 from ...arrow import record_errors
 from ...arrow.json_objects import UNSET, choose_objects
@@ -132,7 +133,9 @@ class CsvFormat(TextFormat):
                 elif row:
                     count += 1
                     if len(row) != len(names):
-                        raise broken_file_error(file, f"row {count} has {len(row)} columns, {len(names)} are expected")
+                        raise broken_file_error(
+                            file, f"row {count} has {format_count(len(row), 'column')}, expected: {len(names)}"
+                        )
         except rows_of_text.Error:
             raise broken_file_error(file, f"row {count + 1} has quotes that do not stand around whole values") from None
         if names is None:

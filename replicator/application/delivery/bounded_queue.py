@@ -12,6 +12,7 @@ from typing import Generic
 
 from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped, ensure_accounting
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts, Facts, find_highest, merge_facts
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transactions import CompletenessWatermark
@@ -270,7 +271,8 @@ def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges
         return FoldedChanges(frame, Facts(), counts, rows, sum(part.size for part in parts))
     again = engine.fold(frame, plan)
     ensure_accounting(
-        again.rows + again.counts.total == rows, f"Folding {rows} rows of {plan.table.name} again lost some of them."
+        again.rows + again.counts.total == rows,
+        f"Folding {format_count(rows, 'row')} of {plan.table.name} again lost some of them.",
     )
     facts = _merge_facts([part.facts for part in parts], again.facts)
     return replace(again, facts=facts, counts=counts + again.counts)

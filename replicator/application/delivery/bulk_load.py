@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from replicator.application.problem import ensure_accounting
 from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts, Facts, LaneState, merge_facts
 from replicator.domain.position import Position
 from replicator.ports.bulk_load import BulkLoads, PartitionsByKey
@@ -134,7 +135,7 @@ class BulkLoader(Generic[F]):
         total = parts.counts.total + applied.counts.total
         ensure_accounting(
             total == spill_files.rows,
-            f"Of {spill_files.rows} spilled rows of lane {lane.id} {total} are accounted for.",
+            f"Of {format_count(spill_files.rows, 'spilled row')} of lane {lane.id} {total} are accounted for.",
         )
         return self._finish_load(lane, replace(applied, counts=spill_files.counts + parts.counts + applied.counts))
 

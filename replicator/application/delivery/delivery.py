@@ -22,6 +22,7 @@ from replicator.application.problem import (
 from replicator.application.quarantine.rejects import RejectKind, make_stop_error
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable, RowsWait, TooManyRejects
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import TopicPartition
 from replicator.domain.transactions import CompletenessWatermark
@@ -443,7 +444,7 @@ def _check_counts(items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None)
     if outcome is None:
         raise make_accounting_error(f"The sink said nothing of lane {lane} after applying it.")
     rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
-    ensure_accounting(rows == total, f"Lane {lane} was handed {rows} rows and accounts for {total}.")
+    ensure_accounting(rows == total, f"Lane {lane} was handed {format_count(rows, 'row')} and accounts for {total}.")
     ensure_accounting(
         not items[-1].write.span.after(outcome.position), f"Lane {lane} applied a span and stands before its end."
     )

@@ -17,6 +17,7 @@ from replicator.application.durable import sync_path
 from replicator.domain.archive_bytes import encode_bytes
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.plain_values import format_count
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
 
@@ -110,7 +111,7 @@ def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, no
                 nonlocal written
                 archive.write(batch.frame)
                 written += batch.frame.num_rows
-                note(f"{written:,} records")
+                note(format_count(written, "record"))
 
             reader.run(start, write, stop, once=True)
             if not written and not reader.end():

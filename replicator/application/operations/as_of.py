@@ -17,6 +17,7 @@ from replicator.application.lane_schema import AlteredColumn, find_altered_colum
 from replicator.application.schema_history import read_schema_versions
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, ReadTimeout
@@ -127,7 +128,7 @@ def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
         raise InvalidReadQuery(f"the event log has no records of {strange[0]}", next_step=step)
     if missing:
         raise InvalidReadQuery(
-            f"the table's records are in {len(known)} partitions, and of {missing[0]} no place is said",
+            f"the table's records are in {format_count(len(known), 'partition')}, and of {missing[0]} no place is said",
             next_step=f"Say one of each, as in {to_places(Position({**cut.end, **value}))}.",
         )
     beyond = sorted(place for place, offset in value.items() if offset > cut.end[place])
@@ -199,7 +200,7 @@ def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iter
         timer.cancel()
     if late.is_set():
         raise ReadTimeout(
-            f"{doing} takes longer than {seconds:g} seconds",
+            f"{doing} takes longer than {seconds:g} s",
             next_step="Ask on the command line (`replicator query`, `replicator history`), or give it more time "
             "(`serve.query_timeout`).",
         )

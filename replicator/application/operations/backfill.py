@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
@@ -206,7 +207,7 @@ class BackfillOperation:
         if not parts:
             return 0
         keys = pa.concat_tables([part.cast(parts[0].schema) for part in parts]).group_by(names).aggregate([])
-        self.report(f"{keys.num_rows:,} rows are older than the snapshot")
+        self.report(f"checking {format_count(keys.num_rows, 'target row')} from before the snapshot")
         return self.backfill.deletes(keys)
 
 

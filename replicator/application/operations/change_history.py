@@ -14,6 +14,7 @@ from replicator.application.catalog import Catalog, UnusableTable
 from replicator.domain.audit import AUDIT, build_audit
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, parse_value
 from replicator.domain.table import TableSpec
@@ -83,7 +84,7 @@ class ChangeLogReader:
                     changes, rejected = changes + good.num_rows, rejected + bad.num_rows
                     handle(good, schema, run.frame)
             if (records + one.records) // REPORT_EVERY > records // REPORT_EVERY:
-                report(f"{records + one.records:,} records read, {changes:,} changes of {table}")
+                report(f"{format_count(records + one.records, 'record')} read, {format_count(changes, 'change')} of {table}")
             records += one.records
 
         self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
@@ -174,7 +175,8 @@ def parse_key(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
         )
     if len(key) != len(table.keys):
         raise InvalidReadQuery(
-            f"the key of table {table.name} has {len(table.keys)} columns ({', '.join(table.keys)}), not {len(key)}",
+            f"the key of table {table.name} has {format_count(len(table.keys), 'column')} "
+            f"({', '.join(table.keys)}), not {len(key)}",
             next_step="Give a value for each, in this order.",
         )
     for name, text in zip(table.keys, key, strict=True):

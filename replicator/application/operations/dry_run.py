@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.plain_values import to_plain
+from replicator.domain.plain_values import format_count, to_plain
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.table_diff import TableDiff, compare_tables
@@ -105,24 +105,25 @@ def _to_json(found: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, A
 def to_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The result for people, line by line."""
     rows, first = result["rows"], result["first"]
-    yield f"{result['lane']}: {rows['live']:,} rows, and {rows['rebuilt']:,} anew; {result['same']:,} are the same"
+    same = f"{result['same']:,} the same"
+    yield f"{result['lane']}: {format_count(rows['live'], 'row')} now, {rows['rebuilt']:,} after a rebuild, {same}"
     if not result["exact"]:
-        yield "  the event log and the lane are not at the same place: what lies between them counts as a difference"
-    for name, words in (("only_live", "only in the target there is"), ("only_rebuilt", "only in the one made anew")):
+        yield "  the event log and the lane are at different positions: changes between them count as differences"
+    for name, words in (("only_live", "only in the target"), ("only_rebuilt", "only in the rebuild")):
         if result[name]:
-            yield f"{result[name]:,} rows {words}"
+            yield f"{format_count(result[name], 'row')} {words}"
             yield from (f"  {row}" for row in first[name])
     if result["differing"]:
         columns = ", ".join(f"{name} ({number:,})" for name, number in result["columns"].items())
-        yield f"{result['differing']:,} rows differ, in {columns}"
+        yield f"{format_count(result['differing'], 'row')} with differences, in {columns}"
         for row in first["differing"]:
             changes = ", ".join(f"{name}: {was!r} → {now!r}" for name, (was, now) in row["columns"].items())
             yield f"  {row['key']}: {changes}"
     for name, words in (
-        ("columns_only_live", "only the target there is has"),
-        ("columns_only_rebuilt", "only the new one has"),
+        ("columns_only_live", "only the target has"),
+        ("columns_only_rebuilt", "only the rebuild has"),
     ):
         if result[name]:
             yield f"columns that {words}: {', '.join(result[name])}"
     if result["rejected"]:
-        yield f"{result['rejected']:,} records would be rejected"
+        yield f"{format_count(result['rejected'], 'record')} would be rejected"

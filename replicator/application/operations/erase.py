@@ -24,6 +24,7 @@ from replicator.application.quarantine.erasure_list import ErasureList
 from replicator.application.schema_history import read_schema_versions
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.backfill import TOPICS
@@ -285,7 +286,7 @@ class _RecordSearch:
             at = raw.filter(hits)
             found += list(zip(*(at[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
             if (seen + raw.num_rows) // 1_000_000 > seen // 1_000_000:
-                tell(f"{seen + raw.num_rows:,} records of the event log read, {len(found):,} of the key")
+                tell(f"{format_count(seen + raw.num_rows, 'record')} of the event log read, {len(found):,} of the key")
             seen += raw.num_rows
         return found
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import EVENT_ID
 from replicator.domain.read_query import (
     InvalidReadQuery,
@@ -81,7 +82,7 @@ class PageQuery:
         if len(wanted) != len(self._key):
             columns = ", ".join(self._key)
             raise InvalidReadQuery(
-                f"the key has {len(self._key)} columns ({columns}), not {len(wanted)}"
+                f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(wanted)}"
                 if self._key
                 else "the table has no key that is known",
                 next_step="Give a value for each, in this order." if self._key else "Ask for its rows by filters.",

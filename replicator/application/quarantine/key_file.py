@@ -8,6 +8,7 @@ from pathlib import Path
 from replicator.application import durable
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.key_hashes import KeyHashes
+from replicator.domain.plain_values import format_count
 
 BYTES = 32
 
@@ -44,5 +45,5 @@ class KeyFile:
                 ) from error
         found = bytes.fromhex(self._path.read_text("ascii"))
         if len(found) != BYTES:
-            raise ValueError(f"it holds {len(found)} bytes instead of {BYTES}")
+            raise ValueError(f"it holds {format_count(len(found), 'byte')} instead of {BYTES}")
         return found

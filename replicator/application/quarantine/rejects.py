@@ -31,6 +31,7 @@ from replicator.domain.errors import (
     TooManyRejects,
 )
 from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 from replicator.domain.remedies import find_remedy
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetters
@@ -220,7 +221,7 @@ class Rejects(Generic[F]):
         most = self._options.max_rejects
         if records and most is not None and self._count > most:
             self.broken = TooManyRejects(
-                f"{self._count} records were rejected, and max_rejects is {most}.",
+                f"Rejected: {format_count(self._count, 'record')}. `max_rejects` is {most}.",
                 next_step="See them with `replicator dlq list`; raise max_rejects to go on.",
             )
             raise self.broken

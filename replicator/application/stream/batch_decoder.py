@@ -17,6 +17,7 @@ from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import StoredReject, make_stop_error
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, Span
 from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
@@ -72,7 +73,8 @@ class BatchDecoder(Generic[F]):
         decoded = sum(self._engine.count(slice_.frame) for slice_ in routed.slices)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure_accounting(
-            accounted == batch.records, f"Of {batch.records} records of {self._source}, {accounted} are accounted for."
+            accounted == batch.records,
+            f"Of {format_count(batch.records, 'record')} of {self._source}, {accounted} are accounted for.",
         )
         with self._count_rejects(NO_TABLE, batch.span) as rejected:
             if routed.reject_count:
@@ -80,7 +82,7 @@ class BatchDecoder(Generic[F]):
                     routed.rejects, [batch.frame], stage="route", source=self._source, table=""
                 )
                 count = len(kept)
-                sentence = f"Of {routed.reject_count} rejected records {count} became dead letters."
+                sentence = f"Of {format_count(routed.reject_count, 'rejected record')} {count} became dead letters."
                 ensure_accounting(count == routed.reject_count, sentence)
                 rejected.extend(kept)
                 self._handle_rejects(self._on_reject, routed.rejects, batch.frame, "")
@@ -152,7 +154,9 @@ class BatchDecoder(Generic[F]):
             frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
         good, bad = self._engine.count(frame), self._engine.count(rejects)
         records = self._engine.count(slice_.frame)
-        ensure_accounting(good + bad >= records, f"Of {records} records of {slice_.table} only {good + bad} were decoded.")
+        ensure_accounting(
+            good + bad >= records, f"Of {format_count(records, 'record')} of {slice_.table} only {good + bad} were decoded."
+        )
         if not bad:
             return frame, rejects
         kept = self._store_rejects(rejects, raw, slice_.table)

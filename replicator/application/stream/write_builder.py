@@ -17,6 +17,7 @@ from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import make_stop_error
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.event_log import make_event_log_plan
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_versions import SchemaVersion
@@ -205,7 +206,8 @@ class WriteBuilder(Generic[F]):
         changes = self._engine.count(frame)
         accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
         ensure_accounting(
-            changes == accounted, f"Of {changes} changes of {plan.table.name} the fold accounts for {accounted}."
+            changes == accounted,
+            f"Of {format_count(changes, 'change')} of {plan.table.name} the fold accounts for {accounted}.",
         )
         return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + transformed.counts)]
 

@@ -14,6 +14,7 @@ from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.problem import Problem
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import ConfigProblem, ExitCode
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import CompletenessWatermark, TransactionPart
 from replicator.ports.backfill import TOPICS, ReadsConcurrently
@@ -106,20 +107,20 @@ class TransactionBarrier(Generic[F]):
         found = self._transactions.blocking_transaction
         if found is None:
             return None
-        after = f"about {self._transactions.held_bytes:,} bytes of source {self._context.name} wait for it"
+        after = f"about {format_count(self._transactions.held_bytes, 'byte')} of source {self._context.name} wait for it"
         if found.missing is None:
             return Problem(
                 ExitCode.RUNTIME,
                 f"Transaction {found.name} has not ended in {self._rules.topic}, and {after}.",
                 "Run again once the connector has sent its end. If that does not come, see that the connector runs with "
-                f"provide.transaction.metadata=true; `replicator run` waits {self._rules.patience:g} seconds, then goes on.",
+                f"provide.transaction.metadata=true; `replicator run` waits {self._rules.patience:g} s, then goes on.",
             )
         lacks = "; ".join(self._describe_gap(table, *counts) for table, counts in found.missing.items())
         return Problem(
             ExitCode.DATA_LOSS,
             f"Transaction {found.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
             f"See that the source reads these topics and that they still have the records. `replicator run` waits "
-            f"{self._rules.patience:g} seconds, then goes on without them; load the tables again with "
+            f"{self._rules.patience:g} s, then goes on without them; load the tables again with "
             f"`replicator backfill {next(iter(found.missing), 'TABLE')}`.",
         )
 

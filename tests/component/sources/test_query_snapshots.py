@@ -211,8 +211,8 @@ def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
         ("SELECT id, date 'infinity' AS day FROM items", DataLoss, "Column 'day' of items as read at"),
         ("SELECT id, date '-infinity' AS day FROM items", DataLoss, "holds infinity, or a day"),
         ("SELECT name FROM items", ConfigProblem, "has no column 'id', which `keys` names"),
-        ("SELECT 1 AS id, 'a' AS x UNION ALL SELECT 1, 'b'", DataLoss, "has 1 rows more than keys (id)"),
-        ("SELECT NULL::int AS id", DataLoss, "has 1 rows whose key column 'id' is NULL"),
+        ("SELECT 1 AS id, 'a' AS x UNION ALL SELECT 1, 'b'", DataLoss, "has 1 row more than keys (id)"),
+        ("SELECT NULL::int AS id", DataLoss, "has a NULL in key column 'id' of 1 row"),
     ],
 )
 def test_what_cannot_be_taken_in_stops(shop, tmp_path, query, error, sentence):
@@ -435,7 +435,7 @@ def test_doctor_asks_and_takes_nothing_in(shop, tmp_path):
 
     assert diagnose() == ("ok", "The database can be asked for items: 4 columns.")
     assert diagnose(table="public.items")[0] == "ok"
-    assert diagnose(query="SELECT 1 AS id") == ("ok", "The database can be asked for items: 1 columns.")
+    assert diagnose(query="SELECT 1 AS id") == ("ok", "The database can be asked for items: 1 column.")
     assert diagnose(table="nowhere")[0] == "error"
     assert diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[0] == "error"
     assert "hunter2" not in diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[1]

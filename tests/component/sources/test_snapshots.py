@@ -227,8 +227,8 @@ def test_columns_may_come_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "error", "said"),
     [
-        ([A, (1, "a", "other", 0.0)], {}, DataLoss, "has 1 rows more than keys (id, Part)"),
-        ([A, (None, "a", "x", 0.0)], {}, DataLoss, "has 1 rows whose key column 'id' is NULL"),
+        ([A, (1, "a", "other", 0.0)], {}, DataLoss, "has 1 row more than keys (id, Part)"),
+        ([A, (None, "a", "x", 0.0)], {}, DataLoss, "has a NULL in key column 'id' of 1 row"),
         ([A], {"keys": ("ID",)}, ConfigProblem, "has no column 'ID'"),
         ([A], {"keys": ("id", "price")}, ConfigProblem, "Column 'price' of .* is double"),
         ([A], {"keys": ()}, ConfigProblem, "Nothing says what the key of items is"),
@@ -534,7 +534,7 @@ def test_doctor_looks_and_takes_nothing_in(tmp_path):
     (tmp_path / "items").mkdir()
     assert diagnose()[0] == "warning"
     file = export(tmp_path, 3, [A, B])
-    assert diagnose() == ("ok", "There are 1 snapshots of items; the newest is version 3, with 2 rows.")
+    assert diagnose() == ("ok", "items has 1 snapshot; the newest is version 3, with 2 rows.")
     file.write_bytes(file.read_bytes()[:50])
     assert diagnose()[0] == "warning"
     assert not (tmp_path / "state").exists()

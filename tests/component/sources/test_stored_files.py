@@ -169,7 +169,7 @@ def test_a_folder_that_nothing_was_written_to(files: StoredFiles) -> None:
     assert (said.severity, said.sentence) == ("warning", f"{files.options['path']} has no file yet.")
     files.put(f"{USERS}/LOAD00000001.csv", "1\n")
     (said,) = DmsFilesCheck("s", files.options).diagnose()
-    assert (said.severity, said.sentence) == ("ok", f"{files.options['path']} has 1 files.")
+    assert (said.severity, said.sentence) == ("ok", f"{files.options['path']} has 1 file.")
 
 
 def test_a_bucket_that_is_not_there(s3: ObjectStore) -> None:

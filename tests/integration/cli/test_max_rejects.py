@@ -23,7 +23,7 @@ def test_too_many_rejects_end_the_run_with_code_6(tmp_path: Path, engine: str) -
     assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3)]
     feed(tmp_path, *(row(n, n, POISON) for n in range(4, 7)), row(7, 7, 70))
     said = caught_up(tmp_path, 6, "--engine", engine)
-    assert said["summary"] == "3 records were rejected, and max_rejects is 2."
+    assert said["summary"] == "Rejected: 3 records. `max_rejects` is 2."
     assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3)]
     assert len(ask(tmp_path, "dlq", "list")["result"]) == 5
     caught_up(tmp_path, 0, "--engine", engine, "--set", "max_rejects=3")
@@ -37,7 +37,7 @@ def test_no_reject_is_allowed_where_none_is(tmp_path: Path) -> None:
     feed(tmp_path, row(1, 2, POISON))
     said = run_program(tmp_path, "run", "--until-caught-up", "-q")
     assert said.returncode == 6
-    assert "error: 1 records were rejected, and max_rejects is 0." in said.stderr
+    assert "error: Rejected: 1 record. `max_rejects` is 0." in said.stderr
     assert "See them with `replicator dlq list`; raise max_rejects to go on." in said.stderr
 
 

@@ -112,7 +112,7 @@ def test_bad_rows_are_dead_letters(tmp_path: Path) -> None:
     assert {letter["code"] for letter in letters} == {"MALFORMED", "UNKNOWN_OPERATION", "OUT_OF_RANGE", "SEQUENCE"}
     said = sorted(letter["sentence"].rpartition(" (")[2] for letter in letters if letter["code"] != "SEQUENCE")
     assert said == [f"line {line} of file 2)" for line in (2, 3, 4)]
-    assert any("the row has 5 columns, 6 are expected (line 2" in letter["sentence"] for letter in letters)
+    assert any("the row has 5 columns, expected: 6 (line 2" in letter["sentence"] for letter in letters)
 
 
 def test_a_file_without_the_operation_column_is_dead_letters(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_what_is_refused(shop: Path) -> None:
 
     assert "nobody is here to be asked" in expect_refusal("public.customers", ADA)
     assert "no entry of `tables` matches 'public.other'" in expect_refusal("public.other", ADA, "--yes")
-    assert "has 1 columns (email), not 2" in expect_refusal("public.customers", ADA, "x", "--yes")
+    assert "has 1 column (email), not 2" in expect_refusal("public.customers", ADA, "x", "--yes")
     assert "has no table" in expect_refusal("public.customers", ADA, "--yes", "--source", "elsewhere")
     lock = InstanceLock(shop / "state" / "shop", "shop")
     lock.acquire()

@@ -109,7 +109,7 @@ def test_a_run_that_refused_everything_is_not_ok(project: Path) -> None:
         container, _ = run(project)
         problem = container.supervisor().find_why_nothing_came()
         assert problem is not None and problem.exit_code is ExitCode.REJECTS
-        assert "2 records were rejected" in problem.sentence
+        assert "Rejected: 2 records" in problem.sentence
     assert container.unmatched() == [], "the table is known from what was refused"
 
 

@@ -103,7 +103,7 @@ def test_a_difference_is_reported_column_by_column(project: Path, answer: Answer
     told = {"key": {"id": found["id"][0].as_py()}, "columns": {"status": ["changed", found["status"][0].as_py()]}}
     assert (said["differing"], said["columns"], said["first"]["differing"]) == (1, {"status": 1}, [told])
     lines = ask("replay", "public.orders", "--dry-run").output
-    assert "1 rows differ, in status (1)" in lines and "'changed' →" in lines
+    assert "1 row with differences, in status (1)" in lines and "'changed' →" in lines
     assert nothing_left(project)
 
 

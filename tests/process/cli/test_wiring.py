@@ -104,7 +104,7 @@ def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded_config):
     folder.mkdir()
     assert diagnose_source() == [("warning", f"{folder} has no file yet.")]
     (folder / "t.jsonl").write_text("")
-    assert diagnose_source() == [("ok", f"{folder} has 1 files.")]
+    assert diagnose_source() == [("ok", f"{folder} has 1 file.")]
 
 
 def test_a_check_that_its_package_does_not_bring_is_said(loaded_config, monkeypatch):

@@ -19,6 +19,7 @@ from adapters.decoders.common.dms_rows import describe_place
 from adapters.decoders.dms_csv import DmsCsvDecoder, cells
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
+from replicator.domain.plain_values import format_count
 from replicator.domain.table import TableSpec
 from replicator.testing.contract import EXAMPLES
 
@@ -166,7 +167,7 @@ def test_operations_have_other_names_where_the_configuration_says_so():
     declared = {**KEYED, "schema": {"app.items": {"Op": "string", "id": "int64"}}}
     [row, wide] = decode(b"D,1", b"D,1,2", options=declared)
     assert (row["_op"], row["Op"], row["id"]) == ("d", "D", 1)
-    assert "has 3 columns, 2 are expected" in wide["_error"]
+    assert "has 3 columns, expected: 2" in wide["_error"]
 
 
 @pytest.mark.parametrize(("op", "said"), [(b"X", "not known"), (b"", "no operation"), (b"i", "not known")])
@@ -308,12 +309,12 @@ def test_bad_rows_are_rejects(bad, expected, header):
 def test_rows_of_another_width_say_so():
     rows = decode(b"I,1,a", b"I,1,a,1,2", b'I,"1,2",a,1,', header=HEADER)
     said = [
-        f"MALFORMED: the row has {n} columns, 4 are expected ({describe_place(row['_offset'])})"
+        f"MALFORMED: the row has {format_count(n, 'column')}, expected: 4 ({describe_place(row['_offset'])})"
         for n, row in zip((3, 5, 5), rows, strict=True)
     ]
     assert [row["_error"] for row in rows] == said
     [_, bare] = decode(b"I,1,a,1", b"I,1")
-    assert bare["_error"].startswith("MALFORMED: the row has 2 columns, 3 or 4 are expected (row 1 of 2")
+    assert bare["_error"].startswith("MALFORMED: the row has 2 columns, expected: 3 or 4 (row 1 of 2")
 
 
 def test_quotes_inside_plain_text_and_byte_order_marks_stay():

@@ -88,4 +88,4 @@ def test_what_is_no_record_says_why_and_disturbs_nobody():
     assert [(row["recordType"], bool(row["error"])) for row in rows] == [
         (None, True), (None, True), (None, False), ("INIT", False), ("BEGIN", False),
     ]  # fmt: skip
-    assert rows[3]["recordTimestamp"] is None and "an image of 2 values, and 1 fields" in rows[1]["error"]
+    assert rows[3]["recordTimestamp"] is None and "an image of 2 values, and 1 field" in rows[1]["error"]

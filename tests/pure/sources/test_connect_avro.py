@@ -141,7 +141,7 @@ def test_text_and_bytes_are_messages_as_they_were(topics):
 def test_keys_that_end_too_early(topics):
     sink(topics, avro(BYTES, [b"1", b"2"]))
     sink(topics, avro(BYTES, [b"1"]), 0, ".keys.avro")
-    with pytest.raises(EnvironmentProblem, match=r"keys.avro has 1 lines, and .* has more"):
+    with pytest.raises(EnvironmentProblem, match=r"keys.avro has 1 line, and .* has more"):
         read(topics)
 
 

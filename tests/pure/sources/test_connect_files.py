@@ -239,7 +239,7 @@ def test_once_a_partition_has_keys_a_file_without_them_is_not_complete(topics):
 def test_keys_that_end_too_early(topics):
     sink(topics, 0, "{}\n{}\n")
     sink(topics, 0, "1\n", ".keys.json")
-    with pytest.raises(EnvironmentProblem, match=r"keys.json has 1 lines, and .* has more"):
+    with pytest.raises(EnvironmentProblem, match=r"keys.json has 1 line, and .* has more"):
         read(topics)
 
 

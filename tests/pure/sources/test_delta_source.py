@@ -377,7 +377,7 @@ def test_doctor(log: RecordedLog, tmp_path: Path) -> None:
 
     assert diagnose()[0][0] == "warning"
     log.append(records(4, 5))
-    assert diagnose() == [("ok", f"The event log {log.path} has 1 files.")]
+    assert diagnose() == [("ok", f"The event log {log.path} has 1 file.")]
     assert [level for level, _ in diagnose(topics=["cdc.*", "else"])] == ["warning"]
     ((_, sentence),) = [d for d in diagnose(positions={"lake.items": {TOPIC: {"0": 2}}}) if d[0] == "error"]
     assert "Lane lake.items cannot go on: Records 2 to 3" in sentence

@@ -135,7 +135,7 @@ def test_where_a_rejected_row_stands():
     spec = TableSpec("t", (Column("id", pa.int64()),), ("id",), 2)
     decoder = DmsCsvDecoder({"schema": {"t": {"id": "int64"}}, "keys": {"t": ["id"]}})
     errors = decoder.decode(pa.Table.from_pylist(records, RAW), spec)["_error"].to_pylist()
-    assert errors[0].endswith("1 or 2 are expected (row 3 of 20211017-194324349)")
+    assert errors[0].endswith("expected: 1 or 2 (row 3 of 20211017-194324349)")
     assert errors[1].endswith("(row 7 of LOAD0000000A)") and errors[2] is None
     bad = [{**records[0], "value": b""}]
     assert decoder.route(pa.Table.from_pylist(bad, RAW))["error"][0].as_py().endswith("(row 3 of 20211017-194324349)")

@@ -124,11 +124,11 @@ def test_rows_of_csv(items):
 def test_rows_that_cannot_be_read_are_rejects_and_disturb_nobody(items):
     put(items / "1.csv", b'a,b\n1\n1,"x"y\n1,\xff\n1,2\n1,2,3\n1,"open\n')
     assert read(items) == [
-        (2, "the row has 1 columns, 2 are expected"),
+        (2, "the row has 1 column, expected: 2"),
         (3, "the row has quotes that do not stand around whole values"),
         (4, "the row holds bytes that are not UTF-8"),
         (5, {"a": "1", "b": "2"}),
-        (6, "the row has 3 columns, 2 are expected"),
+        (6, "the row has 3 columns, expected: 2"),
         (7, "the row has quotes that do not stand around whole values"),
     ]
 
@@ -217,7 +217,7 @@ def test_what_is_in_the_folders_decides_who_reads_them(tmp_path):
             files_source({"path": "x", "format": "rows", "files": files})
     put(tmp_path / "1.jsonl", b"{}")
     (said,) = files_check("s", {"path": str(tmp_path), "format": "rows", "files": "jsonl"}).diagnose()
-    assert (said.severity, said.sentence) == ("ok", f"{tmp_path} has 1 files.")
+    assert (said.severity, said.sentence) == ("ok", f"{tmp_path} has 1 file.")
     put(tmp_path / "b-1.jsonl", b"{}")
     (said,) = files_check("s", {"path": str(tmp_path), "format": "rows", "files": "jsonl"}).diagnose()
     assert said.severity == "error" and "which of them comes first" in said.sentence

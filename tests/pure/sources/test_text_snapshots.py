@@ -146,8 +146,8 @@ def test_a_file_that_is_written_to_while_it_is_read_stops(tmp_path, monkeypatch)
 HEADER = b"id,Part,name,price\n"
 BROKEN = [
     (".csv", HEADER + b"1,a,x,1\n2,a,secret,dear\n", "row 2: column 'price' holds"),
-    (".csv", HEADER + b"1,a,x,1\n2,a,x\n", "row 2 has 3 columns, 4 are expected"),
-    (".csv", HEADER + b"1,a,x,1\n\n2,a,x,1,1\n", "row 2 has 5 columns, 4 are expected"),
+    (".csv", HEADER + b"1,a,x,1\n2,a,x\n", "row 2 has 3 columns, expected: 4"),
+    (".csv", HEADER + b"1,a,x,1\n\n2,a,x,1,1\n", "row 2 has 5 columns, expected: 4"),
     (".csv", HEADER + b'1,a,"secret,1\n2,a,x,1\n', "row 1 has quotes that do not stand around whole values"),
     (".csv", HEADER + b'1,a,"secret\n2,a,"x,1\n3,a,"x",1\n', "row 1 has quotes that do not stand around whole values"),
     (".csv", HEADER + b'1,a,"secret"x,1\n', "row 1 has quotes that do not stand around whole values"),
@@ -250,4 +250,4 @@ def test_columns_that_cannot_be_declared(tmp_path, options, sentence):
 def test_doctor_sees_text(tmp_path):
     export_text(tmp_path, "3.csv.gz", [A])
     (said,) = SnapshotsCheck("source", {"path": str(tmp_path / "items"), "files": "csv"}).diagnose()
-    assert (said.severity, said.sentence) == ("ok", "There are 1 snapshots of items; the newest is version 3.")
+    assert (said.severity, said.sentence) == ("ok", "items has 1 snapshot; the newest is version 3.")

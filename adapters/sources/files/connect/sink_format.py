@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.plain_values import format_count
 from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from ..archive_records import ArchiveRecord, LineTooLong, unreadable_record
@@ -102,7 +103,9 @@ class SinkFileFormat:
             there = self._beside[part] = _SideLines(beside, self)
         line = there.read_line(at)
         if line is None:
-            raise EnvironmentProblem(f"{beside.path} has {there.at} lines, and {file.path} has more: it is not whole.")
+            raise EnvironmentProblem(
+                f"{beside.path} has {format_count(there.at, 'line')}, and {file.path} has more: it is not whole."
+            )
         return line if part == "headers" else _to_message(beside, line)
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:

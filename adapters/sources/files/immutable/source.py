@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from replicator.domain.errors import ConfigProblem, DataLoss
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
@@ -138,7 +139,7 @@ class ImmutableFilesSource(ArchiveSource):
 def _describe_change(before: ArchiveFile, now: ArchiveFile) -> str | None:
     """The difference between `now` and the file that was read; None if none. A local copy of the same size is equal."""
     if before.size != now.size:
-        return f"had {before.size} bytes when it was read, and has {now.size} now"
+        return f"had {format_count(before.size, 'byte')} when it was read, and has {now.size} now"
     if isinstance(now.path, StoredPath) and before.stamp[0] != now.stamp[0]:
         return "was replaced after it was read"
     return None

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Fatal, Reject, RejectCode
+from replicator.domain.plain_values import format_count
 from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from ....decoders.common.csv_dialect import CsvDialect
@@ -109,7 +110,7 @@ class CsvRowFormat(RowFileFormat):
         if isinstance(cells, Reject):
             return cells
         if len(cells) != len(names):
-            return Reject(RejectCode.MALFORMED, f"the row has {len(cells)} columns, {len(names)} are expected")
+            return Reject(RejectCode.MALFORMED, f"the row has {format_count(len(cells), 'column')}, expected: {len(names)}")
         return {name: cell for name, cell in zip(names, cells, strict=True) if cell is None or cell != self._unsent}
 
     def _read_names(self, file: ArchiveFile) -> Sequence[str] | Reject:
