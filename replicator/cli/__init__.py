@@ -23,53 +23,60 @@ use_settings()
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
-COMMANDS = {
-    "init": "init",
-    "run": "run",
-    "check": "check",
-    "import": "connect_import",
-    "doctor": "doctor",
-    "plan": "plan",
-    "status": "status",
-    "top": "status",
-    "inspect": "inspect",
-    "record": "record",
-    "query": "query",
-    "history": "history",
-    "audit": "audit",
-    "emit": "emit",
-    "events": "events",
-    "serve": "serve",
-    "lanes": "lanes",
-    "schema": "schema",
-    "refresh": "refresh",
-    "backfill": "backfill",
-    "replay": "replay",
-    "snapshot": "snapshot",
-    "compact": "maintenance",
-    "vacuum": "maintenance",
-    "drop": "drop",
-    "forget": "forget",
-    "dlq": "dlq",
-    "support-bundle": "support",
-    "stack": "stack",
-    "demo": "demo",
+GROUPS = {
+    "Start": {"init": "init", "demo": "demo", "import": "connect_import", "schema": "schema"},
+    "Run": {"run": "run", "check": "check", "plan": "plan", "doctor": "doctor", "stack": "stack"},
+    "Look": {
+        "status": "status",
+        "top": "status",
+        "query": "query",
+        "history": "history",
+        "audit": "audit",
+        "inspect": "inspect",
+        "record": "record",
+        "events": "events",
+        "serve": "serve",
+    },
+    "Operate": {
+        "lanes": "lanes",
+        "backfill": "backfill",
+        "refresh": "refresh",
+        "compact": "maintenance",
+        "vacuum": "maintenance",
+        "snapshot": "snapshot",
+        "emit": "emit",
+    },
+    "Recover": {"dlq": "dlq", "replay": "replay"},
+    "Remove": {"drop": "drop", "forget": "forget"},
+    "Help": {"support-bundle": "support"},
 }
-"""Command name -> module of this package that defines a click command of that name, with `_` behind a word of Python."""
+"""Heading -> command name -> module of this package that defines the click command, with `_` behind a word of Python."""
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 REBUILD_COMMANDS = ("replay", "snapshot")
 """Commands that go through an event log and end then."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports a command when it is used, and lists the commands under headings."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of a user's day."""
+        """In the order of the headings."""
         return list(COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A section for each heading, with summaries that start in the same column."""
+        width = max(map(len, COMMANDS))
+        for heading, names in GROUPS.items():
+            commands = ((name, self.get_command(ctx, name)) for name in names)
+            rows = [
+                (name.ljust(width), command.get_short_help_str(formatter.width)) for name, command in commands if command
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None when there is none of that name."""
+        """The command, or None if there is no command of that name."""
         if cmd_name not in COMMANDS:
             return None
         if cmd_name in REBUILD_COMMANDS:
@@ -79,7 +86,7 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def main(self, args: Sequence[str] | None = None, **more: Any) -> Any:  # type: ignore[override]
-        """As click's, but errors before there is a command are JSON too where that is asked for, and an interrupt is 130."""
+        """As click's, but with `--json` a usage error is JSON too, and an interrupt is exit code 130."""
         if not more.pop("standalone_mode", True):
             return super().main(args, **more, standalone_mode=False)
         given = list(sys.argv[1:] if args is None else args)
@@ -106,17 +113,21 @@ def _show_usage_error(wrong: click.ClickException, *, as_json: bool) -> None:
     click.echo(json.dumps(body, separators=(",", ":"), ensure_ascii=False))
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`replicator COMMAND --help` explains a command and shows an example.",
+)
 @click.version_option(package_name="replicator")
 def main() -> None:
-    """Keeps copies of a live database correct: one change stream, several sinks, a policy per table."""
+    """Replicate database tables into Delta lakes and PostgreSQL from one change stream."""
 
 
 def entry() -> None:
     """The program: `main`, then straight to the system.
 
-    Everything is closed and durable when a command returns; what a regular exit still does (unloading native libraries
-    while their threads wind down) can only print noise on stderr or hang.
+    Everything is closed and durable when a command returns. A regular exit would also unload native libraries while their
+    threads end, which can print noise on stderr or hang.
     """
     if os.getpid() == 1:  # In a container: the kernel drops signals to process 1 that have no handler.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))

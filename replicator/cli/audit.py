@@ -1,4 +1,4 @@
-"""`replicator audit`: what was changed in a table, and when."""
+"""`replicator audit`: the changes of a table."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 MAX_SHOWN = 100
 
 
-@command("audit")
+@command("audit", "replicator audit public.orders --since 2026-01-31 --by updated_by")
 @click.argument("table", shell_complete=complete_tables)
-@click.option("--since", type=TIME, help=f"Changes of this time at the source or later ({IN_UTC}).")
-@click.option("--until", type=TIME, help=f"Changes of this time at the source or earlier ({IN_UTC}).")
-@click.option("--by", metavar="COLUMN", help="The column in which rows say who changed them, such as updated_by.")
-@click.option("--limit", type=COUNT, help="At most so many, the last ones, 0: all. As a table by default 100.")
+@click.option("--since", type=TIME, help=f"Only changes at this source time or later. {IN_UTC}")
+@click.option("--until", type=TIME, help=f"Only changes at this source time or earlier. {IN_UTC}")
+@click.option("--by", metavar="COLUMN", help="Column that names the user of a change, such as updated_by.")
+@click.option("--limit", type=COUNT, help="Print the last N changes; 0 prints all.  [default: 100 as a table, else all]")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def audit(
     session: CommandSession,
@@ -36,9 +36,13 @@ def audit(
     limit: int | None,
     as_csv: bool,
 ) -> None:
-    """Print the changes of TABLE (or SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
-    columns (where records tell the row before), by which transaction and, with `--by`, by whom, and where the record
-    stands."""
+    """Print all changes of a table, from its event log.
+
+    TABLE is the name of the table in the source, with or without its schema. For each change: time, key, changed columns,
+    transaction, and the position of its record. Changed columns are known if the record contains the row before the change.
+
+    Change records do not name the user of a change. If the table has a column such as updated_by, name it with --by.
+    """
     from replicator.application.operations.change_history import read_audit
     from replicator.application.operations.lanes import find_source_table
     from replicator.wiring.event_logs import open_reader
@@ -65,13 +69,13 @@ def audit(
 
 
 def _note_unknown(session: CommandSession, shown: pa.Table) -> None:
-    """Say why `changed` is empty, where that is because records do not hold the row before."""
+    """Explain an empty `changed`: the records do not contain the row before the change."""
     import pyarrow.compute as pc
 
     unknown = pc.sum(pc.and_(pc.equal(shown["operation"], "u"), pc.is_null(shown["changed"]))).as_py()
     if unknown:
         session.print_note(
-            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not hold the row before "
-            f"(PostgreSQL sends "
-            "it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares a row with what the log has before."
+            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not contain the row before the "
+            "change (PostgreSQL sends it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares each change "
+            "of a row with the one before it."
         )

@@ -1,4 +1,4 @@
-"""`replicator backfill`: a table's rows as they are now, into its targets."""
+"""`replicator backfill`: writes the present rows of a source table into its targets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from replicator.application.operations.backfill import BackfillOutcome
 
 
-@command("backfill")
+@command("backfill", "replicator backfill public.orders")
 @click.argument("table", shell_complete=complete_tables)
-@click.option("--source", shell_complete=complete_sources, help="The source, where several have a table of that name.")
-@click.option("--anew", is_flag=True, help="Do not go on with an unfinished one: read every row again.")
+@click.option(
+    "--source", metavar="NAME", shell_complete=complete_sources, help="Source, if several have a table of this name."
+)
+@click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted backfill.")
 def backfill(session: CommandSession, table: str, source: str | None, anew: bool) -> None:
-    """Read TABLE (or SCHEMA.TABLE) of a PostgreSQL or MariaDB source whole, while its changes go on; its lanes apply
-    the rows. Rows of the targets that it no longer holds are deleted at the end. Killed or failed, the command goes on where
-    it was when it is repeated."""
+    """Read a source table again, and update its targets.
+
+    TABLE is the name of the table in a PostgreSQL or MariaDB source, with or without its schema. The lanes of the table
+    apply its rows, while its changes continue. At the end, rows that the source no longer has are deleted in the targets.
+
+    The daemon may run meanwhile. If the command is interrupted, run it again: it resumes.
+    """
     from replicator.application.operations.lanes import find_source_table
     from replicator.wiring import backfill
 
@@ -33,5 +39,5 @@ def backfill(session: CommandSession, table: str, source: str | None, anew: bool
 
 
 def _summarize(outcome: BackfillOutcome) -> str:
-    went_on = ", some by an earlier call" if outcome.resumed else ""
+    went_on = " (some by an earlier run of the command)" if outcome.resumed else ""
     return f"{outcome.table}: {format_count(outcome.rows, 'row')} read{went_on}, {outcome.deleted:,} deleted in the targets"

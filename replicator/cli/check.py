@@ -7,9 +7,12 @@ from replicator.domain.plain_values import format_count
 from .session import CommandSession, command
 
 
-@command("check")
+@command("check", "replicator check --env production")
 def check(session: CommandSession) -> None:
-    """Validate the config without connecting to anything; every finding, not just the first."""
+    """Validate the config without connecting to anything.
+
+    Prints all problems with file and line, not only the first one. `replicator doctor` checks the servers.
+    """
     from replicator.wiring import projections
     from replicator.wiring.config_checks import refuse_unusable
 

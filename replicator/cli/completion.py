@@ -1,8 +1,8 @@
 """Shell completion: the names that arguments and options take, and files.
 
-Names come from the config, and from the register of the tables and lanes that a run has read. A shell waits for the answer:
-nothing is connected to, and neither drivers nor the models of the settings are imported. A config that cannot be read has no
-names.
+Names come from the config, and from the register of the tables and lanes that a run has read. A shell waits for the names:
+the module connects to nothing, and imports neither drivers nor the models of the settings. If the config cannot be read, it
+completes nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 PLAIN_NAME = re.compile(r"\w[\w./-]*")
-"""No glob, no regular expression, and nothing that a shell would expand: names of tables may hold any character."""
+"""Names that are no glob, no regular expression, and nothing that a shell would expand."""
 REFERENCE = re.compile(r"\$\{(\w+)(?::-([^{}]*))?\}")
 
 
 def make_completer(*kinds: str, otherwise: str = "") -> Completer:
-    """A completer of the names of these kinds (keys of `_read_names`); where none fits, of the kind `otherwise`."""
+    """A completer of the names of these kinds (keys of `_read_names`). If none fits, it completes the kind `otherwise`."""
 
     def complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:
             known = _read_names(context)
-        except Exception:  # Nobody has asked for a finding here: `replicator check` prints it.
+        except Exception:  # `replicator check` prints the problem.
             return []
         found = _select([name for kind in kinds for name in known[kind]], incomplete)
         return found or _select(known.get(otherwise, ()), incomplete)
@@ -47,7 +47,7 @@ complete_lanes = make_completer("lanes", "log_lanes")
 complete_projections = make_completer("projections")
 complete_sources = make_completer("sources")
 complete_stored = make_completer("tables", "lanes", "stores", otherwise="last_parts")
-"""What `compact` and `vacuum` take."""
+"""Completes the arguments of `compact` and `vacuum`."""
 complete_table_names = make_completer("tables")
 complete_tables = make_completer("tables", otherwise="last_parts")
 complete_target_lanes = make_completer("lanes")
@@ -62,7 +62,7 @@ def complete_codes(_context: click.Context, _: click.Parameter, incomplete: str)
 
 
 def complete_files(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, which the shell lists itself."""
+    """A marker that lets the shell list files."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
@@ -106,7 +106,7 @@ def _read_names(context: click.Context) -> dict[str, Collection[str]]:
 
 
 def _list_lanes(table: Mapping[str, Any], defaults: Mapping[str, Any], logs: Collection[str]) -> Iterator[str]:
-    """The lanes of an entry of `tables`. That of a glob has a glob in its name, unless `into` names the target."""
+    """The lanes of an entry of `tables`. A lane of a glob has a glob in its name, unless `into` names the target."""
     for entry in table["to"]:
         into = next((level["into"] for level in (entry, table, defaults) if level.get("into")), None)
         into = table["source"] if entry["sink"] in logs else into or table["match"].rpartition(".")[2]
@@ -114,8 +114,8 @@ def _list_lanes(table: Mapping[str, Any], defaults: Mapping[str, Any], logs: Col
 
 
 def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntry]:
-    """What a run has stored about each source, in the folder that `wiring.build.get_register_folder` names. A config
-    without `pipeline` has that of any pipeline in its state folder."""
+    """The stored tables and lanes of each source, from the folder that `wiring.build.get_register_folder` names. Without
+    `pipeline` in the config, from every pipeline in the state folder."""
     from replicator.application.stream.file_register import FileRegister
     from replicator.domain.errors import EnvironmentProblem
 

@@ -1,4 +1,4 @@
-"""`replicator import`: a config out of connectors of Kafka Connect."""
+"""`replicator import`: makes a config from connectors of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from replicator.domain.plain_values import format_count
 from .session import CommandSession, command
 
 
-@command("import")
+@command(
+    "import",
+    "replicator import shop-source.json shop-target.json --out config/replicator.yaml",
+    "curl -s http://connect:8083/connectors/shop-target | replicator import shop-source.json -",
+)
 @click.argument("files", nargs=-1, required=True, metavar="CONNECTOR.json...")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the config into this file, which must not exist.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the config into FILE, which must not exist."
+)
 def import_(session: CommandSession, files: tuple[str, ...], out: Path | None) -> None:
-    """Make a config out of a Debezium source connector and the JDBC sink connectors of its topics.
+    """Convert Kafka Connect connectors into a config.
 
-    CONNECTOR.json has what the REST API of Kafka Connect takes: {"name": ..., "config": {...}}, or the config alone. A file
-    named - is standard input. Prints the config, and on stderr each setting that it does not carry over, with the reason.
-    Passwords are never printed: the config takes them from environment variables.
+    Name a Debezium source connector, and the JDBC sink connectors of its topics. Each CONNECTOR.json has the format of the
+    Kafka Connect REST API: {"name": ..., "config": {...}}, or only the inner config. The name - is standard input.
 
-    \b
-    Examples:
-      replicator import shop-source.json shop-target.json --out config/replicator.yaml
-      curl -s http://connect:8083/connectors/shop-target | replicator import shop-source.json -
+    Prints the config on stdout. Prints each setting that it leaves out on stderr, with the reason. Passwords are never
+    printed: the config reads them from environment variables.
     """
     from replicator.settings.connect_import import import_connectors
 
@@ -48,7 +51,7 @@ def _read_file(name: str) -> str:
         return sys.stdin.buffer.read().decode() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigProblem(f"{name} cannot be read: {why}", next_step="Name the JSON file of a connector.") from None
+        raise ConfigProblem(f"{name} cannot be read: {why}", next_step="Name a JSON file with a connector.") from None
 
 
 def _write_file(out: Path, text: str) -> None:
@@ -58,5 +61,5 @@ def _write_file(out: Path, text: str) -> None:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        step = "Name a file that does not exist, in a folder that does."
+        step = "Name a new file in an existing folder."
         raise ConfigProblem(f"{out} cannot be written: {error.strerror}", next_step=step) from None

@@ -1,4 +1,4 @@
-"""`replicator demo`: the whole system from nothing, in a folder of its own."""
+"""`replicator demo`: starts a whole system in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ from replicator.settings.env_file import ENV_FILE, render_env_file
 from .session import DEFAULT_CONFIG, CommandSession, command
 
 SECONDS = {"local": 120.0, "spark": 600.0}
-"""How long the targets may take to equal the source."""
+"""Time limit until the targets equal the source."""
 PROGRESS_SECONDS = 15.0
 DRAIN_SECONDS = 60
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DAEMON = "from replicator.cli import entry; entry()"
 
 
-@command("demo")
-@click.option("--spark", is_flag=True, help="Replicate on Spark, which needs minutes on two cores.")
-@click.option("--keep", is_flag=True, help="At the end, leave the servers running and the folder in place.")
+@command("demo", "replicator demo --keep")
+@click.option("--spark", is_flag=True, help="Use the Spark engine. It takes minutes on two cores.")
+@click.option("--keep", is_flag=True, help="Keep the servers running and the folder at the end.")
 def demo(session: CommandSession, spark: bool, keep: bool) -> None:
-    """Replicate a PostgreSQL database into five targets, and compare them with it.
+    """Replicate a sample database on this machine, without Docker.
 
-    Starts three PostgreSQL servers, Kafka, and Kafka Connect with Debezium as local processes on free ports, replicates,
-    changes rows in the source, and shows that every target equals the source. Then it stops all of them and removes its
-    folder. No config is read. Needs the extra `stack`, with --spark also `spark`.
+    Starts three PostgreSQL servers, Kafka, and Kafka Connect with Debezium as local processes on free ports. Replicates a
+    small shop into five targets, changes rows in the source, and shows that all targets equal the source. Then it stops
+    the servers and removes its folder.
+
+    Reads no config. Needs the extra `stack`, and `spark` with --spark.
     """
     from replicator.wiring.plugins import load_adapter
 
@@ -75,13 +77,13 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
 def _run_daemon(
     session: CommandSession, folder: Path, engine: str, addresses: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`replicator run` in the folder. It ends in order whatever happens."""
+    """`replicator run` in the folder. It is always stopped in order."""
     arguments = ["run", "-q", "--engine", engine, "-c", DEFAULT_CONFIG, "--set", "http.address=127.0.0.1:0"]
     _print_step(session, f"The daemon: replicator {' '.join(arguments[:-4])}")
-    # What the user has set for another pipeline is not for this one.
+    # Variables that the user has set for another pipeline are left out.
     others = {"REPLICATOR_CONFIG", "REPLICATOR_ENV", *(f"{name}_FILE" for name in addresses)}
     environment = {name: value for name, value in os.environ.items() if name not in others} | dict(addresses)
-    # In a session of its own: Ctrl-C would reach it too, and ours after it would be the second signal, which forces its end.
+    # In a session of its own: otherwise Ctrl-C reaches it too, and our SIGTERM is the second signal, which ends it at once.
     daemon = subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-c", DAEMON, *arguments],
         cwd=folder,
@@ -99,7 +101,7 @@ def _run_daemon(
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
-            session.print_note(f"The daemon did not end within {DRAIN_SECONDS} s, and was killed.")
+            session.print_note(f"The daemon did not stop within {DRAIN_SECONDS} s. It was killed.")
         signal.signal(signal.SIGINT, before)
 
 
@@ -109,7 +111,9 @@ def _await_equal(session: CommandSession, system: Any, daemon: subprocess.Popen[
     while (found := system.find_difference()) is not None:
         now = time.monotonic()
         if daemon.poll() is not None:
-            raise EnvironmentProblem(f"The daemon ended with exit code {daemon.returncode}.", next_step="See its message.")
+            raise EnvironmentProblem(
+                f"The daemon ended with exit code {daemon.returncode}.", next_step="Read its message above."
+            )
         if now - began > limit:
             raise EnvironmentProblem(f"After {limit:.0f} s {found}.", next_step="Try again on a machine with less load.")
         if now - printed > PROGRESS_SECONDS:
@@ -124,12 +128,12 @@ def _print_step(session: CommandSession, text: str) -> None:
 
 
 def _print_tables(result: dict[str, Any]) -> None:
-    """The counts of every table in every target, and the newest customers as each target has them."""
+    """Print the counts of every table in every target, and the newest customers of each target."""
     from rich.console import Console
     from rich.table import Table
 
     places = list(result["tables"][0]["targets"])
-    counts = Table("table", "source_db", title="Rows, and whether every row equals the source (a log: in its plain columns)")
+    counts = Table("table", "source_db", title="Rows, compared with the source (event logs: plain columns only)")
     for place in places:
         counts.add_column(f"{place} replayed" if "events" in place else place, overflow="fold")
     for one in result["tables"]:
@@ -157,6 +161,6 @@ def _list_next_commands(folder: Path) -> Sequence[str]:
 
 
 def _ignore_signals() -> None:
-    """From here on everything is stopped anyway; an impatient Ctrl-C would leave servers behind."""
+    """Ignore Ctrl-C while the servers stop: it would leave servers behind."""
     for ending in ENDINGS:
         signal.signal(ending, signal.SIG_IGN)

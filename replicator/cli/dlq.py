@@ -15,38 +15,68 @@ from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.plain_values import format_count, to_printable
 
 from .completion import complete_codes, complete_lanes, complete_table_names
-from .session import COUNT, CommandSession, command, echo
+from .session import COUNT, CommandSession, command, echo, format_examples
 from .time_params import parse_duration
 
 if TYPE_CHECKING:
     from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
 
 MAX_SHOWN_BYTES = 4_000
-"""Characters of a record that `explain` shows to people; --json has all of it."""
+"""Characters of a record that `explain` prints as text. --json prints the whole record."""
 
 
-@click.group("dlq")
+@click.group("dlq", epilog=format_examples("replicator dlq list --state open"))
 def dlq() -> None:
-    """Look at rejected records, and do something about them."""
+    """List, explain, export, retry or delete rejected records.
+
+    A record that cannot be decoded or applied becomes a dead letter, and the other records continue.
+    """
 
 
 def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that say which letters are meant; by default those in `state`. Together they are one
-    `DeadLetterFilter`."""
+    """The options that select dead letters, with `state` as the default state. Together they are one `DeadLetterFilter`."""
     options = (
         click.option(
-            "--event", "events", multiple=True, metavar="ID", help="The record TOPIC-PARTITION-OFFSET; may be repeated."
+            "--event",
+            "events",
+            multiple=True,
+            metavar="ID",
+            help="Only this record (TOPIC-PARTITION-OFFSET, as `dlq list` prints it). Repeatable.",
         ),
         click.option(
             "--lane",
+            metavar="LANE",
             shell_complete=complete_lanes,
-            help="Rejected by this lane, or those of a glob; '' for records that no lane got.",
+            help="Only records rejected by this lane (name or glob). "
+            "Use '' for records rejected before they reached a lane.",
         ),
-        click.option("--table", shell_complete=complete_table_names, help="Of this table, or those of a glob."),
-        click.option("--code", shell_complete=complete_codes, help="With this reason, such as MALFORMED."),
-        click.option("--stage", type=click.Choice(["route", "decode", "shape", "apply"]), help="Rejected there."),
-        click.option("--state", type=click.Choice(["open", "replayed", "all"]), default=state, show_default=True),
-        click.option("--older-than", metavar="TIME", help="Not seen for so long, such as '30 days'."),
+        click.option(
+            "--table",
+            metavar="TABLE",
+            shell_complete=complete_table_names,
+            help="Only records of this table (name or glob).",
+        ),
+        click.option(
+            "--code", metavar="CODE", shell_complete=complete_codes, help="Only records with this code, such as MALFORMED."
+        ),
+        click.option(
+            "--stage",
+            type=click.Choice(["route", "decode", "shape", "apply"]),
+            help="Only records rejected in this stage: route finds the table, decode reads the values, "
+            "shape applies the row transforms, apply writes.",
+        ),
+        click.option(
+            "--state",
+            type=click.Choice(["open", "replayed", "all"]),
+            default=state,
+            show_default=True,
+            help="Only records in this state. A successful retry makes an open record replayed.",
+        ),
+        click.option(
+            "--older-than",
+            metavar="DURATION",
+            help="Only records that were last rejected longer than DURATION ago, such as '30 days'.",
+        ),
     )
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +88,7 @@ def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def build_filter(events: tuple[str, ...], state: str, older_than: str | None, **fields: Any) -> DeadLetterFilter:
-    """The letters that the options mean."""
+    """The filter that the options describe."""
     from replicator.ports.dead_letters import DeadLetterFilter
 
     before = None if older_than is None else datetime.now(UTC) - parse_duration(older_than)
@@ -71,11 +101,11 @@ def _open_store(session: CommandSession) -> closing[DeadLetters]:
     return closing(build_dead_letters(session.loaded))
 
 
-@command("list")
+@command("list", "replicator dlq list --table public.orders --code MALFORMED")
 @add_filters("all")
-@click.option("--limit", type=COUNT, default=100, show_default=True)
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="Print the newest N records.")
 def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> None:
-    """The rejected records, newest first; with `--json`, result is the list."""
+    """List rejected records, newest first."""
     from replicator.application.operations import dead_letters
 
     with _open_store(session) as store:
@@ -83,15 +113,18 @@ def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> Non
     said = format_count(total, "rejected record")
     said = said if total == len(found) else f"{len(found)} of {said} (`--limit`)"
     if not found and (table := chosen["table"]) and not _is_configured(session, table):
-        session.print_note(f"no entry of `tables` matches {table}")
+        session.print_note(f"No entry of `tables` matches {table}.")
     session.emit([dead_letters.to_json(each) for each in found], said, text=lambda: _print_dead_letters(found, said))
 
 
-@command("explain")
+@command("explain", "replicator dlq explain cdc.public.orders-0-1042")
 @click.argument("event")
-@click.option("--lane", shell_complete=complete_lanes, help="Of those that rejected it, this one.")
+@click.option("--lane", metavar="LANE", shell_complete=complete_lanes, help="Only the rejection by this lane.")
 def explain(session: CommandSession, event: str, lane: str | None) -> None:
-    """One rejected record (EVENT as `dlq list` names it): why, where, when, what can be done, and the record itself."""
+    """Show why a record was rejected, and what to do.
+
+    EVENT is TOPIC-PARTITION-OFFSET, as `dlq list` prints it. Prints the reason, the next step, and the record itself.
+    """
     from replicator.application.operations import dead_letters
 
     with _open_store(session) as store:
@@ -101,12 +134,15 @@ def explain(session: CommandSession, event: str, lane: str | None) -> None:
     session.emit(result, format_count(len(found), "rejected record"), text=lambda: _print_explanation(found, remedies))
 
 
-@command("export")
+@command("export", "replicator dlq export rejected.jsonl.gz --table public.orders")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @add_filters("open")
 def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
-    """Write rejected records as an archive to PATH (.jsonl, .jsonl.gz or .parquet), or as JSON Lines to stdout (no PATH, or
-    -): a source of `transport: archive` reads it."""
+    """Write rejected records to a file.
+
+    PATH ends in .jsonl, .jsonl.gz or .parquet. Without PATH, or with -, prints JSON Lines. A source with
+    `transport: archive` reads the file.
+    """
     from replicator.application.operations import dead_letters
 
     path = None if path == Path("-") else path
@@ -118,7 +154,7 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
             f"warning: left out: {format_count(lacking, 'dead letter')} of an older version, without the whole record"
         )
     if path is None and session.as_json:
-        raise ConfigProblem("the archive and the answer would both be on stdout", next_step="Name a PATH for the archive.")
+        raise ConfigProblem("--json and the records cannot both be on stdout", next_step="Name a PATH for the records.")
     records = dead_letters.export_records(found, sys.stdout.buffer if path is None else path)
     if path is not None:
         session.emit(
@@ -126,16 +162,19 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
         )
 
 
-@command("replay")
+@command("replay", "replicator dlq replay --code MALFORMED")
 @add_filters("open")
 def replay(session: CommandSession, **chosen: Any) -> int:
-    """Retry rejected records, under the config as it is now. An older change overwrites nothing newer, and no change is
-    applied twice. Records that are rejected again stay. The daemon must not run meanwhile."""
+    """Retry rejected records with the present config.
+
+    Stop the daemon first. An older change never overwrites a newer one, and no change is applied twice. Records that are
+    rejected again stay open.
+    """
     from replicator.wiring.retry_dead_letters import retry_dead_letters
 
     done = retry_dead_letters(session.loaded, build_filter(**chosen))
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.untried)}
-    said = f"{format_count(done.applied, 'record')} replayed, {done.rejected} rejected again (see `replicator dlq list`)"
+    said = f"{format_count(done.applied, 'record')} replayed, {done.rejected:,} rejected again (see `replicator dlq list`)"
     good = not done.rejected and not done.untried
     session.emit(result, said, ok=good, text=lambda: echo("\n".join([*_describe_untried(done.untried), said])))
     return int(ExitCode.OK if good else ExitCode.RUNTIME)
@@ -154,14 +193,17 @@ def _get_on_reject(session: CommandSession, letter: DeadLetter) -> str:
 
 
 def _describe_untried(left: Mapping[str, str]) -> list[str]:
-    return [f"{event}: not tried, {why}" for event, why in left.items()]
+    return [f"{event}: not retried, {why}" for event, why in left.items()]
 
 
-@command("purge")
+@command("purge", "replicator dlq purge --state replayed --older-than '30 days'")
 @add_filters("all")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def purge(session: CommandSession, yes: bool, **chosen: Any) -> None:
-    """Forget rejected records for good. What is held back because of them stays rejected: replay it."""
+    """Delete rejected records for good.
+
+    With `on_reject: hold_key`, later records of the same key stay rejected: retry these with `dlq replay`.
+    """
     from replicator.application.operations import dead_letters
 
     with _open_store(session) as store:
@@ -170,10 +212,10 @@ def purge(session: CommandSession, yes: bool, **chosen: Any) -> None:
     if found and not yes:
         if not session.as_json:
             _print_dead_letters(found, said)
-        session.confirm(f"Forget {said}?", f"{said} {'was' if len(found) == 1 else 'were'} not forgotten")
+        session.confirm(f"Delete {said}?", f"{said} {'was' if len(found) == 1 else 'were'} not deleted")
     with _open_store(session) as store:
         store.remove(found)
-    session.emit({"purged": len(found)}, f"{said} forgotten")
+    session.emit({"purged": len(found)}, f"{said} deleted")
 
 
 def _print_dead_letters(found: Any, said: str) -> None:
@@ -229,7 +271,7 @@ def _print_explanation(found: Any, remedies: Sequence[str]) -> None:
 
 
 def _to_printable(data: bytes | None) -> str:
-    """Bytes for a terminal: what a record holds must not steer it."""
+    """Bytes as text that cannot control the terminal."""
     if data is None:
         return "none"
     shown = to_printable(data[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace"))

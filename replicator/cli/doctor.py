@@ -1,4 +1,4 @@
-"""`replicator doctor`: connects to everything and says what to do about each failure."""
+"""`replicator doctor`: connects to everything, and prints a next step for each problem."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@command("doctor")
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--connect", metavar="URL", help="Look at the connectors of this Kafka Connect worker.")
+@command("doctor", "replicator doctor --connect http://localhost:8083")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option(
+    "--connect", metavar="URL", help="Also check the connectors of this Kafka Connect worker, such as http://HOST:8083."
+)
 def doctor(session: CommandSession, strict: bool, connect: str | None) -> int:
-    """Look at the broker, topics, connectors, source database, targets, lake, and Java; exit 3 when something is wrong."""
+    """Check the servers, rights and settings that a run needs.
+
+    Connects to broker, topics, connectors, source databases and targets, and prints a next step for each problem. With
+    `engine: spark` it checks Java too. The exit code is 3 if it finds a problem.
+    """
     from replicator.wiring.diagnosis import diagnose
 
     if connect is not None and not connect.startswith(("http://", "https://")):
-        raise click.UsageError("--connect takes the worker's REST interface: http://HOST:PORT.")
+        raise click.UsageError("--connect needs the URL of the worker's REST API: http://HOST:PORT.")
     found = list(diagnose(session.loaded, connect))
     bad = [d for d in found if d.severity == "error" or (strict and d.severity == "warning")]
     result = [
         {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
     ]
     warnings = len([d for d in found if d.severity == "warning" and d not in bad])
-    summary = f"{len(found)} looked at, {len(bad)} to mend" + (
+    summary = f"{format_count(len(found), 'check')}, {format_count(len(bad), 'problem')}" + (
         f", {format_count(warnings, 'warning')} (!)" if warnings else ""
     )
     session.emit(result, summary, ok=not bad, text=lambda: _print_diagnoses(found, summary))

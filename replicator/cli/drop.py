@@ -1,4 +1,4 @@
-"""`replicator drop`: a target and everything that is kept of its lane."""
+"""`replicator drop`: deletes a target and everything stored about its lane."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ if TYPE_CHECKING:
     from replicator.application.operations.drop import DropScope
 
 
-@command("drop")
+@command("drop", "replicator drop lake.orders")
 @click.argument("table", shell_complete=complete_targets)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def drop(session: CommandSession, table: str, yes: bool) -> None:
-    """Remove a target with its remembered deletes, schemas and positions. TABLE is the target's name, SINK.TARGET (as
-    `lanes list` has it), or the table's name in the source; the config need not name it any more. The daemon must not write
-    it meanwhile."""
+    """Delete a target and everything stored about its lane.
+
+    TABLE is SINK.TARGET (as `lanes list` prints it), the name of the target, or the name of the table in the source. The
+    command deletes the target table, its tombstones, schemas and position. It also works if the config no longer contains
+    the table.
+
+    Stop the daemon first. It may run if neither it nor the config has the table.
+    """
     from replicator.application.operations import drop
 
     found = drop.find_lane_to_drop(session.components, table)
     lane, lines = found.lane.id, list(_list_lines(found))
     if not yes:
-        session.confirm(f"Remove this of {lane}?", f"{lane} was not dropped", lines, _to_json(found))
+        session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _to_json(found))
     drop.drop_lane(session.components, found.lane)
     said = [*(lines if yes else ()), f"{lane}: {_describe_outcome(found)}"]
     session.emit(_to_json(found), said[-1], text=lambda: echo("\n".join(said)))
@@ -35,13 +40,13 @@ def _list_lines(found: DropScope) -> list[str]:
     width = max(len(one.what) for one in found.artifacts)
     lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in found.artifacts]
     if found.config_line:
-        again = "the next start makes it again, and loads it from where `start_from` says."
-        lines.append(f"The config names it ({found.config_line}): {again}")
+        again = "the next start creates the target again, and loads it from `start_from`."
+        lines.append(f"The config contains the lane ({found.config_line}): {again}")
     return [found.lane.id, *lines]
 
 
 def _describe_outcome(found: DropScope) -> str:
-    """What was done, in the words of one who looks for the table afterwards."""
+    """The outcome. It names a table that stays."""
     stays = next((one for one in found.artifacts if one.what == "table" and one.stays), None)
     return f"dropped, but table {stays.where} stays: {stays.stays}" if stays else "dropped"
 

@@ -1,4 +1,4 @@
-"""`replicator emit`: one event into the store of events."""
+"""`replicator emit`: adds one event to the event store."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from replicator.domain.plain_values import to_plain
 from .session import COUNT, CommandSession, command
 
 
-@command("emit")
+@command("emit", """replicator emit order 42 OrderShipped --data '{"carrier": "DHL"}' --expected-version 3""")
 @click.argument("aggregate_type")
 @click.argument("aggregate_id")
 @click.argument("event_type")
-@click.option("--data", default="{}", show_default=True, help="A JSON object: what the event says.")
-@click.option("--metadata", default="{}", show_default=True, help="A JSON object: what is said about it.")
-@click.option("--expected-version", type=COUNT, help="The aggregate's version before it; 0: it has no events.")
-@click.option("--event-id", help="Its own id; one that is stored already changes nothing. A new one by default.")
+@click.option("--data", default="{}", show_default=True, metavar="JSON", help="Content of the event, a JSON object.")
+@click.option("--metadata", default="{}", show_default=True, metavar="JSON", help="Metadata, a JSON object.")
+@click.option(
+    "--expected-version",
+    type=COUNT,
+    help="Fail unless this is the version of the aggregate before the event; 0 means that it has no events.",
+)
+@click.option(
+    "--event-id", metavar="ID", help="Id of the event. If it is stored already, nothing changes.  [default: a new id]"
+)
 def emit(
     session: CommandSession,
     aggregate_type: str,
@@ -29,7 +35,10 @@ def emit(
     expected_version: int | None,
     event_id: str | None,
 ) -> None:
-    """Store an event of the aggregate AGGREGATE_TYPE AGGREGATE_ID in the store of events (`event_store` of the config)."""
+    """Add an event to the event store.
+
+    The event belongs to the aggregate AGGREGATE_TYPE AGGREGATE_ID. The config needs an `event_store`.
+    """
     from replicator.domain.event_texts import read_json
     from replicator.domain.events import make_event
     from replicator.wiring import event_store as wiring
@@ -43,7 +52,7 @@ def emit(
         emitting.store.close()
     event = done.event
     what = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
-    summary = f"{what}: {event.event_type}" if done.is_new else f"{what}: event {event.event_id} was stored before"
+    summary = f"{what}: {event.event_type}" if done.is_new else f"{what}: event {event.event_id} is stored already"
     session.emit({**to_json(event), "is_new": done.is_new}, summary)
 
 

@@ -1,4 +1,4 @@
-"""`replicator events`: what is in the store of events."""
+"""`replicator events`: lists the events of the event store."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from replicator.domain.events import Event
 
 
-@command("events")
+@command("events", "replicator events order 42")
 @click.argument("aggregate_type")
 @click.argument("aggregate_id", required=False)
-@click.option("--until", type=TIME, help=f"As they were at that time ({IN_UTC}).")
-@click.option("--limit", type=COUNT, help="At most so many, the first ones.")
+@click.option("--until", type=TIME, help=f"Only events stored up to this time. {IN_UTC}")
+@click.option("--limit", type=COUNT, help="Print the first N events.  [default: all]")
 def events(
     session: CommandSession, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None
 ) -> None:
-    """The events of all aggregates of AGGREGATE_TYPE, or of the one with AGGREGATE_ID, by time and version. With `--json`,
-    `result` is the list."""
+    """List the events of an aggregate, or of an aggregate type.
+
+    Without AGGREGATE_ID, lists the events of all aggregates of AGGREGATE_TYPE, ordered by time and version.
+    """
     from replicator.wiring import event_store as wiring
 
     store = wiring.open_store(session.loaded)

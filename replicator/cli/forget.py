@@ -1,4 +1,4 @@
-"""`replicator forget`: one row, taken out of everything that keeps it, for good."""
+"""`replicator forget`: erases one row everywhere, for good."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ if TYPE_CHECKING:
     from replicator.application.operations.erase import ErasureScope
 
 
-@command("forget")
+@command("forget", "replicator forget public.customers 42 --vacuum")
 @click.argument("table", shell_complete=complete_tables)
 @click.argument("key", nargs=-1, required=True)
-@click.option("--source", shell_complete=complete_sources, help="Which source, where several have a table of that name.")
-@click.option("--vacuum", is_flag=True, help="Remove older versions of Delta tables too: time travel ends here.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--source", metavar="NAME", shell_complete=complete_sources, help="Source, if several have a table of this name."
+)
+@click.option(
+    "--vacuum", is_flag=True, help="Also delete the older versions of the Delta tables. This ends time travel to them."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def forget(session: CommandSession, table: str, key: tuple[str, ...], source: str | None, vacuum: bool, yes: bool) -> None:
-    """Forget the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column. It is
-    taken out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever
-    reads them again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when repeated."""
+    """Erase one row from targets, event logs and dead letters.
+
+    TABLE is the name of the table in the source, with or without its schema. KEY has one value for each key column. Later
+    records of the key are dropped. This cannot be undone.
+
+    Stop the daemon first. If the command is interrupted, run it again: it resumes.
+    """
     from replicator.application.operations import erase
     from replicator.application.operations.lanes import find_source_table
     from replicator.wiring.projections import build_projections, open_refresher
@@ -33,17 +41,17 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     found = erase.find_row(session.components, partial(build_projections, session.loaded), table, key, source)
     lines = list(_list_lines(found, vacuum))
     if not yes:
-        session.confirm("Forget this row, for good?", f"nothing of {found.table} was forgotten", lines, _to_json(found))
+        session.confirm("Erase this row, for good?", f"no row of {found.table} was erased", lines, _to_json(found))
     refresher = partial(open_refresher, session.loaded)
     done = erase.erase_row(session.components, refresher, found, end_versions=vacuum, report=session.print_note)
-    repeat = "`replicator forget` with the same key and `--vacuum` ends them, and time travel with them"
+    repeat = "run `replicator forget` again with the same key and `--vacuum` to delete them, which ends time travel to them"
     notes = [f"Still there: {where}." for where in done.versions]
     notes += [f"Older versions: {repeat}."] if done.versions else []
-    notes += [f"The row had another key too: {table} {' '.join(other)}. Forget it as well." for other in sorted(done.linked)]
+    notes += [f"The row had another key too: {table} {' '.join(other)}. Erase it as well." for other in sorted(done.linked)]
     notes += [f"Not changed: {one}." for one in found.stays]
     removed = ", ".join(f"{count:,} from {place}" for place, count in done.removed.items())
-    notes += [f"Computed anew: {describe_refresh(one)}." for one in done.refreshed]
-    summary = f"{table}: one key forgotten; rows and records removed: {removed}"
+    notes += [f"Computed again: {describe_refresh(one)}." for one in done.refreshed]
+    summary = f"{table}: one key erased; rows and records removed: {removed}"
     result = {
         **_to_json(found),
         "removed": done.removed,

@@ -1,4 +1,4 @@
-"""`replicator history`: what became of one row."""
+"""`replicator history`: the changes of one row."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 OPERATION_WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read", "t": "truncated"}
 
 
-@command("history")
+@command("history", "replicator history public.orders 42")
 @click.argument("table", shell_complete=complete_tables)
 @click.argument("key", nargs=-1, required=True)
 def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
-    """Every change of the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column
-    (behind `--` where one begins with a minus), as the table's event log has them: when, by which transaction, and what
-    differs. With `--json`, `result` is the list, with the row before and after each."""
+    """Print all changes of one row, from the event log.
+
+    TABLE is the name of the table in the source, with or without its schema. KEY has one value for each key column; put --
+    before a value that begins with a minus. For each change: time, operation, transaction, and the changed values.
+
+    With --json, each change has the whole row before and after it.
+    """
     from replicator.application.operations.change_history import read_history
     from replicator.application.operations.lanes import find_source_table
     from replicator.domain.timeline import to_json
@@ -57,7 +61,7 @@ def _describe_change(entry: HistoryEntry) -> str:
 
 
 def _list_values(entry: HistoryEntry) -> list[str]:
-    """What differs, or the whole row where it is new."""
+    """The changed values, or all values of a new row."""
     if entry.after is None:
         return []
     if entry.before is None:

@@ -1,4 +1,4 @@
-"""`replicator init`: a project to start with, from what a source has."""
+"""`replicator init`: writes a config from the tables of a source."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 LAKE = "./lake"
 SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE, kafka://BROKER[,BROKER][/TOPICS] or a folder"
 SOURCE = f"Source ({SOURCE_KINDS})"
-TARGETS = "Targets, with a space between two, such as: ./lake postgresql://USER@HOST:PORT/DATABASE\nTargets"
+TARGETS = "Targets, separated by spaces, such as: ./lake postgresql://USER@HOST:PORT/DATABASE\nTargets"
 NEXT = ("replicator doctor", "replicator run", "replicator query TABLE")
 
 
-@command("init")
+@command(
+    "init",
+    "replicator init shop --from postgresql://app@localhost/shop --to ./lake --to postgresql://app@dwh/mirror",
+)
 @click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--from", "source", metavar="URL", help=f"What to replicate: {SOURCE_KINDS}.")
+@click.option("--from", "source", metavar="URL", help=f"The source: {SOURCE_KINDS}.")
 @click.option(
     "--to",
     "targets",
     multiple=True,
-    metavar="PATH_OR_URL",
-    help=f"A folder or s3://BUCKET/FOLDER for Delta tables, or postgresql://...; may be repeated. By default {LAKE}.",
+    metavar="TARGET",
+    help=f"A folder or s3://BUCKET/FOLDER for Delta tables, or postgresql://... Repeatable.  [default: {LAKE}]",
 )
 def init(session: CommandSession, folder: Path, source: str | None, targets: tuple[str, ...]) -> None:
-    """Write a config into FOLDER, from the tables that a source has.
+    """Create a project: a config from the tables of a source.
 
-    Prompts for missing options on a terminal. Writes config/replicator.yaml with its schema for editors, the connector's
-    file, and passwords into .env. Prints the SQL that the source still needs, and what to do next. Changes nothing in source
-    and targets, and never overwrites a file. A relative folder of --to starts in FOLDER.
+    Writes config/replicator.yaml and its schema for editors, the file of the connector, and passwords into .env. Prints the
+    SQL that the source still needs, and the next commands. Changes nothing in source and targets, and never overwrites a
+    file. On a terminal, it prompts for missing options. FOLDER is the current folder by default; a relative folder of --to
+    starts in FOLDER.
 
-    TOPICS are names and globs, with commas between them; by default all. A password that the URL lacks comes from
+    TOPICS are names and globs, separated by commas; by default all topics. If the URL has no password, it is read from
     PGPASSWORD, ~/.pgpass or a prompt.
-
-    \b
-    Example:
-      replicator init shop --from postgresql://app@localhost/shop --to ./lake --to postgresql://app@dwh/mirror
     """
     from replicator.wiring.starting_project import find_sources, make_project, write_project
 
@@ -72,7 +72,7 @@ def _to_cd(folder: Path) -> str:
 
 
 def _refuse_missing() -> str:
-    raise ConfigProblem("--from is missing, and nobody is here to be asked", next_step=f"Add --from {SOURCE_KINDS}.")
+    raise ConfigProblem("--from is missing, and there is no terminal for a prompt", next_step=f"Add --from {SOURCE_KINDS}.")
 
 
 def _ask_password(needed: PasswordNeeded) -> str:
@@ -113,7 +113,7 @@ def _format_tables(tables: list[dict[str, Any]]) -> list[str]:
 
 
 def _print_project(lines: list[str], result: dict[str, Any]) -> None:
-    lines += ["", f"Written: {', '.join(result['files']) or 'nothing, all files are there'}"]
+    lines += ["", f"Written: {', '.join(result['files']) or 'nothing, all files exist already'}"]
     if result["sql"]:
         lines += ["", "The source still needs, as an administrator:", *(f"  {sql}" for sql in result["sql"])]
     echo("\n".join([*lines, "", "Next:", *(f"  {step}" for step in result["next"])]))

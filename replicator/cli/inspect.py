@@ -1,4 +1,4 @@
-"""`replicator inspect`: what records say."""
+"""`replicator inspect`: prints decoded records."""
 
 from __future__ import annotations
 
@@ -20,21 +20,26 @@ if TYPE_CHECKING:
 MAX_SHOWN = 100
 
 
-@command("inspect")
+@command("inspect", "replicator inspect shop --limit 5", "replicator inspect recorded.jsonl --format debezium_json")
 @click.argument("source", shell_complete=complete_sources_or_files)
-@click.option("--format", "form", help="The format of the records; of a source of the config its own by default.")
-@click.option("--timezone", "zone", default="UTC", show_default=True, help="The zone in which times are shown.")
-@click.option("--limit", type=COUNT, default=MAX_SHOWN, show_default=True, help="At most so many records, 0: all.")
+@click.option(
+    "--format", "form", metavar="FORMAT", help="Format of the records.  [default: the format of the source in the config]"
+)
+@click.option("--timezone", "zone", metavar="ZONE", default="UTC", show_default=True, help="Time zone of the printed times.")
+@click.option("--limit", type=COUNT, default=MAX_SHOWN, show_default=True, help="Print the first N records; 0 prints all.")
 def inspect(session: CommandSession, source: str, form: str | None, zone: str, limit: int) -> None:
-    """Print the first records of SOURCE, decoded: a source of the config, or an archive (a file or folder; needs --format).
-    Nothing is written. With `--json`, result is the list of records."""
+    """Print the first records of a source, decoded.
+
+    SOURCE is a source of the config, or an archive: a file or folder, which needs --format. Writes nothing, and moves no
+    position.
+    """
     from replicator.wiring.record_inspection import inspect_archive, inspect_source
 
     known = _check_zone(zone)
     path = Path(source)
     if path.exists():
         if form is None:
-            raise ConfigProblem(f"{source} does not say what its records are", next_step="Add --format, such as dts_avro.")
+            raise ConfigProblem(f"the format of {source} is not known", next_step="Add --format, such as dts_avro.")
         found = inspect_archive(path, form, limit)
     else:
         found = inspect_source(session.loaded, source, form, limit)
@@ -50,11 +55,11 @@ def _check_zone(name: str) -> str:
         return ZoneInfo(name).key
     except (KeyError, OSError, ValueError):  # Unknown, a folder of zones, or no name of one.
         sentence = f"there is no time zone {name!r}"
-        raise ConfigProblem(sentence, next_step="Write one such as UTC or Asia/Shanghai.") from None
+        raise ConfigProblem(sentence, next_step="Name one such as UTC or Asia/Shanghai.") from None
 
 
 def _convert_zone(table: pa.Table, zone: str) -> pa.Table:
-    """Times as text, as a clock in the zone shows them; whole seconds without a fraction."""
+    """Times as text in local time of the zone; whole seconds without a fraction."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""`replicator lanes`: control of single lanes, while the daemon runs and while it does not."""
+"""`replicator lanes`: controls single lanes, of a running daemon and of a stopped one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.plain_values import format_count
 
 from .completion import complete_lanes
-from .session import CommandSession, command, echo, to_cell
+from .session import CommandSession, command, echo, format_examples, to_cell
 
 
-@click.group("lanes")
+@click.group("lanes", epilog=format_examples("replicator lanes list"))
 def lanes() -> None:
-    """List lanes, or pause, resume, resync or skip one (LANE as `lanes list` names it, for example lake.customers)."""
+    """List, pause, resume, resync or skip lanes.
+
+    A lane is one table, one target and one policy. LANE is its name SINK.TARGET, such as lake.customers.
+    """
 
 
-@command("list")
+@command("list", "replicator lanes list")
 def list_lanes(session: CommandSession) -> None:
-    """The lanes of every table seen so far, what each is doing, and how many open dead letters keep something from it."""
+    """List the lanes with their states and open dead letters.
+
+    Lists the lanes of all tables that the sources have brought so far.
+    """
     from replicator.application.operations.lanes import count_by_lane, list_lanes
     from replicator.wiring.daemon import ask_status
 
@@ -49,19 +55,30 @@ def _describe_dead_letters(count: int | None) -> str:
     return f"  {format_count(count, 'open dead letter')}" if count else ""
 
 
-@command("pause")
+@command("pause", "replicator lanes pause lake.customers")
 @click.argument("lane", shell_complete=complete_lanes)
 def pause(session: CommandSession, lane: str) -> None:
-    """Stop a lane of the running daemon until `resume` or a restart; the others go on."""
+    """Pause a lane of the running daemon.
+
+    The lane stays paused until `lanes resume` or a restart. The other lanes continue.
+    """
     _ask_daemon(session, "pause", lane)
 
 
-@command("resume")
+@command("resume", "replicator lanes resume lake.customers", "replicator lanes resume lake.customers --accept-schema 2")
 @click.argument("lane", shell_complete=complete_lanes)
-@click.option("--accept-schema", "number", type=click.IntRange(1), help="Go on under this schema, for which the lane waits.")
+@click.option(
+    "--accept-schema",
+    "number",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Accept schema version N, on which the lane is paused, and resume.",
+)
 def resume(session: CommandSession, lane: str, number: int | None) -> None:
-    """Let a paused or suspended lane go on from its own position. The config is read at the daemon's start only: restart it
-    after a change there."""
+    """Resume a paused or suspended lane from its position.
+
+    The daemon reads the config at its start only. Restart it if you changed the config.
+    """
     from replicator.application.operations.lanes import accept_schema
     from replicator.wiring import daemon
 
@@ -71,35 +88,40 @@ def resume(session: CommandSession, lane: str, number: int | None) -> None:
     asked = daemon.ask_control(session.loaded, "resume", lane, str(number))
     if not asked:
         accept_schema(session.components, lane, number)
-    became = _await_outcome(session, lane) if asked else ", for the next start"
+    became = _await_outcome(session, lane) if asked else ", from the next start on"
     session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted{became}")
 
 
-@command("resync")
+@command("resync", "replicator lanes resync lake.customers")
 @click.argument("lane", shell_complete=complete_lanes)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--accept-missing", is_flag=True, help="Even if rows will be missing, whose records the source no longer has.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--accept-missing", is_flag=True, help="Resync even if the source no longer has all records, and rows will be missing."
+)
 def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) -> None:
-    """Remove the lane's rows and fill it again from where `start_from` says."""
+    """Empty the target of a lane, and load it again.
+
+    The lane reads its source again from the position that `start_from` of the config names.
+    """
     from replicator.application.operations.lanes import require_lane
 
     require_lane(session.components, lane)
     refusal = f"{lane} was not emptied"
     if not yes:
-        session.confirm(f"Remove every row of {lane} and load it again?", refusal)
+        session.confirm(f"Delete all rows of {lane} and load them again?", refusal)
     try:
         asked = _resync_lane(session, lane, accept_missing=accept_missing)
     except Fatal as refused:
         if yes or accept_missing or refused.exit_code is not ExitCode.DATA_LOSS:
             raise
-        session.confirm(f"{refused}\nLoad it all the same?", refusal)
+        session.confirm(f"{refused}\nResync anyway?", refusal)
         asked = _resync_lane(session, lane, accept_missing=True)
-    became = _await_outcome(session, lane) if asked else " from the next start on"
+    became = _await_outcome(session, lane) if asked else ", from the next start on"
     session.emit({"lane": lane}, f"{lane}: loading again{became}")
 
 
 def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) -> bool:
-    """Have it done; whether a daemon does it."""
+    """Resync the lane. True if the running daemon does it."""
     from replicator.application.operations.lanes import resync_lane
     from replicator.domain.remedies import ACCEPT_MISSING
     from replicator.wiring import daemon
@@ -110,11 +132,18 @@ def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) ->
     return asked
 
 
-@command("skip")
+@command("skip", "replicator lanes skip lake.orders --until cdc.public.orders:0:1043")
 @click.argument("lane", shell_complete=complete_lanes)
-@click.option("--until", help="TOPIC:PARTITION:OFFSET[,...]; without it, past the records that are lost.")
+@click.option(
+    "--until",
+    metavar="POSITION",
+    help="The offset to read next, as TOPIC:PARTITION:OFFSET[,...].  [default: behind the records that are lost]",
+)
 def skip(session: CommandSession, lane: str, until: str | None) -> None:
-    """Accept the loss of records: move the lane's position without applying them."""
+    """Skip records: move the position of a lane without applying them.
+
+    The target lacks the skipped changes. Use it if the source has lost records that the lane needs.
+    """
     from replicator.application.operations.lanes import skip_lane
     from replicator.wiring import daemon
 
@@ -122,11 +151,11 @@ def skip(session: CommandSession, lane: str, until: str | None) -> None:
     asked = daemon.ask_control(session.loaded, "skip", lane, until)
     if not asked:
         skip_lane(session.components, lane, position)
-    session.emit({"lane": lane}, f"{lane}: moved on{_await_outcome(session, lane) if asked else ''}")
+    session.emit({"lane": lane}, f"{lane}: position moved{_await_outcome(session, lane) if asked else ''}")
 
 
 def _await_outcome(session: CommandSession, lane: str) -> str:
-    """What became of a lane that was asked to go on, for the end of a sentence. Its error when it is suspended again."""
+    """The new status of a resumed lane, for the end of a sentence. Raises its error if it is suspended again."""
     from replicator.wiring.daemon import await_outcome
 
     became = await_outcome(session.loaded, lane)

@@ -1,4 +1,4 @@
-"""`replicator compact` and `replicator vacuum`: small files become few, and files that nobody needs are deleted."""
+"""`replicator compact` and `replicator vacuum`: merge small files, and delete files that are not needed."""
 
 from __future__ import annotations
 
@@ -20,37 +20,44 @@ if TYPE_CHECKING:
     from replicator.application.operations.maintenance import MaintenanceResult
 
 USUAL_RETENTION = timedelta(days=7)
-"""How long Delta Lake retains files unless it is told otherwise."""
+"""The default retention of Delta Lake."""
 
 
-@command("compact")
+@command("compact", "replicator compact", "replicator compact lake.orders dead_letters")
 @click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1, shell_complete=complete_stored)
 def compact(session: CommandSession, targets: tuple[str, ...]) -> None:
-    """Rewrite the small files of Delta tables as few larger ones: of TABLE (as its source calls it), of a LANE
-    (SINK.TARGET), of the sink of an event log, or of `dead_letters`; by default of all. Rows stay as they are, and the
-    daemon may run meanwhile."""
+    """Merge small files of Delta tables into larger ones.
+
+    Name tables of a source, lanes (SINK.TARGET), sinks of event logs, or dead_letters; by default all of them. Rows do not
+    change, and the daemon may run meanwhile.
+    """
     from replicator.application.operations import maintenance
 
     _run_maintenance(session, maintenance.compact_targets(session.components, targets), "compacted")
 
 
-@command("vacuum")
+@command("vacuum", "replicator vacuum --dry-run", "replicator vacuum lake.orders --retain '14 days'")
 @click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1, shell_complete=complete_stored)
 @click.option(
-    "--retain", metavar="DURATION", help="Leave what was needed within this time; by default as each table says, 7 days."
+    "--retain",
+    metavar="DURATION",
+    help="Keep files that were needed within DURATION.  [default: the retention of each table, 7 days if it has none]",
 )
-@click.option("--dry-run", is_flag=True, help="Tell how many files would be deleted, and delete none.")
+@click.option("--dry-run", is_flag=True, help="Count the files without deleting them.")
 def vacuum(session: CommandSession, targets: tuple[str, ...], retain: str | None, dry_run: bool) -> None:
-    """Delete the files of Delta tables that the newest version does not need any more, of the targets that `compact` takes;
-    by default of all. Older versions cannot be read afterwards. Tables in PostgreSQL are vacuumed by their server. The
-    daemon may run meanwhile."""
+    """Delete files that Delta tables no longer need.
+
+    Deletes files of older table versions, which cannot be read afterwards. Name tables of a source, lanes (SINK.TARGET),
+    sinks of event logs, or dead_letters; by default all of them. In PostgreSQL the server runs VACUUM. The daemon may run
+    meanwhile.
+    """
     from replicator.application.operations import maintenance
 
     kept = None if retain is None else parse_duration(retain)
     if kept is not None and kept < USUAL_RETENTION and not dry_run:
         session.print_note(
-            "warning: less than the 7 days that Delta Lake retains by default: versions that are older than that, and "
-            "whoever still reads them, fail from now on"
+            "warning: --retain is shorter than the 7 days that Delta Lake retains by default. Queries of older versions, "
+            "and queries that still run, will fail."
         )
     found = maintenance.vacuum_targets(session.components, targets, kept, dry_run=dry_run)
     _run_maintenance(session, found, "would be vacuumed" if dry_run else "vacuumed")

@@ -12,19 +12,18 @@ from replicator.domain.plain_values import format_count
 from .completion import complete_tables
 from .session import CommandSession, command, echo
 
-NO_TABLE = (
-    "No table is known yet: no source has a record of a table that an entry of `tables` matches. "
-    "`replicator doctor` looks at what the sources have."
-)
+NO_TABLE = "No source has a record of a table that an entry of `tables` matches. `replicator doctor` checks the sources."
 
 
-@command("plan")
+@command("plan", "replicator plan", "replicator plan public.orders --sql")
 @click.argument("table", required=False, shell_complete=complete_tables)
-@click.option("--sql", is_flag=True, help="With the SQL that each sink will run.")
+@click.option("--sql", is_flag=True, help="Also print the SQL that each sink runs.")
 def plan(session: CommandSession, table: str | None, sql: bool) -> None:
-    """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing.
+    """Show the tables that the sources have now, and their lanes.
 
-    `--sql`: for most writes of a history to PostgreSQL, stage 3 runs in DuckDB and new versions are copied.
+    With TABLE, shows the lanes of this table and their schemas. Changes nothing.
+
+    With --sql: for most scd2 writes to PostgreSQL, stage 3 runs in DuckDB, and new versions are copied to the server.
     """
     from replicator.application.operations.plan import list_plans
     from replicator.wiring.configuration import describe_defaults
@@ -34,8 +33,8 @@ def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     every = list(list_plans(session.components))
     found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
     if table is not None and not found:
-        known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
-        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
+        known = ", ".join(sorted({p["table"] for p in every})) or "none, the sources have no records"
+        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"Available: {known}.")
     sources = session.components.sources if table is None else {}
     logs = [f"event log {x.id} of source {name}" for name in sorted(sources) for x in sources[name].event_logs]
     summary = format_count(len(found) + len(logs), "lane") + (
@@ -54,7 +53,7 @@ def _describe_policy(lane: dict[str, Any]) -> str:
 
 
 def _list_schema_lines(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
-    """Those that the lane has met; without `in_full` only the one that it waits for."""
+    """A line for each schema of the lane. Without `in_full` only the schema that waits for acceptance."""
     from .schema import list_lines
 
     return list_lines([one for one in schemas if in_full or one["state"] == "pending"])

@@ -1,4 +1,4 @@
-"""How the daemon gets on, in the log: a line per source while there is something to do."""
+"""Progress of the daemon, in the log: a line per source while there are records to read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reporting(Protocol):
 @contextmanager
 def log_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterator[None]:
     """While the block runs, log every so many seconds, and at its end, what each source has brought since the last line.
-    Silent about a source that brings nothing and of which nothing is left to read."""
+    Logs nothing for a source without new or unread records."""
     ended = threading.Event()
     thread = threading.Thread(target=_log_every, args=(status, every, ended), name="progress", daemon=True)
     thread.start()
@@ -49,7 +49,7 @@ def _log_every(status: Reporting, every: float, ended: threading.Event) -> None:
 
 
 def _log_line(source: Any, rate: float, lanes: Any) -> None:
-    """One line. `behind` names the lanes that do not keep up, with what each is doing."""
+    """One line. `behind` names the lanes that do not keep up, with their states."""
     behind = {lane.id: lane.status for lane in lanes if lane.status != "running"}
     log.info(
         "progress",

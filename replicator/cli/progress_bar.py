@@ -1,4 +1,4 @@
-"""How far a command has got that reads a stream from its first record to its end: a bar on a terminal."""
+"""Progress of a command that reads a stream from its first record to its end: a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ ShowProgress = Callable[[Any], AbstractContextManager[Any]]
 
 
 def make_bar(session: CommandSession, made: Container, named: str) -> ShowProgress:
-    """The bar of a pipeline with one source, where somebody watches: on a terminal, without `--json` and `-q`; otherwise
-    what is told in the log. Its block begins before the pipeline runs: the source is asked for its bounds there."""
+    """A bar for a pipeline with one source on a terminal. With `--json`, with `-q`, and without a terminal: log lines.
+
+    The block begins before the pipeline runs, because it reads the bounds of the source.
+    """
     from .progress import log_progress
 
     if session.as_json or session.verbosity < 0 or not sys.stderr.isatty():
@@ -44,8 +46,10 @@ def make_bar(session: CommandSession, made: Container, named: str) -> ShowProgre
 def show_bar(
     status: Reporting, named: str, first: Position, end: Position, console: Console, every: float = EVERY_SECONDS
 ) -> Iterator[None]:
-    """While the block runs, show of the records between `first` and `end` how many lanes have applied or passed, how many a
-    second since the block began, and the time left at that rate. Offsets without a record count as one."""
+    """While the block runs, show the progress from `first` to `end`: records done, records per second, and the time left.
+
+    A record is done when all lanes have applied or passed it. Offsets without a record count as one.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     rate = TextColumn("{task.fields[rate]:,.0f}/s")
@@ -75,7 +79,7 @@ def show_bar(
 
 
 def _count_done(status: Reporting, first: Mapping[Any, int], end: Mapping[Any, int]) -> int:
-    """Offsets that the slowest lane is past; where a lane has nothing of a partition, those that the source has read."""
+    """Offsets behind the slowest lane. In a partition without a lane, the offsets that the source has read."""
     report = status.report()
     read = Position.from_json(report.sources[0].position)
     lanes = [Position.from_json(lane.position) for lane in report.lanes] or [Position()]

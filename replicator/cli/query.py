@@ -1,4 +1,4 @@
-"""`replicator query`: a target table, now or then."""
+"""`replicator query`: prints a target, now or at an earlier time."""
 
 from __future__ import annotations
 
@@ -24,26 +24,31 @@ if TYPE_CHECKING:
     from replicator.domain.position import Position
 
 MAX_SHOWN = 100
-"""Rows that are printed for people when they do not say how many."""
+"""Rows that are printed as a table without `--limit`."""
 BOOKKEEPING = ("_cdc_", "_event_id")
-"""How the names of columns begin that people see only where they ask for them."""
+"""Prefixes of columns that are printed only with `--all-columns` or `--columns`."""
 PIPED_WIDTH = 250
-"""Columns of a table that goes into a pipe, unless COLUMNS says how many."""
+"""Width of a table in a pipe, unless COLUMNS is set."""
 
 
-@command("query")
+@command(
+    "query",
+    """replicator query lake.orders --where "status = 'open'" --limit 20""",
+    "replicator query orders --as-of 2026-01-31T12:00:00Z",
+)
 @click.argument("table", shell_complete=complete_targets)
-@click.option("--version", type=COUNT, help="The table's version (Delta).")
+@click.option("--version", type=COUNT, help="Read version N of a Delta table.")
 @click.option(
     "--as-of",
     type=TIME_OR_PLACES,
-    help=f"As it was at a time of the source ({IN_UTC}), or behind these places, as `history` tells them.",
+    help=f"Read the rows of an earlier source time. {IN_UTC} Also TOPIC:PARTITION:OFFSET[,...] of the last records that "
+    "count, as `history` prints them.",
 )
-@click.option("--from-log", is_flag=True, help="With --as-of: from the event log, whatever versions there are.")
-@click.option("--where", help="A SQL condition on the table's columns.")
-@click.option("--limit", type=COUNT, help="At most so many rows, 0: all. As a table by default 100.")
-@click.option("--columns", help="Only these columns, with commas between.")
-@click.option("--all-columns", is_flag=True, help="As a table: with the columns that replicator keeps for itself, too.")
+@click.option("--from-log", is_flag=True, help="With --as-of: read the event log, even if a table version fits.")
+@click.option("--where", metavar="SQL", help="Only rows that meet this SQL condition.")
+@click.option("--limit", type=COUNT, help="Print at most N rows; 0 prints all.  [default: 100 as a table, else all]")
+@click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas.")
+@click.option("--all-columns", is_flag=True, help="In a table, also print the bookkeeping columns (_cdc_...).")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def query(
     session: CommandSession,
@@ -57,15 +62,20 @@ def query(
     all_columns: bool,
     as_csv: bool,
 ) -> None:
-    """Print TABLE (or SINK.TABLE, or the table's name in the source), as a table, as JSON (`--json`: result is the list of
-    rows) or as CSV. `--as-of` is answered by the version of the target that holds just the records of the source up to
-    then, and otherwise by the table's event log; without one, by the times of commits."""
+    """Print the rows of a target, now or at an earlier time.
+
+    TABLE is SINK.TARGET, the name of the target, or the name of the table in the source. Prints a table, JSON (--json) or
+    CSV.
+
+    With --as-of, Replicator reads the table version with exactly the records up to this time. If there is none, it reads
+    the event log of the table. Without an event log, it selects the version by the time of its commit.
+    """
     if from_log and as_of is None:
-        raise ConfigProblem("--from-log asks for a time or a place", next_step="Give one with `--as-of`.")
+        raise ConfigProblem("--from-log needs --as-of", next_step="Add a time with `--as-of`.")
     from replicator.application.operations.target_reader import read_target
 
     for_people = not (as_csv or session.as_json)
-    # One more than is shown tells whether there are more, without reading all of a large table.
+    # One row more than is printed shows that there are more, without reading all of a large table.
     most = MAX_SHOWN + 1 if limit is None and for_people else limit or None
     then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
     rows = read_target(session.components, table, **then, where=where, limit=most, tell=session.print_note)
@@ -85,7 +95,7 @@ def _select_columns(rows: pa.Table, names: list[str]) -> pa.Table:
     missing = [name for name in names if name not in rows.column_names]
     if missing:
         raise ConfigProblem(
-            f"the table has no column {missing[0]!r}", next_step=f"Its columns are: {', '.join(rows.column_names)}."
+            f"the table has no column {missing[0]!r}", next_step=f"Available: {', '.join(rows.column_names)}."
         )
     return rows.select(names)
 
@@ -96,8 +106,7 @@ def to_json_rows(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def write_csv(rows: pa.Table) -> None:
-    """CSV on stdout, with bytes and decimals as `--json` has them; lists and structures, for which CSV has no form, as JSON
-    text."""
+    """CSV on stdout. Bytes and decimals are as in `--json`; lists and structures are JSON text."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -115,7 +124,7 @@ def _is_bytes(kind: Any) -> bool:
 
 
 def _has_exponent(column: Any) -> bool:
-    """Of decimals: Arrow's CSV would have them."""
+    """True if Arrow's CSV would write a decimal of the column with an exponent."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -148,7 +157,7 @@ def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
     else:
         _print_grid(console, title, names, texts)
     if cut:
-        console.print("There are more; --limit 0 prints all, --where and --limit choose, --csv and --json write all.")
+        console.print("There are more rows. --limit 0 prints all, --where and --limit select, --csv and --json write all.")
 
 
 def _print_blocks(console: Any, title: str, rows: list[dict[str, str]]) -> None:

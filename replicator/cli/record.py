@@ -1,4 +1,4 @@
-"""`replicator record`: topics, written as an archive."""
+"""`replicator record`: writes topics to an archive file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from .completion import complete_files, complete_sources
 from .session import CommandSession, command
 
 
-@command("record")
+@command("record", "replicator record 'cdc.public.*' shop.jsonl.gz")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_files)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--source", shell_complete=complete_sources, help="The Kafka source whose broker is read, where the config has several."
+    "--source", metavar="NAME", shell_complete=complete_sources, help="Kafka source with the broker, if there are several."
 )
 def record(session: CommandSession, topics: tuple[str, ...], file: Path, source: str | None) -> None:
-    """Write the records that topics hold now to FILE: .jsonl, .jsonl.gz or .parquet.
+    """Write the records of Kafka topics to a file.
 
-    A source with `transport: archive` reads the file.
-
-    TOPIC is a name or a glob. The running pipeline is not touched.
-
-    Example: replicator record 'cdc.public.*' shop.jsonl.gz
+    TOPIC is a name or a glob. FILE ends in .jsonl, .jsonl.gz or .parquet, and gets the records that the topics hold now. A
+    source with `transport: archive` reads it. The running pipeline is not affected.
     """
     from replicator.application.operations.archive_files import record_topics
     from replicator.wiring.adapters import build_topic_reader

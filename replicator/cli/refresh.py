@@ -1,4 +1,4 @@
-"""`replicator refresh`: tables that are computed from others, brought up to date."""
+"""`replicator refresh`: updates gold tables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from replicator.application.operations.refresh import RefreshResult
 
 
-@command("refresh")
+@command("refresh", "replicator refresh revenue_by_city")
 @click.argument("projections", nargs=-1, shell_complete=complete_projections)
-@click.option("--full", is_flag=True, help="Compute everything, whatever has changed.")
-@click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
+@click.option("--full", is_flag=True, help="Compute all rows, not only the changed groups.")
+@click.option("--engine", type=click.Choice(["local", "spark"]), help="Use this engine instead of `engine` of the config.")
 def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, engine: str | None) -> None:
-    """Bring PROJECTIONS (all, by default) up to what their inputs hold now: the groups that have changed where they say
-    `partition_by`, otherwise everything. With `--json`, `result` is the list of what was done."""
+    """Update gold tables from their inputs.
+
+    PROJECTIONS are names of `projections` in the config; by default all. A projection with `partition_by` computes only the
+    groups whose inputs have changed, others compute everything.
+    """
     from replicator.wiring import projections as wiring
 
     if engine:
@@ -38,10 +41,10 @@ def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, e
 
 
 def describe_refresh(done: RefreshResult) -> str:
-    """What a refresh did, for people."""
+    """The outcome of a refresh as a line of text."""
     how = {
         "current": "nothing has changed",
-        "none": "no row has changed that it looks at",
+        "none": "no row that it reads has changed",
         "groups": f"{format_count(done.groups, 'group')}, {format_count(done.rows, 'row')}"
         if done.groups is not None
         else "",

@@ -1,4 +1,4 @@
-"""`replicator replay`: a target made anew from the event log."""
+"""`replicator replay`: rebuilds a target from the event log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.plain_values import format_count
 from replicator.domain.policy.policy_names import POLICY_NAMES
 
 from .completion import complete_tables, complete_target_lanes
@@ -20,16 +21,28 @@ if TYPE_CHECKING:
     from replicator.wiring.components import ConfiguredComponents
 
 
-@command("replay")
-@click.argument("table", shell_complete=complete_tables)
-@click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
-@click.option(
-    "--lane", shell_complete=complete_target_lanes, help="Which lane of the table (SINK.TARGET), where it has several."
+@command(
+    "replay", "replicator replay public.orders --dry-run", "replicator replay public.orders --into orders_scd2 --policy scd2"
 )
-@click.option("--policy", type=click.Choice(POLICY_NAMES), help="Another policy than the lane's.")
-@click.option("--since", "--from", "since", type=TIME, help=f"Only records of this time at the source or later ({IN_UTC}).")
-@click.option("--until", type=TIME, help=f"Only records of this time at the source or earlier ({IN_UTC}).")
-@click.option("--dry-run", is_flag=True, help="Tell what would be different, and change nothing.")
+@click.argument("table", shell_complete=complete_tables)
+@click.option("--into", metavar="TARGET", help="Write a second target in the same sink, and keep the target of the lane.")
+@click.option(
+    "--lane", metavar="LANE", shell_complete=complete_target_lanes, help="Lane (SINK.TARGET), if the table has several."
+)
+@click.option(
+    "--policy",
+    type=click.Choice(POLICY_NAMES),
+    help="Use this policy instead of the policy of the lane. Needs --into or --dry-run.",
+)
+@click.option(
+    "--since",
+    "--from",
+    "since",
+    type=TIME,
+    help=f"Only records of this source time or later. Needs --into or --dry-run. {IN_UTC}",
+)
+@click.option("--until", type=TIME, help=f"Only records of this source time or earlier. Needs --into or --dry-run. {IN_UTC}")
+@click.option("--dry-run", is_flag=True, help="Show the differences without changing anything.")
 def replay(
     session: CommandSession,
     table: str,
@@ -40,9 +53,14 @@ def replay(
     until: datetime | None,
     dry_run: bool,
 ) -> None:
-    """Make the target of TABLE (or SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config,
-    beside the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile,
-    and goes on with it. Killed or failed, the command goes on where it was when it is repeated."""
+    """Rebuild a target from the event log.
+
+    TABLE is the name of the table in the source, with or without its schema. The rebuild uses the present config. It
+    replaces the target in one commit; with --into it becomes a second target.
+
+    The daemon may run meanwhile, and continues with the rebuilt target. If the command is interrupted, run it again: it
+    resumes.
+    """
     from replicator.application.operations import rebuild, table_swap
     from replicator.application.operations.checkpoint_restore import prepare_restored_rebuild
     from replicator.application.operations.lanes import find_source_table
@@ -54,19 +72,19 @@ def replay(
     times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}
     if dry_run:
         if into is not None:
-            raise ConfigProblem("`--dry-run` keeps nothing, and `--into` says where", next_step="Leave one of the two out.")
+            raise ConfigProblem("--dry-run and --into exclude each other", next_step="Use either --dry-run or --into.")
         _dry_run(session, mine, {"policy": policy, **times})
         return
     if into is None:
         if policy is not None or times:
             raise ConfigProblem(
-                "a part of the records, or another policy, makes no target that the lane could go on with",
-                next_step="Keep it beside with `--into NAME`, or see the difference with `--dry-run`.",
+                "a partial replay or a different policy cannot replace the target of the lane",
+                next_step="Write a second target with `--into NAME`, or compare with `--dry-run`.",
             )
         result = table_swap.swap_target(
             session.components, mine, partial(_run_rebuild, session, mine.into), session.print_note
         )
-        session.emit(result, _summarize(result) + ", in its place")
+        session.emit(result, _summarize(result) + "; the target is replaced")
         return
     asked = RebuildRequest(mine, into, policy, **times)
     result = {
@@ -86,7 +104,7 @@ def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
 
 
 def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:
-    """What became of a replay that ran to its end."""
+    """Run a replay to its end. The numbers of its records."""
     from replicator.wiring.catch_up_run import build_container, run_until_caught_up
     from replicator.wiring.memory import tune_collector
 
@@ -99,7 +117,7 @@ def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> di
     handle_signals(stop)
     supervisor = run_until_caught_up(made, make_bar(session, made, named))
     if stop.is_set():
-        raise Fatal("the replay was ended before it was complete", next_step="Repeat the command: it goes on.")
+        raise Fatal("the replay was interrupted", next_step="Repeat the command: it resumes.")
     report = made.status().report().to_dict()
     applied = sum(one["counts"]["applied"] for one in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
@@ -107,7 +125,5 @@ def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> di
 
 
 def _summarize(result: dict[str, Any]) -> str:
-    figures = {name: f"{result[name]:,}" for name in ("records", "applied", "rejected")}
-    return "{id}: {records} records read, {applied} changes applied, {rejected} rejected".format(
-        id=result["lane"], **figures
-    )
+    records, applied = format_count(result["records"], "record"), format_count(result["applied"], "change")
+    return f"{result['lane']}: {records} read, {applied} applied, {result['rejected']:,} rejected"

@@ -19,20 +19,24 @@ IDLE_SECONDS = 60.0
 """Seconds after which `--until-caught-up` gives up."""
 
 
-@command("run")
-@click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
-@click.option("--until-caught-up", is_flag=True, help="Stop when everything there is now has been applied.")
+@command("run", "replicator run", "replicator run --until-caught-up --timeout 300")
+@click.option("--engine", type=click.Choice(["local", "spark"]), help="Use this engine instead of `engine` of the config.")
+@click.option("--until-caught-up", is_flag=True, help="Stop when all records that the sources hold now are applied.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help=f"With --until-caught-up: end with exit code 3 when a source or a sink has not answered for so long, and nothing "
-    f"else has progressed meanwhile.  [default: {IDLE_SECONDS:.0f}]",
+    help="With --until-caught-up: stop with exit code 3 if a source or sink does not answer for SECONDS, "
+    f"and nothing else makes progress.  [default: {IDLE_SECONDS:.0f}]",
 )
 def run(session: CommandSession, engine: str | None, until_caught_up: bool, timeout: float | None) -> int:
-    """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
+    """Run the daemon: read the sources and update the targets.
+
+    The daemon reads the config once, at its start. SIGTERM and Ctrl-C stop it in order: it commits what it has read, and
+    exits with 0. A second signal stops it at once.
+    """
     if timeout is not None and (not until_caught_up or math.isnan(timeout)):
-        raise click.UsageError("--timeout takes a number of seconds, and needs --until-caught-up.")
+        raise click.UsageError("--timeout needs --until-caught-up and a number of seconds.")
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.application.problem import to_problem
@@ -72,7 +76,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     keeper.end(daemon.options().drain)
     page.close()
     daemon.instance().release()
-    # A run that was stopped, or stopped by itself, has not seen every table.
+    # A run that did not catch up may not have seen every table.
     for sentence in daemon.unmatched() if has_ended else ():
         session.print_note(f"warning: {sentence}")
     _report_end(session, daemon, problem, code)
@@ -86,8 +90,10 @@ def _build_daemon(session: CommandSession) -> Any:
 
 
 def handle_signals(stop: threading.Event) -> None:
-    """The first SIGTERM, SIGINT or SIGHUP (a terminal that was closed) asks for an orderly end, the second forces it. Under
-    `nohup` a SIGHUP ends nothing; whoever sends one to have the config read again is told what does."""
+    """Let the first SIGTERM, SIGINT or SIGHUP (a closed terminal) end the program in order, and the second one at once.
+
+    Under `nohup` a SIGHUP ends nothing. It logs a warning, because it does not reload the config.
+    """
 
     def ask(number: int, _frame: object) -> None:
         if stop.is_set():
@@ -104,11 +110,11 @@ def _log_sighup(_number: int, _frame: object) -> None:
     import structlog
 
     log = structlog.get_logger(__name__)
-    log.warning("SIGHUP changes nothing: the config is read at the start only", next_step="Restart the daemon.")
+    log.warning("SIGHUP does not reload the config", next_step="Restart the daemon to use a changed config.")
 
 
 def _start_page(session: CommandSession, daemon: Any) -> Any:
-    """Start the page. Without it the daemon does its work all the same: a taken port is no reason to stop replicating."""
+    """Start the status page. The daemon replicates without it if the port is in use."""
     monitor = daemon.monitor()
     try:
         address = monitor.start(daemon.views())
@@ -118,7 +124,7 @@ def _start_page(session: CommandSession, daemon: Any) -> Any:
     if monitor.taken is None:
         session.print_note(f"status page: {address}")
     else:
-        reach = "" if monitor.hidden else " Commands such as `status` and `lanes` reach the daemon."
+        reach = "" if monitor.hidden else " Commands such as `status` and `lanes` still reach the daemon."
         session.print_note(f"warning: no status page: {monitor.taken}{reach}")
     if monitor.hidden is not None:
         session.print_note(f"warning: {monitor.hidden}")
@@ -144,4 +150,4 @@ def _describe_figures(report: dict[str, Any], rejected: int) -> str:
         f"{format_count(len(report['lanes']), 'lane')}"
     )
     text = f"stopped in order: {figures}"
-    return f"{text}, {rejected:,} rejected (see them with `replicator dlq list`)" if rejected else text
+    return f"{text}, {rejected:,} rejected (`replicator dlq list` shows them)" if rejected else text

@@ -1,4 +1,4 @@
-"""`replicator schema`: the JSON Schema of the config, and the schemas that lanes have met."""
+"""`replicator schema`: the JSON Schema of the config, and the schema versions of lanes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from .completion import complete_targets
 from .session import CommandSession, command, echo
 
 
-@command("history")
+@command("history", "replicator schema history public.orders")
 @click.argument("table", shell_complete=complete_targets)
 def history(session: CommandSession, table: str) -> None:
-    """Every version of the schema of a table, with the position and the time at which each lane met it. TABLE is the table's
-    name in the source, the target's, or a lane as `lanes list` has it."""
+    """Print the schema versions of a table.
+
+    TABLE is the name of the table in the source, the name of the target, or a lane (SINK.TARGET). For each lane and version:
+    time, state, position of its first record, and the schema changes.
+    """
     from replicator.application.operations.lanes import read_schema_history
 
     found = read_schema_history(session.components, table)
@@ -28,15 +31,17 @@ def history(session: CommandSession, table: str) -> None:
     )
 
 
-@command("schema", cls=click.Group, invoke_without_command=True, commands=[history])
-@click.option("--environment", is_flag=True, help="Of an environment's overlay: config/environments/NAME.yaml.")
+@command(
+    "schema", "replicator schema > config/schema.json", cls=click.Group, invoke_without_command=True, commands=[history]
+)
+@click.option("--environment", is_flag=True, help="Print the schema of environments/NAME.yaml instead.")
 def schema(session: CommandSession, environment: bool) -> None:
-    """Print the JSON Schema of the config. No config is read.
+    """Print the JSON Schema of the config.
 
-    An editor with a YAML language server completes and checks a config whose first line names the file:
+    Reads no config. An editor with a YAML language server completes and checks a config if its first line names the schema
+    file:
 
     \b
-      replicator schema > config/schema.json
       # yaml-language-server: $schema=./schema.json
     """
     from replicator.settings.json_schema import build_config_schema, render_file

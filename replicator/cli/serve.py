@@ -1,4 +1,4 @@
-"""`replicator serve`: targets and events over HTTP."""
+"""`replicator serve`: serves targets and events over HTTP."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from .run import handle_signals
 from .session import CommandSession, command
 
 
-@command("serve")
-@click.option("--address", help="HOST:PORT, instead of `serve.address` of the config.")
+@command("serve", "replicator serve --address 127.0.0.1:8091")
+@click.option("--address", metavar="HOST:PORT", help="Use this address instead of `serve.address` of the config.")
 def serve(session: CommandSession, address: str | None) -> None:
-    """Answer over HTTP: the rows of targets, now and then, and what became of them, as JSON and Arrow (/docs tells how); and
-    where the config has an `event_store`, take events for it: `POST /events`. With the token that `serve.token` names, which
-    is needed for events and on any address but this machine's own. SIGTERM answers what has begun and exits 0."""
+    """Serve targets, their history and events over HTTP.
+
+    Serves the rows of targets, now and at earlier times, and the history of rows, as JSON and Arrow; /docs describes the
+    API. With an `event_store` in the config it also accepts events: POST /events.
+
+    Events, and any address but 127.0.0.1, need the token of `serve.token`. SIGTERM finishes the requests in progress and
+    exits with 0.
+    """
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.wiring.event_store import make_emitter
     from replicator.wiring.file_limits import raise_limit
@@ -34,7 +39,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     handle_signals(stop)
     try:
         at = side.start(store.emit if store else None, build_read_side(session.loaded))
-        session.print_note(f"targets are shown at {at}/docs{f', and events are taken at {at}/events' if store else ''}")
+        session.print_note(f"targets: {at}/docs{f', events: {at}/events' if store else ''}")
         stop.wait()
         side.close()
     finally:

@@ -1,4 +1,4 @@
-"""What every command shares: the common options, the settings, the two forms of output, errors and exit codes."""
+"""The base of every command: common options, settings, output as text and as JSON, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,27 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = "config/replicator.yaml"
 MAX_FRAMES = 6
-"""Places that tell where an unexpected exception comes from."""
-COUNT = click.IntRange(0, 2**63 - 1)
-"""How many, or which one of them."""
+"""Frames of an unexpected exception that are printed."""
+MAX_COUNT = 2**63 - 1
+
+
+class CountParam(click.ParamType[int]):
+    """A number of things, or the number of one of them."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number. UsageError for text, a fraction, or a negative number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = -1
+        if not 0 <= number <= MAX_COUNT:
+            self.fail(f"{value!r} is not a whole number from 0 to {MAX_COUNT}.", param, ctx)
+        return number
+
+
+COUNT = CountParam()
 
 
 def to_cell(text: str) -> str:
@@ -101,13 +119,15 @@ class CommandSession:
         sys.exit(int(code))
 
     def confirm(self, question: str, refusal: str, lines: Sequence[str] = (), details: Any = None) -> None:
-        """Show `lines`, and ask before something is removed; Abort when the answer is no. With `--json`, and away from a
-        terminal, nobody can be asked: the command fails, with `refusal` and `details`."""
+        """Show `lines` and ask before something is removed. Abort if the answer is no.
+
+        With `--json`, and without a terminal, no answer is possible: the command fails with `refusal` and `details`.
+        """
         if self.as_json or not is_on_terminal():
             if lines and not self.as_json:
                 self.print_note("\n".join(lines))
             problem = ConfigProblem(
-                f"{refusal}: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
+                f"{refusal}: a confirmation needs a terminal", next_step="Repeat on a terminal, or add --yes."
             )
             self.fail(problem, ExitCode.CONFIG, details)
         if lines:
@@ -120,13 +140,20 @@ class CommandSession:
 
 
 def is_on_terminal() -> bool:
-    """Somebody can be asked."""
+    """True if a person can answer a prompt."""
     return sys.stdin.isatty()
 
 
-def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with the common options; the function gets a `CommandSession` first. Errors become exit codes. The
-    function of a group runs only without a subcommand."""
+def format_examples(*lines: str) -> str:
+    """The epilog of a command: lines to copy, as they are."""
+    return "\b\n" + "\n  ".join(("Examples:", *lines))
+
+
+def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A click command with the common options and the epilog `examples`. The function gets a `CommandSession` first.
+
+    Errors become exit codes. The function of a group runs only without a subcommand.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -151,45 +178,52 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
             configure_logs(session.verbosity, logging.WARNING)
             _run_guarded(session, functools.partial(function, session, *args, **options))
 
-        made: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
-        return made(_add_common_options(run))
+        make: Callable[[Callable[..., Any]], click.Command] = click.command(
+            name, epilog=format_examples(*examples), **settings
+        )
+        made = make(run)
+        made.params += COMMON_OPTIONS
+        return made
 
     return decorate
 
 
-def _add_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.option(
-                "-c",
-                "--config",
-                default=DEFAULT_CONFIG,
-                show_default=True,
-                envvar="REPLICATOR_CONFIG",
-                show_envvar=True,
-                shell_complete=complete_files,
-                help="The config file.",
-            ),
-            click.option(
-                "--env",
-                envvar="REPLICATOR_ENV",
-                shell_complete=complete_environments,
-                help="Lay config/environments/NAME.yaml over the config.",
-            ),
-            click.option("--set", "overrides", multiple=True, metavar="a.b=c", help="Override one value; may be repeated."),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-            click.option("-q", "--quiet", is_flag=True, help="Errors only."),
-            click.option("-v", "--verbose", count=True, help="Say more."),
-        )
-    ):
-        function = option(function)
-    return function
+COMMON_OPTIONS = (
+    click.Option(
+        ["-c", "--config"],
+        default=DEFAULT_CONFIG,
+        show_default=True,
+        envvar="REPLICATOR_CONFIG",
+        show_envvar=True,
+        metavar="FILE",
+        shell_complete=complete_files,
+        help="Config file.",
+    ),
+    click.Option(
+        ["--env"],
+        envvar="REPLICATOR_ENV",
+        show_envvar=True,
+        metavar="NAME",
+        shell_complete=complete_environments,
+        help="Merge environments/NAME.yaml over the config.",
+    ),
+    click.Option(
+        ["--set", "overrides"],
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override one value of the config. Repeatable.",
+    ),
+    click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON object."),
+    click.Option(["-q", "--quiet"], is_flag=True, help="Print errors and results only."),
+    click.Option(["-v", "--verbose"], count=True, help="Print details and debug logs; -vv prints more."),
+)
+"""Options of every command, behind its own."""
 
 
 def _refuse_options(group: click.Context) -> None:
     """UsageError for options in front of a subcommand, which would not reach it."""
     if any(group.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in group.params):
-        raise click.UsageError(f"Options stand behind {group.invoked_subcommand!r}.", group)
+        raise click.UsageError(f"Put the options behind {group.invoked_subcommand!r}.", group)
 
 
 def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
@@ -198,7 +232,7 @@ def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
             code = call()
     except ReplicatorError as problem:
         findings = [finding.as_dict() for finding in getattr(problem, "findings", ())]
-        # A command that ends does not try again, so what may pass by itself is for the operator: something is away.
+        # A command does not retry: the operator has to look at what is not available.
         code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
         session.fail(problem, code, findings or None)
     except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
@@ -210,7 +244,7 @@ def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
 
 
 def _make_unexpected_error(bug: Exception) -> Fatal:
-    """What is said of an exception that nobody foresaw: where it was raised, but not its words, which may hold secrets."""
+    """An error that names the place of a bug. The message of the exception may hold secrets, so it is left out."""
     frames = traceback.extract_tb(bug.__traceback__)[-MAX_FRAMES:]
     places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
     return Fatal(f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {places}.")

@@ -1,4 +1,4 @@
-"""`replicator snapshot`: a snapshot of the states of a table's lanes, from which replays go on."""
+"""`replicator snapshot`: stores checkpoints of the lanes of a table, from which replays start."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from replicator.domain.checkpoints import Checkpoint
 
 
-@command("snapshot")
+@command("snapshot", "replicator snapshot public.orders")
 @click.argument("table", shell_complete=complete_tables)
-@click.option("--lane", shell_complete=complete_target_lanes, help="Of this lane of the table (SINK.TARGET) alone.")
+@click.option(
+    "--lane", metavar="LANE", shell_complete=complete_target_lanes, help="Only this lane (SINK.TARGET) of the table."
+)
 def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
-    """Take a snapshot of what the event log of TABLE (or SCHEMA.TABLE, as its source calls it) makes under the rules of each
-    of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,
-    and no lane waits."""
+    """Store a checkpoint of the lanes of a table.
+
+    TABLE is the name of the table in the source, with or without its schema. Replays and `query --as-of` start from the
+    newest checkpoint, so that they do not read the event log from its beginning. The daemon may run meanwhile, and no lane
+    waits.
+    """
     from replicator.application.operations import checkpoint, rebuild
     from replicator.application.operations.lanes import find_source_table
 
@@ -32,18 +37,18 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     if lane is not None or not lanes:
         lanes = (rebuild.find_lane(parts, table, lane),)
     if any(one.refused for one in lanes):
-        raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the others with `--lane`.")
+        raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the other lanes with `--lane`.")
     taken = [checkpoint.take_checkpoint(parts, one, session.print_note) for one in lanes]
     session.emit([one.to_json() for one in taken], "\n".join(map(describe_checkpoint, taken)))
 
 
 def describe_checkpoint(one: Checkpoint) -> str:
-    """A snapshot for people."""
+    """A checkpoint as a line of text."""
     return format_line(one.to_json())
 
 
 def format_line(one: dict[str, Any]) -> str:
-    """The same of what `Checkpoint.to_json` made."""
+    """A checkpoint as `Checkpoint.to_json` returns it, as a line of text."""
     at = ",".join(f"{topic}:{p}:{o}" for topic, places in one["position"].items() for p, o in places.items())
     figures = f"{format_count(one['rows'], 'row')}, {format_count(one['bytes'], 'byte')}"
     return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"

@@ -10,17 +10,24 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import DEFAULT_CONFIG, CommandSession, command, echo
+from .session import DEFAULT_CONFIG, CommandSession, command, echo, format_examples
 
 
-@click.group("stack")
+@click.group("stack", epilog=format_examples("replicator stack up"))
 def stack() -> None:
-    """PostgreSQL, Kafka and Kafka Connect with Debezium as local processes, without Docker."""
+    """Run PostgreSQL, Kafka and Debezium as local processes.
+
+    The servers need no Docker. They belong to the project of the config; without a config, to the current folder. Needs the
+    extra `stack`.
+    """
 
 
-@command("up")
+@command("up", "replicator stack up")
 def up(session: CommandSession) -> None:
-    """Start the servers, healthy, with the connector registered; may be repeated."""
+    """Start the servers, and register the connector.
+
+    Waits until all servers are healthy. You can repeat the command.
+    """
     embedded = _load_stack(session)
     embedded.up()
     name = embedded.register_connector()
@@ -28,38 +35,46 @@ def up(session: CommandSession) -> None:
     session.emit(rows, f"the stack is up, connector {name} is running", text=lambda: _print_services(rows))
 
 
-@command("down")
-@click.option("--clean", is_flag=True, help="Remove the servers' data too.")
+@command("down", "replicator stack down")
+@click.option("--clean", is_flag=True, help="Also delete the data of the servers.")
 def down(session: CommandSession, clean: bool) -> None:
-    """Stop the servers; data stays unless `--clean`."""
+    """Stop the servers.
+
+    Their data stays, unless you add --clean.
+    """
     _load_stack(session).down(clean=clean)
     session.emit(None, "the stack is down")
 
 
-@command("status")
+@command("status", "replicator stack status")
 def status(session: CommandSession) -> None:
-    """Which servers run, and where."""
+    """Show the state, ports and logs of each server."""
     rows = _list_rows(_load_stack(session))
     session.emit(rows, "status of the stack", text=lambda: _print_services(rows))
 
 
-@command("logs")
+@command("logs", "replicator stack logs kafka --follow")
 @click.argument("service", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on printing.")
+@click.option("-f", "--follow", is_flag=True, help="Continue to print new lines until Ctrl-C.")
 def logs(session: CommandSession, service: str | None, follow: bool) -> None:
-    """Print the servers' logs."""
+    """Print the logs of the servers.
+
+    SERVICE is the name of one server, as `stack status` prints it; by default all.
+    """
     for line in _load_stack(session).read_logs(service, follow=follow):
         echo(line)
     session.print_note("")
 
 
 def _load_stack(session: CommandSession) -> Any:
-    """The servers of the project that the config belongs to: its folder is the parent of the config file's. Without a config
-    the project is the current folder."""
+    """The servers of the project of the config. The project folder is the parent of the folder of the config file; without
+    a config it is the current folder."""
     from replicator.wiring.plugins import load_adapter
 
     if not session.config.is_file() and session.config != Path(DEFAULT_CONFIG):
-        raise ConfigProblem(f"{session.config}: there is no such file.", next_step="Name the config of the project with -c.")
+        raise ConfigProblem(
+            f"{session.config}: the file does not exist.", next_step="Name the config of the project with -c."
+        )
     project = session.config.absolute().parent.parent
     return load_adapter("replicator.stacks", "embedded")(project, tell=session.print_note)
 

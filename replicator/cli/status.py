@@ -1,4 +1,4 @@
-"""`replicator status` and `top`: what every lane is doing, once or live."""
+"""`replicator status` and `top`: the state of every lane, once or continuously."""
 
 from __future__ import annotations
 
@@ -21,20 +21,34 @@ COLOURS = {
     r"\b(starting|catching_up|retrying|paused|stopping)\b": "yellow",
     r"\bsuspended\b": "red",
 }
-"""Of states, on a terminal."""
+"""Colours of states on a terminal."""
 
 
-@command("status")
+@command("status", "replicator status -v")
 def status(session: CommandSession) -> None:
-    """Per lane: state, lag, counts, last error and, with -v, position; from the running daemon, or from the targets."""
+    """Show the state, lag and errors of each lane.
+
+    Reads from the running daemon, or from the targets if it is not running. With -v also positions, tombstone retention and
+    schema versions.
+    """
     report = _read_report(session)
     session.emit(report, _summarize(report), text=lambda: _print_report(report, positions=session.verbosity > 0))
 
 
-@command("top")
-@click.option("--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks.")
+@command("top", "replicator top --interval 5")
+@click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Seconds between two updates.",
+)
 def top(session: CommandSession, interval: float) -> None:
-    """The status, live, until interrupted; with `--json`, or into a pipe, once."""
+    """Show the status continuously, until Ctrl-C.
+
+    With --json, or in a pipe, prints it once.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -76,7 +90,7 @@ def _print_report(report: dict[str, Any], *, positions: bool = False) -> None:
 
     console = Console()
     width = console.width if console.is_terminal else UNBOUNDED
-    # Lines are never broken by us: a name that is broken cannot be copied, and a terminal breaks it where it must.
+    # No line breaks of ours: a name with a line break cannot be copied.
     console.print(_make_view(report, width), soft_wrap=True)
     if positions:
         console.print(
@@ -97,7 +111,7 @@ def _print_report(report: dict[str, Any], *, positions: bool = False) -> None:
 
 
 def _list_positions(report: dict[str, Any]) -> list[str]:
-    """As `lanes skip --until` takes them."""
+    """Positions in the form of `lanes skip --until`."""
     lines = []
     for one in (*report["sources"], *report["lanes"]):
         at = (f"{topic}:{p}:{offset}" for topic, parts in one["position"].items() for p, offset in parts.items())
@@ -106,27 +120,31 @@ def _list_positions(report: dict[str, Any]) -> list[str]:
 
 
 def _list_retention(report: dict[str, Any]) -> list[str]:
-    """How long each lane remembers deletes, and what it has forgotten."""
-    lines = ["", "deletes: how long they are remembered"]
+    """The tombstone retention of each lane, and the tombstones that it has removed."""
+    lines = ["", "tombstones: how long deletes are kept"]
     for lane in report["lanes"]:
         if kept := lane.get("tombstones"):
             gone = kept["forgotten"]
             floor = ", ".join(map(str, gone["up_to"])) if gone else ""
-            since = f"; forgotten up to ({floor}), before {gone['before']}" if gone else ""
+            since = f"; removed up to ({floor}), before {gone['before']}" if gone else ""
             lines.append(f"{lane['id']}  {kept['retention'] or 'for ever'}{since}")
     return lines if len(lines) > 2 else []
 
 
 def _list_schemas(report: dict[str, Any]) -> list[str]:
-    """Every schema that each lane has met."""
+    """All schema versions of each lane."""
     from .schema import list_lines
 
-    told = [(lane["id"], line) for lane in report["lanes"] for line in list_lines(lane.get("schemas", []))]
-    return ["", "schemas: number, when and where each was met", *(f"{lane}  {line}" for lane, line in told)] if told else []
+    found = [(lane["id"], line) for lane in report["lanes"] for line in list_lines(lane.get("schemas", []))]
+    return (
+        ["", "schemas: number, time, state, position, changes", *(f"{lane}  {line}" for lane, line in found)]
+        if found
+        else []
+    )
 
 
 def _list_waiting(report: dict[str, Any]) -> list[str]:
-    """Lanes that wait for somebody to accept a schema, where they do not say so themselves."""
+    """Lanes that wait until a schema is accepted, and have no error that says so."""
     found = []
     for lane in report["lanes"]:
         for one in lane.get("schemas", ()):
@@ -136,20 +154,19 @@ def _list_waiting(report: dict[str, Any]) -> list[str]:
 
 
 def _list_calls(report: dict[str, Any]) -> list[str]:
-    """What sources, sinks, and the store of dead letters have been doing for long: a server that does not answer looks like
-    one that has much to do."""
+    """Long calls of sources, sinks and the dead-letter store. Without them, a server that does not answer looks busy."""
     asked = {source["name"]: source["call"] for source in report["sources"] if source.get("call")}
     calls = {lane["sink"]: lane["call"] for lane in report["lanes"] if lane.get("call")}
     said = [("source", *one) for one in asked.items()] + [("sink", *one) for one in calls.items()]
     lines = [line for kind, name, call in said for line in ("", f"{kind} {name}: {call['doing']}, since {call['since']}")]
     if call := report.get("dead_letter_call"):
         answer = call["error"] or "no answer yet"
-        lines += ["", f"the store of dead letters: {call['doing']}, since {call['since']}: {answer}"]
+        lines += ["", f"dead-letter store: {call['doing']}, since {call['since']}: {answer}"]
     return lines
 
 
 def _make_view(report: dict[str, Any], width: int) -> Any:
-    """A table where it fits, otherwise a block per lane; then what is wrong with which lane, and what to do."""
+    """A table if it fits, otherwise a block per lane; then the problems and next steps."""
     from rich.text import Text
 
     table = _list_table(report)
@@ -173,9 +190,9 @@ def _make_view(report: dict[str, Any], width: int) -> Any:
 
 
 def _list_changed_files(report: dict[str, Any]) -> list[str]:
-    """Files of the config that say something else by now."""
+    """Files of the config that were changed since the daemon started."""
     changed = (report.get("config") or {}).get("changed", ())
-    said = "The daemon still uses what it read at its start: run `replicator check` and `replicator plan`, then restart it."
+    said = "The daemon still uses the old config: run `replicator check` and `replicator plan`, then restart it."
     return [line for file in changed for line in ("", f"{file} has changed since the daemon started. {said}")]
 
 
@@ -197,7 +214,7 @@ def _list_blocks(report: dict[str, Any]) -> list[str]:
 
 
 def _list_paces(report: dict[str, Any]) -> list[str]:
-    """Of sources whose stream an engine runs."""
+    """The pace of each source whose stream runs in an engine."""
     paced = [source for source in report.get("sources", ()) if source.get("pace")]
     if not paced:
         return []
@@ -207,26 +224,26 @@ def _list_paces(report: dict[str, Any]) -> list[str]:
 
 
 def _list_transactions(report: dict[str, Any]) -> list[str]:
-    """Of sources whose lanes are held together."""
+    """The last transaction of each source with `transactions`."""
     lines = []
     for source in report.get("sources", ()):
         if held := source.get("transactions"):
             last = f"transaction {held['last']} of {held['ended_at']}" if held["last"] else "no transaction since the start"
-            more = "" if held["exact"] else f", and parts of later ones; {held['given_up']} not waited for"
+            more = "" if held["exact"] else f", and parts of later ones; {held['given_up']:,} incomplete"
             waiting = f"; waiting: {format_count(held['held_bytes'], 'byte')}" if held["held_bytes"] else ""
-            lines += ["", f"source {source['name']} was handed over up to {last}{more}{waiting}"]
+            lines += ["", f"source {source['name']} is handed over up to {last}{more}{waiting}"]
             lines += [f"  {held['waits_for']}"] if held.get("waits_for") else []
     return lines
 
 
 def _list_row_losses(report: dict[str, Any]) -> list[str]:
-    """Of sources whose connectors may lose rows before they send them."""
+    """Sources whose connectors may lose rows."""
     found = [(source["name"], source["row_loss"]) for source in report.get("sources", ()) if source.get("row_loss")]
     return [line for name, loss in found for line in ("", f"source {name}: {loss['sentence']}", f"  {loss['next_step']}")]
 
 
 def _list_projections(report: dict[str, Any]) -> list[str]:
-    """How each table stands that is computed from others."""
+    """The state of each projection."""
     lines = []
     for one in report.get("projections", ()):
         version = "" if one["version"] is None else f", version {one['version']}"
@@ -236,13 +253,13 @@ def _list_projections(report: dict[str, Any]) -> list[str]:
 
 
 def _list_checkpoints(report: dict[str, Any]) -> list[str]:
-    """The last snapshot of each lane that has some, or is to have some."""
+    """The last checkpoint of each lane that has checkpoints, or should have some."""
     from .snapshot import format_line
 
     lines = []
     for one in report.get("snapshots", ()):
         if one["number"] is not None:
-            lines += ["", format_line(one) + ("" if one["usable"] else ", under other rules than today's")]
+            lines += ["", format_line(one) + ("" if one["usable"] else ", made with another config")]
         elif one["lane"]:
             lines += ["", f"{one['lane']}: no snapshot yet"]
         lines += [f"  {one['error']}"] if one["error"] else []
@@ -250,7 +267,7 @@ def _list_checkpoints(report: dict[str, Any]) -> list[str]:
 
 
 def _list_dead_letters(report: dict[str, Any]) -> list[str]:
-    """How many records of each source wait in the dead letters, and what this run rejected."""
+    """The open dead letters of each source, and the records that this run rejected."""
     lines, waiting = [], Counter[str]()
     for group in report.get("dead_letters") or ():
         waiting[group["source"]] += group["open"]

@@ -1,4 +1,4 @@
-"""`replicator support-bundle`: what somebody needs who is asked for help."""
+"""`replicator support-bundle`: collects diagnostics in a zip file."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ from replicator.domain.plain_values import format_count
 from .session import CommandSession, command, echo
 
 
-@command("support-bundle")
+@command("support-bundle", "replicator support-bundle support.zip")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--log", type=click.File("rb"), help="A log of the daemon, which writes it to stderr; - is stdin.")
+@click.option(
+    "--log",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Add the last MiB of this log of the daemon (its stderr); - is stdin.",
+)
 def support_bundle(session: CommandSession, file: Path | None, log: IO[bytes] | None) -> None:
-    """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, metrics, plan,
-    what doctor says, counts of dead letters, and with `--log` the last MiB of a log. No rows and no records are in it. A
-    part that fails says why in its place."""
+    """Collect diagnostics for a support request in a zip file.
+
+    Writes FILE; by default its name contains the time. It has the config with masked secrets, versions, status, metrics,
+    plan, the result of doctor, and counts of dead letters. It contains no rows and no records. If a part cannot be
+    collected, the file has the reason instead.
+    """
     from replicator.application.operations.support_bundle import write_bundle
     from replicator.wiring.diagnosis import list_parts
 
     path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
     outcome = write_bundle(path, list_parts(session.loaded), session.loaded.list_secrets(), session.print_note, log)
     failed = {name: why for name, why in outcome.items() if why}
-    summary = f"{path}: {format_count(len(outcome), 'part')}" + (
-        f", {len(failed)} of which could not be told" if failed else ""
-    )
+    summary = f"{path}: {format_count(len(outcome), 'part')}" + (f", {len(failed)} failed" if failed else "")
     lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]
     result = {"file": str(path), "parts": list(outcome), "failed": failed}
     session.emit(result, summary, text=lambda: echo("\n".join(lines)))

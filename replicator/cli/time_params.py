@@ -1,4 +1,4 @@
-"""Times as commands take them, and places in a stream beside them."""
+"""Types of parameters: times, and positions in a stream."""
 
 from __future__ import annotations
 
@@ -13,27 +13,35 @@ from replicator.domain.position import Position, TopicPartition
 
 TIMES = ("%H:%M:%S%z", "%H:%M:%S.%f%z", "%H:%M:%S", "%H:%M:%S.%f")
 FORMS = (*(f"%Y-%m-%d{between}{time}" for between in "T " for time in TIMES), "%Y-%m-%d")
-"""How a time may be written."""
-IN_UTC = "UTC where it has no zone"
-"""What is said of every time that a command takes."""
+"""Formats of a time."""
+EXAMPLE = "2026-01-31T12:00:00Z"
+IN_UTC = "Without a time zone it is UTC."
+"""A sentence for the help of every time."""
 
 
 class TimeParam(click.DateTime):
-    """A time with its zone; one that is written without is of UTC."""
+    """A time with its zone. Without a zone it is UTC."""
 
     def __init__(self) -> None:
         super().__init__(FORMS)
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """A word instead of all formats."""
+        return "TIME"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """The time, aware."""
-        found = super().convert(value, param, ctx)
+        try:
+            found = super().convert(value, param, ctx)
+        except click.UsageError:
+            self.fail(f"{value!r} is not a time such as 2026-01-31 or {EXAMPLE}.", param, ctx)
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 class TimeOrPlacesParam(click.ParamType[datetime | Position]):
-    """A time, or the places of the last records that count, as `history` and `audit` tell them: the position behind them."""
+    """A time, or the position behind the last records that count. `history` and `audit` print TOPIC:PARTITION:OFFSET."""
 
-    name = "TIME|TOPIC:PARTITION:OFFSET"
+    name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | Position:
         """The time, aware, or the position."""
@@ -41,11 +49,11 @@ class TimeOrPlacesParam(click.ParamType[datetime | Position]):
             return value
         try:
             return TIME.convert(value, param, ctx)
-        except click.UsageError as no_time:
+        except click.UsageError:
             try:
                 return _parse_places(value)
             except ValueError:
-                self.fail(f"{no_time.message} Nor is it TOPIC:PARTITION:OFFSET[,...].", param, ctx)
+                self.fail(f"{value!r} is not a time such as {EXAMPLE}, and not TOPIC:PARTITION:OFFSET[,...].", param, ctx)
 
 
 def _parse_places(text: str) -> Position:
@@ -60,11 +68,11 @@ def _parse_places(text: str) -> Position:
 
 
 def parse_duration(text: str) -> timedelta:
-    """A length of time as the config has it, such as `30 days`. ConfigProblem for another text."""
+    """A duration in the form of the config, such as `30 days`. ConfigProblem for another text."""
     from replicator.settings.fields import DURATION, to_timedelta
 
     if not re.fullmatch(DURATION, text):
-        raise ConfigProblem(f"{text!r} is no time", next_step="Write one such as '12 hours' or '30 days'.")
+        raise ConfigProblem(f"{text!r} is not a duration", next_step="Write a duration such as '12 hours' or '30 days'.")
     return to_timedelta(text)
 
 

@@ -30,7 +30,9 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 NAMED = re.compile(r"`([\w./-]+)`")
 WORD = re.compile(r"\w+")
 COUNT = re.compile(r"\blen\(|\bsum\(|\b(?:\w*count|total|rows|records|rejected|applied|size)\b")
-COUNTED = re.compile(r"(?<!than )(?<!most )\{\} (?:[a-z]+ )?(?:records|rows|changes|files|lanes|keys|snapshots|letters)\b(?!/)")
+COUNTED = re.compile(
+    r"(?<!than )(?<!most )\{\} (?:[a-z]+ )?(?:records|rows|changes|files|lanes|keys|snapshots|letters)\b(?!/)"
+)
 
 
 def list_tracked_files():

@@ -123,10 +123,10 @@ def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> 
     if values is None:
         return None
     if not isinstance(values, list) or len(values) != len(names):
-        many = len(values) if isinstance(values, list) else "no"
+        many = format_count(len(values), "value") if isinstance(values, list) else "no values"
         raise ValueMisfit(
             RejectCode.MALFORMED,
-            f"its {which} have {format_count(many, 'value')}, and it has {format_count(len(names), 'field')}",
+            f"its {which} have {many}, and it has {format_count(len(names), 'field')}",
         )
     # fastavro returns an `EmptyObject` as its name or as a (branch, name) pair, both within one record.
     named = zip(names, values, strict=True)

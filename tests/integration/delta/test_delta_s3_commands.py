@@ -75,7 +75,7 @@ def test_commands(project: Path, s3: ObjectStore) -> None:
     assert {f["severity"] for f in found if f["subject"] in ("sink lake", "sink raw")} == {"ok"}
     run(project, "lanes", "resync", "lake.products", "--yes")
     assert run(project, "query", "products")["result"] == []
-    assert "nobody is here" in run(project, "drop", "products", code=2)["error"]["sentence"]
+    assert "a confirmation needs a terminal" in run(project, "drop", "products", code=2)["error"]["sentence"]
     dropped = run(project, "drop", "products", "--yes")["result"]["belongings"]
     assert {"what": "table", "where": f"s3://{BUCKET}/commands/products", "stays": None} in dropped
     kept = s3.keys(f"s3://{BUCKET}/commands")

@@ -60,7 +60,7 @@ def test_drop(project: Project) -> None:
     project.run("run", "--until-caught-up")
     before = project.rows()
     assert before and project.run("plan", "products")["ok"]
-    assert "nobody is here" in project.run("drop", "products", code=2)["error"]["sentence"]
+    assert "a confirmation needs a terminal" in project.run("drop", "products", code=2)["error"]["sentence"]
     assert "raw is an event log" in project.run("drop", "raw", "--yes", code=2)["error"]["sentence"]
     parts = {one["what"]: one for one in project.run("drop", "mirror.products", "--yes")["result"]["belongings"]}
     assert set(parts) >= {"table", "schemas", "positions", "register entry"} and parts["table"]["where"] == "mirror.products"

@@ -93,9 +93,9 @@ def test_a_table_that_the_config_names_no_more(answer, project):
 def test_what_people_see(ask, project, monkeypatch):
     monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
     result = ask("drop", "products", input="n\n")
-    assert result.exit_code == 1 and "Remove this of lake.products? [y/N]" in result.output
+    assert result.exit_code == 1 and "Delete all of this of lake.products? [y/N]" in result.output
     assert re.search(rf"^  table +{project}/lake/products$", result.output, re.M)
-    assert "The config names it (config/replicator.yaml:11): the next start makes it again" in result.output
+    assert "The config contains the lane (config/replicator.yaml:11): the next start creates" in result.output
     assert files_of(project, "lake/products")
     result = ask("drop", "products", input="y\n")
     assert result.exit_code == 0 and result.output.endswith("lake.products: dropped\n")
@@ -105,7 +105,7 @@ def test_what_people_see(ask, project, monkeypatch):
 def test_without_anybody_to_ask(ask, answer, project):
     result = ask("drop", "products", input="y\n")
     assert result.exit_code == 2 and result.stdout == ""
-    assert "lake.products was not dropped: nobody is here to be asked" in result.stderr and "--yes" in result.stderr
+    assert "lake.products was not dropped: a confirmation needs a terminal" in result.stderr and "--yes" in result.stderr
     said = answer("drop", "products", code=2)
     assert said["result"]["lane"] == "lake.products" and said["error"]["code"] == 2
     assert {one["what"] for one in said["result"]["belongings"]} >= PARTS

@@ -100,7 +100,7 @@ def test_serves_until_it_is_stopped(shop):
         [*WITH_SIGNALS, PROGRAM, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "EVENTS_TOKEN": "s3cr3t"},
     )  # fmt: skip
-    line = next(line for line in program.stderr if "taken at" in line)
+    line = next(line for line in program.stderr if "events: " in line)
     host = line.split("http://")[1].split("/")[0]
     body = {"aggregate_id": "C1", "aggregate_type": "Customer", "event_type": "Created", "event_data": {"a": 1}}
     for token, status in (("s3cr3t", 201), ("wrong", 401)):

@@ -323,7 +323,7 @@ def test_what_is_refused(shop: Path) -> None:
         assert not (shop / "state" / "shop" / "erasures.json").exists() and find_secret(shop)
         return error
 
-    assert "nobody is here to be asked" in expect_refusal("public.customers", ADA)
+    assert "a confirmation needs a terminal" in expect_refusal("public.customers", ADA)
     assert "no entry of `tables` matches 'public.other'" in expect_refusal("public.other", ADA, "--yes")
     assert "has 1 column (email), not 2" in expect_refusal("public.customers", ADA, "x", "--yes")
     assert "has no table" in expect_refusal("public.customers", ADA, "--yes", "--source", "elsewhere")

@@ -89,7 +89,7 @@ def test_other_formats_in_the_words_of_the_event_log(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("archive",), 2, "does not say what its records are"),
+        (("archive",), 2, "the format of "),
         (("archive", "--format", "dts_avr"), 2, "there is no decoder called 'dts_avr'"),
         (("nothing",), 2, "there is no source 'nothing'"),
         (("rds", "--timezone", "Asia/Shangri-La"), 2, "there is no time zone 'Asia/Shangri-La'"),

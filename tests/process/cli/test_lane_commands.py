@@ -70,7 +70,7 @@ def test_skip_and_resync(pipeline, answer, project):
         archive.write_text(archive.read_text() + json.dumps({**record, "offset": to}) + "\n")
         to += 1
     said = answer("lanes", "skip", "lake.orders", "--until", f"{ORDERS}:{to}")
-    assert said["result"] == {"lane": "lake.orders"} and said["summary"].startswith("lake.orders: moved on")
+    assert said["result"] == {"lane": "lake.orders"} and said["summary"].startswith("lake.orders: position moved")
     assert pipeline()["lake.orders"]["position"]["cdc.public.orders"]["0"] == to
     assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
     lanes = pipeline()
@@ -79,9 +79,9 @@ def test_skip_and_resync(pipeline, answer, project):
 
 def test_resync_asks_first(ask, monkeypatch):
     result = ask("lanes", "resync", "lake.orders")
-    assert result.exit_code == 2 and "Repeat with --yes, or on a terminal." in result.output
+    assert result.exit_code == 2 and "Repeat on a terminal, or add --yes." in result.output
     refused = json.loads(ask("lanes", "resync", "lake.orders", "--json").stdout)
-    assert refused["error"]["sentence"] == "lake.orders was not emptied: nobody is here to be asked"
+    assert refused["error"]["sentence"] == "lake.orders was not emptied: a confirmation needs a terminal"
     monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
     result = ask("lanes", "resync", "lake.orders", input="n\n")
     assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output

@@ -131,7 +131,7 @@ def test_served_without_a_store_of_events(copied_config: Path) -> None:
         text=True, cwd=copied_config.parents[1],
     )  # fmt: skip
     try:
-        at = next(line for line in program.stderr or () if "shown at" in line).split("shown at ")[1].split("/docs")[0]
+        at = next(line for line in program.stderr or () if "targets: " in line).split("targets: ")[1].split("/docs")[0]
         assert httpx.get(f"{at}/tables/lake.orders/rows/1", timeout=60).json()["rows"][0]["id"] == 1
         assert httpx.get(f"{at}/tables/lake.orders/rows/1%2F..%2F2", timeout=60).status_code == 400
         assert httpx.post(f"{at}/events", json={}, timeout=60).status_code == 404

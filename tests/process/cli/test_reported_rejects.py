@@ -91,7 +91,7 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
     assert all("dlq explain" in entry["next_step"] for entry in warned)
     assert "`schema`" in next(e["next_step"] for e in warned if (e["table"], e["code"]) == ("shop.t", "MALFORMED"))
     # People see them on the page, and in `status`, also while nothing runs.
-    assert "1 records of table ? rejected" in render(status) and "2 records of table shop.t rejected" in render(status)
+    assert "1 record of table ? rejected" in render(status) and "2 records of table shop.t rejected" in render(status)
     for report in (status, read_status(ConfiguredComponents(container.loaded()))):
         text = _make_view(report, 200).plain
         assert "source feed: 4 open dead letters" in text and text.splitlines()[4].endswith(" 3"), text

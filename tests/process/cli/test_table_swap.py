@@ -205,10 +205,10 @@ def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypat
 
 
 REFUSED = {
-    "a part of the records": (("--until", "2026-11-20T17:47:00+0000"), "another policy, makes no target"),
-    "from some time on": (("--from", "2026-11-20T17:47:00+0000"), "another policy, makes no target"),
-    "another policy": (("--policy", "scd2"), "another policy, makes no target"),
-    "kept, and not": (("--into", "other", "--dry-run"), "keeps nothing"),
+    "a part of the records": (("--until", "2026-11-20T17:47:00+0000"), "a different policy cannot replace"),
+    "from some time on": (("--from", "2026-11-20T17:47:00+0000"), "a different policy cannot replace"),
+    "another policy": (("--policy", "scd2"), "a different policy cannot replace"),
+    "kept, and not": (("--into", "other", "--dry-run"), "exclude each other"),
 }
 
 

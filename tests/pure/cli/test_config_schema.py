@@ -38,7 +38,7 @@ def test_help_says_how_an_editor_uses_it():
 def test_option_in_front_of_a_subcommand_is_refused(option):
     done = CliRunner().invoke(main, ["schema", *option, "history", "orders"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "Options stand behind 'history'." in done.stderr
+    assert "Put the options behind 'history'." in done.stderr
 
 
 def test_variables_in_front_of_a_subcommand_are_not_refused(monkeypatch, tmp_path):

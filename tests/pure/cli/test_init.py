@@ -129,7 +129,7 @@ def test_json_has_tables_files_sql_and_next_steps(run):
 def test_terminal_is_asked_for_source_targets_and_password(run, tmp_path):
     done = run(answers=f"{URL}\n{SECRET}\n./here postgresql://app@open/mirror\n")
     assert done.exit_code == 0, done.output
-    assert SECRET not in done.output and "with a space between two" in done.stderr
+    assert SECRET not in done.output and "separated by spaces" in done.stderr
     assert "path: ./here" in (tmp_path / "config" / "replicator.yaml").read_text()
     assert f"SOURCE_DSN=postgresql://app:{SECRET}@db/shop\n" in (tmp_path / ".env").read_text()
 
@@ -244,14 +244,14 @@ def test_files_with_the_same_text_stay(run, tmp_path):
     (tmp_path / "config" / "schema.json").unlink()
     body = json.loads(run("--from", OPEN, "--json").stdout)
     assert body["result"]["files"] == ["config/schema.json"]
-    assert "Written: nothing, all files are there\n" in run("--from", OPEN).stdout
+    assert "Written: nothing, all files exist already\n" in run("--from", OPEN).stdout
 
 
 def test_env_file_with_further_variables_stays(run, tmp_path):
     assert run("--from", OPEN).exit_code == 0
     text = f"CONNECT_URL=http://connect:8083\n{(tmp_path / '.env').read_text()}"
     (tmp_path / ".env").write_text(text)
-    assert "Written: nothing, all files are there\n" in run("--from", OPEN).stdout
+    assert "Written: nothing, all files exist already\n" in run("--from", OPEN).stdout
     assert (tmp_path / ".env").read_text() == text
     (tmp_path / ".env").write_text(text.replace("@db", "@other"))
     assert run("--from", OPEN).stderr.startswith("error: .env exists with another text")
