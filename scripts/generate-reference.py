@@ -19,8 +19,7 @@ from adapters.http.read_side.openapi import FAILURES, build_document
 from adapters.http.server import HttpServer
 from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry
-from replicator import cli
-from replicator.cli import main
+from replicator.cli import GROUPS, main
 from replicator.domain.errors import ExitCode, RejectCode
 from replicator.domain.remedies import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES
 from replicator.ports.telemetry import Pace
@@ -260,16 +259,15 @@ COMMON = ("config", "env", "overrides", "as_json", "quiet", "verbose")
 def render_cli() -> str:
     """The page of all commands."""
     context = click.Context(main, info_name="replicator")
-    groups: Mapping[str, Iterable[str]] = getattr(cli, "GROUPS", {"Commands": cli.COMMANDS})
-    parts = [TEXTS["cli"]["intro"]]
-    for heading, names in groups.items():
-        commands = [find_command(context, name) for name in names]
-        summaries = [to_line((each.help or "").split(".")[0]) for each in commands]
-        rows = [(f"[`{name}`](#replicator-{name})", text) for name, text in zip(names, summaries, strict=True)]
-        parts += [f"\n{heading}:\n\n", render_table(("Command", "Purpose"), rows)]
+    rows = [
+        (heading, f"[`{name}`](#replicator-{name})", to_line((find_command(context, name).help or "").partition("\n\n")[0]))
+        for heading, names in GROUPS.items()
+        for name in names
+    ]
+    parts = [TEXTS["cli"]["intro"], "\n## Overview\n\n", render_table(("Group", "Command", "Purpose"), rows)]
     shared = [each for each in find_command(context, "check").params if each.name in COMMON]
     parts += ["\n## Common options\n\nEvery command has these options:\n\n", render_options(shared)]
-    return "".join([*parts, *(render_command(context, name) for names in groups.values() for name in names)])
+    return "".join([*parts, *(render_command(context, name) for names in GROUPS.values() for name in names)])
 
 
 def find_command(context: click.Context, name: str) -> click.Command:
@@ -304,6 +302,8 @@ def render_options(options: Iterable[click.Parameter]) -> str:
         if isinstance(option, click.Option) and not option.hidden:
             names = ", ".join(code(name) for name in option.opts)
             kind = "" if option.is_flag or option.count else f" {option.make_metavar(click.Context(main))}"
+            if not option.help:
+                raise Undocumented(f"the option {option.opts[0]} has no help")
             meaning, default = split_default(option)
             rows.append((names[:-1] + kind + "`", default, meaning))
     return render_table(("Option", "Default", "Meaning"), rows)
@@ -314,7 +314,8 @@ def split_default(option: click.Option) -> tuple[str, str]:
     text, _, said = to_line(option.help or "").partition("[default: ")
     default = said.rstrip("]") or option.default
     plain = isinstance(default, str | int | float) and not isinstance(default, bool) and not option.count
-    return text.strip(), code(default) if plain else NONE
+    variable = f" Variable: `{option.envvar}`." if option.envvar else ""
+    return text.strip() + variable, code(default) if plain else NONE
 
 
 def render_help(text: str) -> str:
