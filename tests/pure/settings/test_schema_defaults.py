@@ -1,0 +1,69 @@
+"""A default that the schema shows for an absent key is the one that other code applies."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.delta.maintenance import EVERY_COMMITS
+from adapters.sources.delta_table.options import RowsOptions
+from adapters.sources.event_log.delta.options import DeltaSourceOptions
+from adapters.sources.files.options import ArchiveOptions
+from adapters.sources.files.poller import EVERY
+from adapters.sources.files.stable_files import SETTLED_SECONDS
+from adapters.sources.query.options import QueryOptions
+from adapters.sources.snapshot_diff.options import SnapshotsOptions
+from replicator.settings.fields import to_timedelta
+from replicator.settings.json_schema import build_config_schema
+from replicator.settings.lanes import DEFAULT_RETENTION, resolve_lane
+from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings
+
+PARTS = build_config_schema()["$defs"]
+
+
+def read_default(part, key):
+    return PARTS[part]["properties"][key]["default"]
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "applied"),
+    [
+        ("DeltaSourceSettings", "changes", RowsOptions.model_fields["changes"].default),
+        ("DeltaSourceSettings", "start_from", RowsOptions.model_fields["start_from"].default),
+        ("DeltaSourceSettings", "mode", RowsOptions.model_fields["mode"].default),
+        ("DeltaSourceSettings", "mode", DeltaSourceOptions.model_fields["mode"].default),
+        ("ArchiveSettings", "mode", ArchiveOptions.model_fields["mode"].default),
+        ("FilesSettings", "mode", ArchiveOptions.model_fields["mode"].default),
+        ("SnapshotsSettings", "files", SnapshotsOptions.model_fields["files"].default),
+        ("DeltaSettings", "compact_every", EVERY_COMMITS),
+        ("EventLogSettings", "compact_every", EVERY_COMMITS),
+        ("EventStoreSettings", "compact_every", EVERY_COMMITS),
+        ("PolicyKeys", "tombstone_retention", DEFAULT_RETENTION),
+    ],
+)
+def test_default_is_the_adapters(part, key, applied):
+    assert read_default(part, key) == applied
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "seconds"),
+    [
+        ("ArchiveSettings", "settle", SETTLED_SECONDS),
+        ("FilesSettings", "settle", SETTLED_SECONDS),
+        ("ArchiveSettings", "look_every", EVERY),
+        ("FilesSettings", "look_every", EVERY),
+        ("SnapshotsSettings", "every", SnapshotsOptions.model_fields["every"].default),
+        ("QuerySettings", "every", QueryOptions.model_fields["every"].default),
+    ],
+)
+def test_default_time_is_the_adapters(part, key, seconds):
+    assert to_timedelta(read_default(part, key)).total_seconds() == seconds
+
+
+def test_defaults_of_policy_keys_are_those_of_a_lane_without_any():
+    entry = EntrySettings(sink="lake")
+    table = TableSettings(match="public.orders", source="shop", to=[entry])
+    lane = resolve_lane("public.orders", (entry, table, PolicyKeys()), "delta", ())
+    shown = {key: read_default("PolicyKeys", key) for key in ("policy", "deletes", "schema_changes", "dropped_columns")}
+    rules = lane.schema_rules
+    applied = (lane.policy, lane.deletes, rules.others.value, "remove" if rules.removes else "keep")
+    assert tuple(shown.values()) == applied
