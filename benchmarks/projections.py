@@ -60,7 +60,7 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
 
 
 def case(refreshing: ProjectionRefresher, layout: str, projection: Projection, touched: int) -> dict[str, Any]:
-    """Both refreshes, after so many groups were touched."""
+    """Both refreshes, after so many groups have changed."""
     part, taken = measure_refresh(refreshing, projection, full=False)
     if (part.kind, part.groups) != ("groups", touched):
         raise SystemExit(f"{projection.name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")

@@ -144,7 +144,7 @@ class _OldModule(Loader):
 
 
 class _OldNames(Loader):
-    """Loads a module that is still there, with its old names beside the new ones."""
+    """Loads an existing module, with its old names in addition to the new ones."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -157,7 +157,7 @@ class _OldNames(Loader):
         module.__getattr__ = _find_alias(module.__name__)  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
-        """What else the module's own loader can do: tools ask it for the source."""
+        """All other methods of the module's own loader. Tools call them to read the source."""
         return getattr(self._loader, name)
 
 

@@ -1,4 +1,4 @@
-"""How long the allocators of libraries keep memory that is free: read from the environment when each is first imported."""
+"""Settings of the allocators of libraries: how long they keep free memory. Each reads them when it is first imported."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ALONE = {
     # keep them.
     "MIMALLOC_PURGE_DECOMMITS": "0",
 }
-"""Of a command that goes through a whole event log and ends then."""
+"""The settings for a command that reads a whole event log and then ends."""
 
 
 def use_settings(settings: Mapping[str, str] = SETTINGS) -> None:
-    """Put them into the environment, where it does not say otherwise; before Arrow and delta-rs are imported."""
+    """Add the settings to the environment, unless it has them. To be called before Arrow and delta-rs are imported."""
     for name, value in settings.items():
         os.environ.setdefault(name, value)

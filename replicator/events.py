@@ -1,4 +1,4 @@
-"""For programs: events emitted into the store that the config names, and read from it.
+"""Emits events of programs into the event store of the config, and reads them.
 
 >>> from replicator import events
 >>> events.emit_event("C101", "Customer", "CustomerCreated", {"name": "Alice Johnson", "city": "NYC"}, expected_version=0)
@@ -26,9 +26,10 @@ __all__ = ["Event", "EventStore", "InvalidEvent", "VersionConflict", "emit_event
 
 
 class EventStore:
-    """The store of events of a config. Safe for use from several threads; a context manager, closed at its end.
+    """The event store of a config. Safe for use from several threads; a context manager, closed at its end.
 
-    Without `config`, the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above it.
+    Without `config`, it uses the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one
+    above it.
     """
 
     def __init__(self, config: str | Path | None = None, env: str | None = None, *, loaded: Loaded | None = None) -> None:
@@ -46,7 +47,7 @@ class EventStore:
         *,
         event_id: str | None = None,
     ) -> Event:
-        """Store one event, durable when it returns; the event as it is stored, with its version.
+        """Store one event; it is durable on return. Returns the event as stored, with its version.
 
         `event_data` and `metadata` become maps from text to text: text and None stay, other values are their JSON text.
         `expected_version`: the version that the aggregate has before it, 0 for a new one; VersionConflict when it has
@@ -70,12 +71,12 @@ class EventStore:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> list[Event]:
-        """The events of a type or of one aggregate, until that time (UTC where it has no zone), by time and version."""
+        """The events of a type or of one aggregate, up to the time `until` (UTC without a zone), by time and version."""
         moment = until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
         return list(self._emitting.store.read(aggregate_type, aggregate_id, until=moment, limit=limit))
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
-        """The aggregate's version; 0 when it has no events."""
+        """The aggregate's version; 0 without events."""
         return self._emitting.store.version(aggregate_type, aggregate_id)
 
     def close(self) -> None:

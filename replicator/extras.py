@@ -12,7 +12,8 @@ from .domain.errors import EnvironmentProblem
 
 @contextmanager
 def explain_missing_modules(user: str) -> Iterator[None]:
-    """Raise the error for a module that the body imports and that is not installed. `user`: what needs it."""
+    """Raise the error for a module that the body imports and that is not installed. `user`: the part of the
+    program that needs it."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -35,8 +36,8 @@ def _describe_step(module: str, user: str) -> str:
 
 
 def find_extra(module: str, user: str = "") -> str | None:
-    """The extra that installs a module; None if none does. Of several it is the one that `user` names first, or else the
-    smallest."""
+    """The extra that installs a module; None if none does. If several do, it is the extra that `user` names first, or else
+    the smallest."""
     module = _normalize(module.partition(".")[0])
     words = re.findall("[a-z]+", user)
     found = {extra: packages for extra, packages in read_extras().items() if any(_provides(p, module) for p in packages)}
@@ -45,7 +46,7 @@ def find_extra(module: str, user: str = "") -> str | None:
 
 @cache
 def read_extras() -> Mapping[str, frozenset[str]]:
-    """The packages that each extra installs. Empty where the package is not installed, as on executors of Spark."""
+    """The packages that each extra installs. Empty if the package is not installed, as on executors of Spark."""
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - half the start of `--help`
 
     try:
@@ -61,7 +62,7 @@ def read_extras() -> Mapping[str, frozenset[str]]:
 
 
 def _provides(package: str, module: str) -> bool:
-    """Packages are called as their modules, but for `delta` of `delta-spark`."""
+    """True if the package has the module. Packages have the names of their modules, except `delta` of `delta-spark`."""
     return package == module or package.startswith(f"{module}-")
 
 

@@ -37,30 +37,34 @@ def load_table(
     config: str | Path | None = None,
     env: str | None = None,
 ) -> pa.Table:
-    """The rows of a target, now, at a version of its table, or as they were at a time of the source (without an event log of
-    the table: of its commits).
+    """The rows of a target.
 
-    `name` is `SINK.TABLE`, or `TABLE` in the first sink of the config that has it, by its name there or in the source;
-    `where` is a SQL condition on its columns.
-    Without `config`, the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above it.
-    Raises `ConfigProblem` for a config that cannot be used, `Fatal` for a table or version that there is not.
+    - `name`: `SINK.TABLE`, or `TABLE` in the first sink of the config that has it. `TABLE` is the name in the sink or in the
+      source.
+    - `version`: the rows at this version of the table. `as_of`: the rows at this time of the source. If the table has no
+      event log, it is a time of its commits.
+    - `where`: a SQL condition on the columns. `limit`: the maximum number of rows.
+    - `config`: by default the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above
+      it.
+
+    Raises `ConfigProblem` for an invalid config, and `Fatal` for an unknown table or version.
     """
     loaded = read_config(Path(config or find_config_file()), env, ())
     return read_target(ConfiguredComponents(loaded), name, version=version, as_of=as_of, where=where, limit=limit)
 
 
 def load_audit(table: str, *, config: str | Path | None = None, env: str | None = None) -> pa.Table:
-    """Every change of a table (its name in the source) that its event log has, as `replicator audit` tells them: the columns
-    of `replicator.domain.audit.AUDIT`, in the order of their times at the source. Errors as of `load_table`, and
-    `ConfigProblem` where no event log has the table."""
+    """Every change of a table (its name in the source) in its event log, as in `replicator audit`. The columns are those of
+    `replicator.domain.audit.AUDIT`, the order is the time at the source. Errors as in `load_table`, and `ConfigProblem` if
+    the table has no event log."""
     with open_reader(read_config(Path(config or find_config_file()), env, ()), table) as log:
         found, _ = read_audit(log, table, lambda _: None)
     return found
 
 
 def load_history(table: str, *key: object, config: str | Path | None = None, env: str | None = None) -> list[dict[str, Any]]:
-    """Every change of the row of a table (its name in the source) with that key, a value for each key column: what
-    `replicator history --json` tells, its values as Python has them. Errors as of `load_audit`."""
+    """Every change of the row of a table (its name in the source) with this key, which has a value for each key column. The
+    result is as in `replicator history --json`, with Python values. Errors as in `load_audit`."""
     loaded = read_config(Path(config or find_config_file()), env, ())
     with open_reader(loaded, table) as log:
         entries, _ = read_history(log, table, [str(value) for value in key], lambda _: None)
@@ -68,8 +72,8 @@ def load_history(table: str, *key: object, config: str | Path | None = None, env
 
 
 def spark_session(*, config: str | Path | None = None, env: str | None = None) -> Any:
-    """The Spark session of `engine: spark` under the config's `spark` options, with Delta and our functions. It needs
-    `pip install 'replicator[spark]'` and a Java.
+    """The Spark session of `engine: spark` with the config's `spark` options, Delta and our functions. It needs
+    `pip install 'replicator[spark]'` and Java.
 
     >>> spark_session().read.format("delta").load("deltalake/customers").show()
     """
@@ -80,11 +84,11 @@ def spark_session(*, config: str | Path | None = None, env: str | None = None) -
 
 
 def register_functions(spark: Any) -> list[str]:
-    """Make our functions known to a Spark session; their names. They are what entry points of `replicator.functions` give.
-    A function is left out if the packages of its extra are not installed (here `dts`).
+    """Register our functions in a Spark session. Returns their names. They are entry points of `replicator.functions`. A
+    function is left out if the packages of its extra are not installed (here `dts`).
 
-    `dts_binlog_parser(value)`: what a record of Alibaba DTS says, as a struct of recordID, source, dbTable, recordType,
-    recordTimestamp, extraTags, fields, beforeImages and afterImages; NULL where the bytes are no such record.
+    `dts_binlog_parser(value)`: the content of a record of Alibaba DTS as a struct; NULL for other bytes. Its fields are
+    recordID, source, dbTable, recordType, recordTimestamp, extraTags, fields, beforeImages and afterImages.
 
     >>> register_functions(spark)
     >>> spark.sql("SELECT inline(array(dts_binlog_parser(value))) FROM records").show()

@@ -17,14 +17,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 25
+CELL = 10
+"""A list of types or names, such as `int16; int32; int64`, has at most so many words."""
 HEADLESS = re.compile(
-    r"(?:What|Who|Whom|Whose|Whether|Where|Wherever|Of|Those|That of|The ones?|One that|Nor|Such|As is|Which)\b"
+    r"(?:What|Who|Whom|Whose|Whether|Where|Wherever|Of|Those|That of|The ones?|One that|Nor|Such as|As is|Which)\b"
     r"(?![^.]*\?)"
 )
 RETIRED = re.compile(
     r"\b(?:anew|beside|rosters?|veil(?:s|ed)?|laid|moments?|borders?|standings?|shel(?:f|ves)|tell(?:s|ing)?|told|untold"
     r"|unsent|nobody|somebody|whoever|whatever|thereof|likewise"
-    r"|hitherto|(?<!dead )(?<!dead-)(?<!uppercase )(?<!lowercase )(?<!capital )letters)\b",
+    r"|hitherto|(?<!dead )(?<!dead-)(?<!uppercase )(?<!lowercase )(?<!capital )letters(?!,? (?:and )?digits))\b",
     re.IGNORECASE,
 )
 COUNT = re.compile(r"\b1 (?:records|rows|changes|files|lanes|tables|columns|times|seconds|versions|lines|keys)\b")
@@ -79,7 +81,7 @@ def check_text(text: str, path: str, line: int) -> Iterator[Finding]:
             yield Finding(path, line, f"{words} words", shown)
         if HEADLESS.match(sentence.lstrip("\"'(*_ ")):
             yield Finding(path, line, "begins without a subject", shown)
-        if sentence.count(";") > 1:
+        if sentence.count(";") > 1 and words > CELL:
             yield Finding(path, line, "more than one semicolon", shown)
         if found := RETIRED.search(sentence):
             yield Finding(path, line, f"retired word '{found.group()}'", shown)

@@ -1,6 +1,6 @@
-"""The comment on targets that replicator created, where tables can have comments.
+"""The comment on targets that Replicator created, where tables can have comments.
 
-A table without this comment existed before, and belongs to somebody else.
+A table without this comment existed before, and belongs to another program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stage 3 of an scd2 plan in DuckDB, for sinks that apply in process.
 
-As in `reconcile_in_process`, DuckDB reads no values. Values that it compares or passes on are numbers: equal
-values of a column have the same number, and each number leads back to its value.
+As in `reconcile_in_process`, DuckDB reads no values. It compares and passes on numbers instead. Equal values of
+a column have the same number, and each number leads back to its value.
 """
 
 from __future__ import annotations

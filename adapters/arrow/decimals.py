@@ -195,8 +195,8 @@ def to_plain_text(number: int, scale: int) -> str:
 
 
 def cast_digits(values: Any, to: pa.DataType) -> Any:
-    """`values.cast(to)` for an array or chunked array. Decimals as text, also in lists, structs and maps, have all their
-    digits and no exponent; Arrow writes exponents from seven zeros after the point on."""
+    """`values.cast(to)` for an array or chunked array. Decimals as text, also in nested types, have all their digits and
+    no exponent. (Arrow writes exponents for decimals with seven or more zeros after the point.)"""
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([cast_digits(chunk, to) for chunk in values.chunks], to)
     kind, t = values.type, pa.types

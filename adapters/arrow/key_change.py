@@ -1,4 +1,4 @@
-"""Segments: where a stream of changes must be cut, and where it must not.
+"""Segments: the places where a stream of changes must be cut, and the places where it must not.
 
 A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_moved_from`). Values missing
 in the create come from the old row as it was just before. So both halves must be applied to a target that already
@@ -7,11 +7,11 @@ deleted, truncated or moved in the segment. Otherwise the result depends on how 
 because a connector may send changes again.
 
 With configured ordering (`TableSpec.ordered_by`) changes arrive in any order. An earlier change may be older than the
-target's row: then the row's values apply, not those of the change. A change with missing values may find no row to take
-them from: then a lower change of its key that arrives later applies.
+target's row: then the row's values apply, not the values of the change. A change with missing values may find no row to
+read them from: then a lower change of its key that arrives later applies.
 
 A change whose NULLs keep the row's values (`TableSpec.ignore_null`) also has missing values, but needs no existing row.
-It is not in one segment with a change of its key that needs a row: one of them may be rejected, and the other not.
+It is not in one segment with a change of its key that needs a row, because only one of them may be rejected.
 
 With soft deletes (`TableSpec.soft_deletes`) a delete keeps the row's values from the changes before it. If these may be
 older than the target's row, the delete is the first change of its key in the segment. A truncate is the first change of
@@ -112,8 +112,8 @@ def _ordering_columns(table: TableSpec) -> tuple[str, ...]:
 
 
 def _can_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
-    """A fast check: True if cuts may be needed. Causes are doubtful images, and missing values: of key changes, of
-    changes in any order, or next to a truncate or a delete of their key."""
+    """A fast check: True if cuts may be needed. Causes are doubtful images, and missing values. Missing values matter in
+    key changes, in changes in any order, and next to a truncate or a delete of their key."""
     if pc.any(changes[DOUBTFUL]).as_py():
         return True
     is_delete, is_truncate = (pc.equal(changes[OP], op.value) for op in (Op.DELETE, Op.TRUNCATE))

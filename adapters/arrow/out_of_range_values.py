@@ -29,7 +29,7 @@ AFTER = re.compile(r"\+?infinity\Z|\+?\d{5,}-|(2[4-9]|[3-9]\d|\d{3,}):", re.IGNO
 ZEROS = re.compile(r"\d{4}-(00-\d\d|\d\d-00)")
 """A day without month or day, as MySQL may store it. It is neither below nor above the range."""
 ISO_BEFORE = re.compile(r"-(\d{4,})-(.*)\Z", re.DOTALL)
-HINT = "; `out_of_range` of its table may keep the row, `cast: string` its text; or leave the column out of all targets"
+HINT = "; set `out_of_range` of the table to keep the row, or `cast: string` to keep its text, or drop the column"
 BOUNDS = {
     "date32[day]": (FIRST_DAY, LAST_DAY),
     "timestamp[us]": (FIRST_US, LAST_US),

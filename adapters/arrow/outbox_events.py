@@ -18,8 +18,8 @@ IN_ORDER = [(name, "ascending") for name in PLACE]
 
 
 def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent], pa.Table]:
-    """The new events in a folded frame of an outbox table, per partition in the order of their records; and the rows that
-    an event store cannot accept, with `_error`.
+    """The new events in a folded frame of an outbox table, per partition in the order of their records. Also the rows
+    that an event store cannot accept, with `_error`.
 
     `id` is the event's id. The payload must be a JSON object, whose fields are the event's data (numbers keep every
     digit). Topic, partition and offset of the record are its metadata, and `_ts` is its time.
@@ -27,8 +27,8 @@ def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent
     missing = [name for name in NEEDED if name not in frame.column_names]
     if missing:
         raise ConfigProblem(
-            f"rows without the column {missing[0]!r} are no events of an outbox",
-            next_step="Only tables of a source with `format: debezium_outbox` go to the store of events.",
+            f"rows without the column {missing[0]!r} are not events of an outbox",
+            next_step="Only tables of a source with `format: debezium_outbox` can go to the event store.",
         )
     frame = frame.sort_by(IN_ORDER)
     events: list[NewEvent] = []
@@ -46,7 +46,7 @@ def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent
 
 def _to_event(row: Mapping[str, Any], limits: EventLimits) -> NewEvent:
     if row["payload"] is None:
-        raise InvalidEvent("the event has no payload, of which a JSON object would be its data")
+        raise InvalidEvent("the event has no payload; a JSON object is needed, which becomes its data")
     new = NewEvent(
         event_id=row["id"],
         event_type=row["type"],

@@ -101,8 +101,8 @@ class ParquetSlices:
         return [n for n, length in self._longest_values(columns).items() if length > self._limit]
 
     def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
-        """The number of rows per read, at most `most`, so that columns not read as dictionaries stay within the limit:
-        the `nested` ones, and the ones with `unknown` value sizes."""
+        """The number of rows per read, at most `most`, so that columns not read as dictionaries stay within the limit.
+        These are `nested` columns, and columns with `unknown` value sizes."""
         sizes, known = list(map(self._column_size, unknown)), []
         for n in nested:
             length = self._longest_values([n])[n]

@@ -70,7 +70,7 @@ class Attempt:
 Operation = Callable[[DeltaTable, Attempt], None]
 """Writes rows to the given snapshot, in one commit with the metadata of the attempt, or makes no commit.
 
-The snapshot is current afterwards. Raises `LostRace` when somebody else committed first.
+The snapshot is current afterwards. Raises `LostRace` when another writer committed first.
 """
 
 
@@ -80,7 +80,7 @@ def append_nothing(snapshot: DeltaTable, attempt: Attempt) -> None:
 
 
 class LostRace(Exception):
-    """Somebody else committed to the table first, for another lane: repeat the write on a new snapshot."""
+    """Another writer committed to the table first, for another lane: repeat the write on a new snapshot."""
 
 
 class LaneLog:

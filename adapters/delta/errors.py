@@ -36,7 +36,7 @@ _GONE = re.compile(r"Object at location (.+?) not found")
 class FileGone(Fatal):
     """A file of a table's snapshot does not exist.
 
-    If somebody rewrote and vacuumed the table, the newest snapshot names other files.
+    If another program rewrote and vacuumed the table, the newest snapshot names other files.
     """
 
 
@@ -115,8 +115,8 @@ def _translate_os_error(number: int, table: str) -> ReplicatorError:
     if number == errno.ENAMETOOLONG:
         return Fatal(
             f"a folder of table {table} would have a longer name than its disk allows",
-            next_step="A partition's folder is called as its value, and in an event log as its topic, with three signs for "
-            "each byte that is not ASCII: partition by another column, or send the topic to an event log in PostgreSQL.",
+            next_step="A partition's folder has the name of its value, in an event log the name of its topic. Each byte "
+            "that is not ASCII needs three characters. Partition by another column, or use an event log in PostgreSQL.",
         )
     problem = EnvironmentProblem if number in _LASTING else Fatal
     return problem(f"table {table} cannot be reached: {name}", next_step="Check the lake's folder, its rights and its disk.")

@@ -76,7 +76,7 @@ class Folder(Protocol):
         """The folders directly in it, by name; empty when it does not exist."""
 
     def tables(self) -> Sequence[Folder]:
-        """Those of `folders` that have a table's log, even an empty one."""
+        """The folders that have a table's log, even an empty one."""
 
     def files(self) -> Sequence[str]:
         """The names of files directly in it; empty when it does not exist."""

@@ -74,8 +74,9 @@ class Lake:
             pipeline, other = decode_name(home.parent.name), decode_name(home.name)
             raise ConfigProblem(
                 f"table {lane.into} is written by lane {other} of pipeline {pipeline}",
-                next_step=f"Name another table with `into`, or another lake. If that lane is no more, load the table anew: "
-                f"stop the daemon, remove {home} and the table's folder, and `replicator lanes resync {lane.id}`.",
+                next_step="Name another table with `into`, or another lake. If that lane does not exist any more, load the "
+                f"table again: stop the daemon, remove {home} and the table's folder, and run "
+                f"`replicator lanes resync {lane.id}`.",
             )
 
     def hold(self, lane: Lane) -> LaneHold:

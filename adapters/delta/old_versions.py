@@ -73,7 +73,7 @@ def _is_own(table: DeltaTable, file: str) -> bool:
 
 
 def describe_old_versions(path: Folder, table: DeltaTable) -> str:
-    """Where old versions of a table still contain deleted rows, for people; empty when there are none."""
+    """A text for people about old versions of a table, which still contain deleted rows; empty when there are none."""
     kept = table.metadata().configuration.get(RETENTION, "7 days").removeprefix("interval ")
     return f"older versions of the Delta table {path} (its files are kept for {kept}, and then until it is vacuumed)"
 

@@ -89,7 +89,7 @@ class TableOptions(_StrictOptions):
 
 
 def config_location(lane: Lane) -> str:
-    """Where an option of the lane can be set, for people."""
+    """The places where an option of the lane can be set, for people."""
     return f"{lane.config_line or f'the entry of lane {lane.id}'}, its table or `defaults`"
 
 

@@ -59,7 +59,7 @@ def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]
     if wanted and set(found) != set(find_stored_names(wanted, [f.name for f in table.schema().fields])):
         there = f"is partitioned by {', '.join(found)}" if found else "has no partitions"
         raise ConfigProblem(
-            f"table {lane.into} is there already and {there}, where {', '.join(wanted)} is asked for",
+            f"table {lane.into} already exists and {there}, but the config has {', '.join(wanted)}",
             next_step=f"Remove `partition_by` in {config_location(lane)}, which uses the table as it is. Or give the table "
             f"another name with `into`; or stop the daemon, remove the folder of the table, and `replicator lanes resync "
             f"{lane.id}`.",
@@ -70,9 +70,9 @@ def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
     """Raises Fatal when a file of the table has a path that delta-rs cannot find again when it removes the file."""
     if partition_columns(table) and not all(path.isascii() for path in _list_paths(table)):
         raise Fatal(
-            f"table {name} has files that another writer put into folders with letters outside ASCII: delta-rs cannot "
-            "remove them, and rows would be there twice",
-            next_step=f"Rewrite the table with the property {RANDOM_FOLDERS} set to true, or let replicator write another "
+            f"table {name} has files that another writer put into folders with characters outside ASCII: delta-rs cannot "
+            "remove them, so rows would exist twice",
+            next_step=f"Rewrite the table with the property {RANDOM_FOLDERS} set to true, or let Replicator write another "
             "one (`into`).",
         )
 

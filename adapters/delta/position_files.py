@@ -89,7 +89,7 @@ class PositionFiles:
         if found > FORMAT:
             raise Fatal(
                 f"position file {version} of lane {self._lane} has format {found}, which a newer version wrote",
-                next_step="Run that version of replicator.",
+                next_step="Run that version of Replicator.",
             )
 
     def _lost_error(self, version: int, what: str) -> DataLoss:

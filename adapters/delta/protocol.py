@@ -27,8 +27,8 @@ FEATURES = frozenset(
 )
 """Table features with which delta-rs commits.
 
-For any other feature it reports "somebody else committed first", so such tables are refused earlier. This also
-applies to Spark, where delta-rs widens, clears and compacts tables.
+For any other feature it reports that another writer committed first, so such tables are refused earlier. This
+also applies to Spark, where delta-rs widens, clears and compacts tables.
 """
 
 CLUSTERING = "clustering"
@@ -62,6 +62,6 @@ def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATUR
 def unwritable_error(name: str, what: str) -> Fatal:
     """The error for a table that needs `what`."""
     return Fatal(
-        f"table {name} has {what} of the Delta protocol, which replicator cannot write; nothing was written",
-        next_step="Update replicator, or drop the feature from the table; or give the lane another table with `into`.",
+        f"table {name} has {what} of the Delta protocol, which Replicator cannot write. Nothing was written",
+        next_step="Update Replicator, or drop the feature from the table. Or give the lane another table with `into`.",
     )

@@ -49,7 +49,7 @@ def translate_missing_files(name: str, table: DeltaTable) -> Iterator[None]:
             raise
         raise Fatal(
             f"table {name!r} cannot be read at version {table.version()}: its files were cleaned away",
-            next_step="Ask for a later version.",
+            next_step="Query a later version.",
         ) from error
 
 
@@ -76,7 +76,7 @@ def open_at(path: Folder, name: str, *, version: int | None, as_of: datetime | N
     if not has_table(path):
         raise Fatal(f"there is no table {name!r} in the lake", next_step="`replicator status` lists the targets.")
     if version is not None and as_of is not None:
-        raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
+        raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
     try:
         table = _open_version(path, version)
         if as_of is not None:

@@ -85,7 +85,7 @@ class TableWriter(Protocol):
     def compact(self, table: DeltaTable) -> None:
         """Rewrites small files as fewer large ones.
 
-        Raises `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when somebody else committed
+        Raises `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when another writer committed
         first.
         """
 

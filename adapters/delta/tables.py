@@ -132,7 +132,7 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
     _refuse_own(read_schema(table), name, columns)
     if FORGETS_TXN in settings:
         raise Fatal(
-            f"table {name} has the property {FORGETS_TXN}: it would forget where its lane stands",
+            f"table {name} has the property {FORGETS_TXN}: it would lose the position of its lane",
             next_step=f"Remove it in Spark: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}'). "
             "Or give the table another name with `into`.",
         )

@@ -52,7 +52,7 @@ def storage_type(arrow: pa.DataType) -> pa.DataType:
         if applies(arrow):
             return kept(arrow)
     raise Fatal(
-        f"a Delta table cannot keep values of type {arrow}", next_step="Leave the column out with `columns: {NAME: drop}`."
+        f"a Delta table cannot store values of type {arrow}", next_step="Leave the column out with `columns: {NAME: drop}`."
     )
 
 

@@ -10,8 +10,8 @@ from .session import open_session
 
 
 def diff_tables(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """`op` (c, u, d) and the row numbers `old` and `new` of every key whose rows differ: deletes in the order of `before`,
-    then the others in the order of `after`.
+    """`op` (c, u, d) and the row numbers `old` and `new` of every key whose rows differ. Deletes are in the order of
+    `before`, then the others in the order of `after`.
 
     Both tables have the same columns, and unique keys without NULL. Equality is DuckDB's: NULL equals NULL, NaN equals
     NaN, 0.0 equals -0.0. The query numbers the columns, since DuckDB ignores the case of names.

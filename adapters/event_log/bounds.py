@@ -34,7 +34,7 @@ def describe_loss(bounds: LogBounds, place: TopicPartition, offset: int) -> str:
         return f"The event log holds no record of {place} (any more)." if offset else ""
     end = bounds.ends[place]
     if offset > end:
-        return f"Offset {offset} of {place} lies above the event log's end at {end}: it has not got what comes before it."
+        return f"Offset {offset} of {place} is above the event log's end at {end}: the records before it are missing."
     # If all records below the end were deleted, the partition has no first offset.
     return describe_removed(place, offset, bounds.firsts.get(place, end))
 
@@ -55,6 +55,6 @@ def refuse_losses(found: Mapping[TopicPartition, str]) -> None:
 def recreated_error(where: object) -> DataLoss:
     """The error for a log whose table was replaced: it has other records with the same offsets."""
     return DataLoss(
-        f"The event log in {where} is another table than the one that was read: it was made anew.",
-        next_step="Put the one that was read back, or read this one from its beginning with `replicator lanes resync LANE`.",
+        f"The event log in {where} was created again: it is another table than before.",
+        next_step="Restore the earlier table, or read this one from its beginning with `replicator lanes resync LANE`.",
     )

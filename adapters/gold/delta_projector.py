@@ -130,7 +130,7 @@ class DeltaProjector:
                 sentence = f"table {projection.label} cannot be rewritten: {first_line(error)}"
                 raise Fatal(sentence, next_step=REFRESH_FULL) from error
             except (CommitFailedError, LostRace) as lost:
-                raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
+                raise Retryable(f"another writer changed table {projection.label} first") from lost
             finally:
                 self._targets.pop(projection.name, None)
             return ReplaceResult(version, rows)
@@ -185,7 +185,7 @@ class DeltaProjector:
     def _start_lookup(self, projection: Projection) -> Future[DeltaTable | None]:
         """Reads the table in the other thread.
 
-        After a commit nobody waits for it: it updates the table while nothing is refreshed, and a later read
+        After a commit nothing waits for it: it updates the table while nothing is refreshed, and a later read
         finds an error again.
         """
         return self._beside.submit(self._read_newest_target, projection)
@@ -215,7 +215,7 @@ class DeltaProjector:
             self.last(projection)
         table, version = self._targets[projection.name] or (None, None)
         if table is not None and table.version() != version:
-            raise Retryable(f"somebody else wrote to table {projection.label} first")
+            raise Retryable(f"another writer changed table {projection.label} first")
         return table
 
     def _get_existing_target(self, projection: Projection) -> DeltaTable:
@@ -299,13 +299,13 @@ def advance_to(table: DeltaTable, version: int) -> None:
 
 def other_columns_error(projection: Projection) -> Fatal:
     """The error for rows of some groups with other columns than the table."""
-    return Fatal(f"the query of {projection.name} gives other columns than its table has", next_step=REFRESH_FULL)
+    return Fatal(f"the query of {projection.name} has other columns than its table", next_step=REFRESH_FULL)
 
 
 def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
     """The error for an input that does not exist yet."""
     return Fatal(
-        f"projection {projection.name} reads {one.label}, which is not there yet",
+        f"projection {projection.name} reads {one.label}, which does not exist yet",
         next_step="Run the pipeline that writes it first.",
     )
 

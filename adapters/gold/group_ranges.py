@@ -5,8 +5,8 @@ delta-rs can replace rows by a condition, but writes the remaining rows of sever
 must then be rewritten for any value. Here, neighbouring files are rewritten together, in order, and cut at the
 same values.
 
-Nothing depends on the order in a table that somebody else wrote. There, more files may contain a value, and all
-of them are rewritten.
+Nothing depends on the order in a table of another writer. There, more files may contain a value, and all of them
+are rewritten.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def replace_groups(version: TableVersion, rows: pa.Table, what: GroupRewrite, sa
     """Replaces the rows of the groups by `rows`, in one commit on exactly this version.
 
     Returns the version of the commit, which `version.table` does not have yet. Raises CommitFailedError when
-    somebody else committed first.
+    another writer committed first.
     """
     actions: list[AddAction | RemoveAction] = []
     writer = _FileWriter(version, what)

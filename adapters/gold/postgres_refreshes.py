@@ -41,7 +41,7 @@ REFRESHES = sa.Table(
 
 - `number`: counts refreshes.
 - `relation`: the table's oid.
-- `others`: somebody else has written to the table since.
+- `others`: another program has written to the table since.
 - `columns`: its names and types.
 """
 CREATE_REFRESHES = sa.schema.CreateTable(REFRESHES, if_not_exists=True)
@@ -118,7 +118,7 @@ class RefreshState:
 
 
 def read_refresh_state(cursor: psycopg.Cursor, place: TableLocation, *, lock: bool = False) -> RefreshState:
-    """The state of a table. With `lock`, nobody else refreshes it or writes to it until the transaction ends."""
+    """The state of a table. With `lock`, no other session refreshes it or writes to it until the transaction ends."""
     if lock:
         cursor.execute(LOCK, (f"replicator refresh {place.relation}",))
     (known,) = cursor.execute(KNOWN).fetchone() or (False,)

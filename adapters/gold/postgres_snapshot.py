@@ -103,7 +103,7 @@ class PostgresSnapshot:
     @property
     def _open_connection(self) -> psycopg.Connection:
         if self._connection is None:
-            raise ValueError("the moment has ended")
+            raise ValueError("the snapshot has ended")
         return self._connection
 
     def _run(self, statement: str) -> psycopg.Cursor:

@@ -80,7 +80,7 @@ class PostgresTables:
                 cursor.execute("SET LOCAL synchronous_commit = on")
                 found = read_refresh_state(cursor, place, lock=True)
                 if found != seen:
-                    raise Retryable(f"somebody else wrote to table {projection.label} first")
+                    raise Retryable(f"another writer changed table {projection.label} first")
                 self._write_rows(cursor, (projection, place), work, rows, (found, record))
                 cursor.execute("COMMIT")
         except psycopg.Error as error:

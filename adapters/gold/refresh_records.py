@@ -40,7 +40,7 @@ def table_remark(projection: Projection) -> str:
 
 
 def read_last_record(table: DeltaTable) -> RefreshRecord | None:
-    """The record of the last refresh; None if somebody else wrote rows since."""
+    """The record of the last refresh; None if another program wrote rows since."""
     for entry in _read_commits(table):
         said = _parse_record(entry)
         if said is not None:
@@ -83,9 +83,9 @@ def refuse_others(table: DeltaTable, projection: Projection) -> None:
 
 
 def foreign_table_error(projection: Projection) -> Fatal:
-    """The error for a table with the projection's name that belongs to somebody else."""
+    """The error for a table with the projection's name that belongs to another program."""
     return Fatal(
-        f"table {projection.label} is there already, and projection {projection.name} did not make it",
+        f"table {projection.label} already exists, and projection {projection.name} did not create it",
         next_step=f"Give the projection another table with `into` ({projection.config_line}), or move that one.",
     )
 

@@ -87,7 +87,7 @@ def open_earlier(folder: Folder, version: int) -> TableVersion | None:
 
 
 def map_columns(schema: pa.Schema, columns: Collection[str] | None) -> dict[str, str]:
-    """The existing columns among `columns` (lower case; None: all), by stored name and source name; at least one."""
+    """The existing columns among `columns` (lower case, None for all), by stored name and source name. At least one."""
     named = {name: source_name(name) for name in schema.names}
     found = {stored: name for stored, name in named.items() if columns is None or name.lower() in columns}
     return found or dict([*named.items()][:1])

@@ -18,9 +18,9 @@ ARRIVES = 30.0
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP protocol with limits that uvicorn lacks: the number of connections, and the time for a request to arrive.
-    Without them, idle connections could use up the file descriptors of the program. uvicorn itself limits the size of a
-    request's head and the time between requests."""
+    """HTTP protocol with two limits that uvicorn lacks: the number of connections, and the time for a request to arrive.
+    Without them, idle connections could use up the file descriptors of the program. The size of a request's head and the
+    time between requests are limited by uvicorn itself."""
 
     _arrival: asyncio.TimerHandle | None = None
     _was_full: ClassVar[bool] = False
@@ -30,7 +30,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         if len(self.connections) > MOST:
             tell = log.debug if BoundedProtocol._was_full else log.warning
-            tell("%d connections are open, which is the most: a new one was closed.", MOST)
+            tell("%d connections are open, which is the maximum: a new connection was closed.", MOST)
             BoundedProtocol._was_full = True
             transport.abort()
             return

@@ -68,11 +68,11 @@ class HttpServer:
             return
         if emit is not None:
             raise ConfigProblem(
-                "`serve` takes events from whoever reaches it, so it needs a token",
+                "`serve` accepts events from anyone who can reach it, so it needs a token",
                 next_step='Add one, for example serve: {token: "${EVENTS_TOKEN}"}',
             )
         if not is_loopback(self._options.address):
             raise ConfigProblem(
-                f"`serve` shows rows to whoever reaches {self._options.address}, so it needs a token there",
+                f"`serve` shows rows to anyone who can reach {self._options.address}, so it needs a token there",
                 next_step='Add one, for example serve: {token: "${SERVE_TOKEN}"}, or listen on 127.0.0.1.',
             )

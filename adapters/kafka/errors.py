@@ -93,8 +93,8 @@ All others are transient: the broker is down, starting or electing leaders, or a
 missing offsets (`OFFSETS`) itself. `_BAD_MSG`, a checksum error, is transient: a second read may succeed."""
 
 AWAY = (
-    "Check that the broker runs, that its advertised listeners can be reached from here, and that security.protocol under "
-    "'security' of {whose} is what the listener speaks."
+    "Check that the broker is running, and that its advertised listeners can be reached from here. Check that "
+    "security.protocol under 'security' of {whose} is the protocol of the listener."
 )
 """A TLS listener only closes the connection of a client without TLS, so this step also names security.protocol."""
 NOT_ALLOWED = "Check 'security' of {whose} (security.protocol, sasl.*, ssl.*) and the user's rights at the broker."

@@ -56,8 +56,8 @@ def remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) ->
     lacking = next((name for name in key if name not in kinds), None)
     if lacking is not None:
         raise Fatal(
-            f"table {relation} has no column {lacking!r}, by which the rows of a key are found",
-            next_step="Load it anew with `replicator lanes resync`, or remove it with `replicator drop`.",
+            f"table {relation} has no column {lacking!r}, which is needed to find the rows of a key",
+            next_step="Load it again with `replicator lanes resync`, or remove it with `replicator drop`.",
         )
     values = {name: f"\\x{text}" if kinds[name] == "bytea" else text for name, text in key.items()}
     same = " AND ".join(f"t.{quote_name(name)} = k.{quote_name(name)}" for name in key)

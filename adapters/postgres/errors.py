@@ -18,13 +18,13 @@ PASSES = {
     "25006": "the server was a standby, or read-only, when the session began",
     "25P02": "the transaction had failed, and was not ended",
     "25P03": "the session was idle in its transaction for too long",
-    "25P04": "the transaction took longer than it may",
+    "25P04": "the transaction exceeded its timeout",
     "26": "a pooler, or DISCARD ALL, took the prepared statements of the session",
     "40": "a deadlock, a serialization failure, or a conflict with the recovery of a standby",
     "53": "the server has no more disk, memory or connections",
-    "55006": "somebody else uses the object at this moment",
-    "55P03": "a lock was not to be had in time",
-    "57014": "somebody cancelled the statement, or it took longer than it may",
+    "55006": "another session is using the object",
+    "55P03": "a lock was not available in time",
+    "57014": "the statement was cancelled, or exceeded its timeout",
     "57P01": "the server shuts down, or an administrator ended the session",
     "57P02": "another process of the server crashed",
     "57P03": "the server starts, or shuts down",
@@ -45,11 +45,11 @@ RELIEF = {
 """Next steps for some of them."""
 
 ENDS_SESSION = {
-    "08": "nobody knows what the other side still answers",
-    "25": "the session is not in the state in which this program left it; its defaults may be those of a standby",
-    "26": "what the driver holds for prepared is not",
-    "40003": "nobody knows whether the statement was done",
-    "53200": "the server gives the memory of a session back with its end",
+    "08": "it is unknown what the server still sends",
+    "25": "the session is not in the state in which this program left it; its defaults may belong to a standby",
+    "26": "a statement that the driver has prepared does not exist",
+    "40003": "it is unknown if the statement was executed",
+    "53200": "the server frees the memory of a session when it ends",
     "57P": "the server has ended the session, or is about to",
     "58": "files and locks of the session may be gone",
 }
@@ -73,8 +73,8 @@ may be accepted."""
 ENVIRONMENT = {
     "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
     "3D": "Create the database, or correct its name in `dsn`.",
-    "42501": "Grant this role what the sentence names; of a target `replicator doctor` says how. Where it has to be the "
-    "owner, run `ALTER TABLE ... OWNER TO` this role, or start once as the owner of the tables: "
+    "42501": "Grant this role the right that the sentence names. For a target, `replicator doctor` shows the statement. If "
+    "the role must be the owner, run `ALTER TABLE ... OWNER TO` this role, or start once as the owner of the tables: "
     "docs/how-to/secure-a-deployment.md.",
     "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
 }
@@ -86,7 +86,7 @@ STRUCTURE = {
     "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
     "42P05": "Connect without the pooler, or set its pool_mode to session.",
     "0A": "The server cannot do this with the target as it is: write to an ordinary table, with another name in `into`.",
-    "42": "The target was changed by somebody else: start again so that it is read anew.",
+    "42": "Another program changed the target: start again, so that it is read again.",
 }
 STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)
 

@@ -135,7 +135,7 @@ def read_records(
     """The records of these offset ranges as raw frames, a few at a time, by topic, partition and offset, each
     once.
 
-    Of records with a time at the source, only those in the period.
+    Records with a time at the source are only returned if it is in the period.
     """
     every = sorted(stretches)
     last: list[Any] = []

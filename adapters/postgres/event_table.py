@@ -103,7 +103,7 @@ class EventTable:
             self._create(cursor)
         elif not set(NAMES) <= there:
             raise ConfigProblem(
-                f"the table {self._schema}.{self._name} is not one of events",
+                f"the table {self._schema}.{self._name} does not contain events",
                 next_step="Name a schema or a table of their own under `event_store`.",
             )
 

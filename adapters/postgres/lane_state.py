@@ -1,4 +1,4 @@
-"""The tables of schema `_replicator` beside the targets: one row per lane, written with the lane's rows."""
+"""The tables of schema `_replicator` in the database of the targets: one row per lane, written with the lane's rows."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def read_schema_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersi
         return [version_from_json(json.loads(text)) for (text,) in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise DataLoss(
-            f"what is remembered of the schemas of lane {lane.id} in _replicator.schema_versions is damaged",
-            next_step="Restore its rows, or remove them: the lane then takes the schema that it meets next for its first.",
+            f"the schemas of lane {lane.id} in _replicator.schema_versions are damaged",
+            next_step="Restore the rows, or remove them: the next schema that the lane reads then becomes its first.",
         ) from error
 
 

@@ -113,7 +113,7 @@ class SnapshotQuery:
     def _refuse_ambiguous(self, names: Sequence[str]) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not names:
-            what = f"gives two columns the name {twice[0]!r}" if twice else "gives no columns"
+            what = f"has two columns with the name {twice[0]!r}" if twice else "gives no columns"
             raise ConfigProblem(f"While {self._doing}: the query {what}.", next_step="Name its columns with AS.")
 
 

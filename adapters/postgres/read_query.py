@@ -70,7 +70,7 @@ class PostgresReadQuery:
         """A parameter without a type: the server uses the type that it is compared with."""
         text = str(plain_text(pa.array([value], value.type))[0].as_py())
         if "\0" in text:
-            raise InvalidReadQuery("PostgreSQL holds no text with a NUL character", next_step="Ask for another value.")
+            raise InvalidReadQuery("text in PostgreSQL cannot have a NUL character", next_step="Use another value.")
         self.values.append(text)
         return "%s"
 
@@ -114,7 +114,7 @@ def timeout_error(error: BaseException, name: str, seconds: float) -> Replicator
         return None
     return ReadTimeout(
         f"reading table {name} takes longer than {seconds:g} s",
-        next_step="Ask by the key, add an index for what is asked, or give it more time (`serve.query_timeout`).",
+        next_step="Filter by the key, add an index for the filter, or allow more time (`serve.query_timeout`).",
     )
 
 

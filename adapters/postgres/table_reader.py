@@ -159,7 +159,7 @@ class TableReader:
 def _no_versions_error(name: str) -> Fatal:
     return Fatal(
         f"table {name} is in PostgreSQL, which keeps no earlier versions",
-        next_step="Ask a Delta target, or leave out the version and the time.",
+        next_step="Query a Delta target, or leave out the version and the time.",
     )
 
 

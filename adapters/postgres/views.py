@@ -60,7 +60,7 @@ def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan
         return
     row = cursor.execute(REMARK, (quote_name(schema, name),)).fetchone()
     if row is not None and row[0] != OURS.format(table=table):
-        log.warning("%s.%s is there already, and is no view of %s: it stays as it is", schema, name, table)
+        log.warning("%s.%s already exists, and is not a view of %s: it stays as it is", schema, name, table)
         return
     if row is not None and not _is_behind(cursor, quote_name(schema, name), quote_name(schema, table)):
         return
@@ -68,4 +68,6 @@ def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan
         with cursor.connection.transaction():
             cursor.execute(make.encode(), prepare=False)
     except errors.InvalidTableDefinition:
-        log.warning("columns of %s.%s were renamed or removed: drop the view %s, and it is made anew", schema, table, name)
+        log.warning(
+            "columns of %s.%s were renamed or removed: drop the view %s, and it is created again", schema, table, name
+        )

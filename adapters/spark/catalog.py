@@ -26,7 +26,7 @@ from .object_stores import to_spark_path
 from .session import LazySession
 
 VIEW, DELTA = "VIEW", "delta"
-FOUND = "it was there before the lane wrote to it: the table stays, and so does its name"
+FOUND = "it existed before the lane: the table stays, and so does its name"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CatalogEntry:
 class CatalogNames:
     """The names of one lake's tables in one schema, for one session. Safe for use from several threads.
 
-    Names and views of others stay unchanged. A name that somebody gave to the same table is used.
+    Names and views of others stay unchanged. An existing name of the same table is used.
     """
 
     def __init__(self, session: LazySession, schema: str, folder_of: Callable[[Lane], Folder]) -> None:
@@ -143,7 +143,7 @@ class CatalogNames:
         return entry if entry is not None and _is_view(named, entry) else None
 
     def _is_table(self, named: CatalogTable, entry: CatalogEntry) -> bool:
-        """The entry points to the lane's table, whoever created it."""
+        """True if the entry points to the lane's table. Any program may have created it."""
         return entry.kind != VIEW and entry.provider == DELTA and entry.location == self._normalize_location(named.place)
 
     def _read_entry(self, named: CatalogTable, view: str = NONE) -> CatalogEntry | None:
@@ -198,7 +198,7 @@ def _is_view(named: CatalogTable, entry: CatalogEntry) -> bool:
 
 def _name_taken_error(lane: Lane, name: str, what: str) -> ConfigProblem:
     return ConfigProblem(
-        f"{name} in Spark's catalog is {what} already, which is not of lane {lane.id}: it stays as it is",
+        f"{name} in Spark's catalog is {what} that does not belong to lane {lane.id}: it stays as it is",
         next_step=f"Remove or rename it there, name the target otherwise with `into` in {config_location(lane)}, "
         "or give the sink another `schema`.",
     )

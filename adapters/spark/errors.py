@@ -63,7 +63,7 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:
     text = str(error)
     if isinstance(error, Py4JNetworkError) or any(sign in text for sign in STOPPED):
         return EnvironmentProblem(
-            f"the Spark driver's JVM ended while {doing}", next_step="Start again; the lanes know where they stand."
+            f"the Spark driver's JVM ended while {doing}", next_step="Start again: the lanes resume at their positions."
         )
     if said := OWN.findall(text):
         kind, sentence = said[-1]
@@ -71,13 +71,13 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:
     if DIED in text:
         return DecoderDied(
             f"a Python worker of Spark ended while {doing}",
-            next_step="Start again: after some such ends the record that does it is rejected.",
+            next_step="Start again. If it happens repeatedly, the record that causes it is rejected.",
         )
     cause = _find_innermost(text)
     if problem := _translate_file_error(text, doing, cause):
         return problem
     if any(sign in text for sign in PASSING):
-        return Retryable(f"Spark could not go on while {doing}: {cause}")
+        return Retryable(f"Spark could not continue while {doing}: {cause}")
     return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")
 
 

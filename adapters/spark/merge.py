@@ -46,7 +46,7 @@ CONFLICTS = (
     exceptions.MetadataChangedException,
     exceptions.ProtocolChangedException,
 )
-"""Errors of Delta when somebody else committed first. In Python, none is a subclass of the first one."""
+"""Errors of Delta when another writer committed first. In Python, none is a subclass of the first one."""
 
 
 def write_stage(
@@ -169,7 +169,7 @@ def refuse_changed_table(snapshot: DeltaTable, attempt: Attempt) -> None:
     """Raises LostRace when the table is not the one that stage 2 read, because Spark would write to the current
     one.
 
-    In an object store a version can change: Spark replaces a commit that somebody wrote at the same time.
+    In an object store a version can change: Spark replaces a commit that another writer made at the same time.
     """
     now = open_table(attempt.table)
     known = now.version() == snapshot.version()

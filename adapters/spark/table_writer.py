@@ -74,7 +74,7 @@ class SparkTableWriter(DeltaRsTableWriter):
                 partitions = table.metadata().partition_columns
                 (writer.partitionBy(*partitions) if partitions else writer).save(at)
         except LostRace as lost:
-            raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
+            raise Retryable(f"another writer changed the table at {table.table_uri} first") from lost
 
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
@@ -155,11 +155,11 @@ class SparkTableWriter(DeltaRsTableWriter):
             with self._change_table(table) as spark:
                 spark.sql(f"ALTER TABLE {table_name(table.table_uri)} {change}")
         except LostRace as lost:
-            raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
+            raise Retryable(f"another writer changed the table at {table.table_uri} first") from lost
 
     @contextmanager
     def _change_table(self, table: DeltaTable) -> Iterator[SparkSession]:
-        """A session of its own; the snapshot is current afterwards. Raises LostRace when somebody else
+        """A session of its own; the snapshot is current afterwards. Raises LostRace when another writer
         committed first."""
         with translate_errors(f"changing the table at {table.table_uri}"):
             try:

@@ -205,7 +205,7 @@ def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str
 
 
 def truncate_assignments(plan: ApplyPlan, dialect: Dialect, truncate: Truncate) -> dict[str, str]:
-    """The values that a truncate writes into each row that it finds, by quoted column: for scd2 the end of the
+    """The values that a truncate writes into each row that it finds, by quoted column. For scd2 it is the end of the
     version, under soft deletes the mark. Empty: it deletes the rows."""
     at = dialect.instant(truncate.at)
     if plan.history is not None:

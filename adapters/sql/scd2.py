@@ -1,7 +1,7 @@
 """Stage 3 of an scd2 plan, as SQL: the versions of a key are a function of all its changes, by sequence.
 
-All information about a key becomes *events*: the changes of the batch, the versions in the target (an upsert at
-each start, a delete at each end), truncates, and absorbed changes. Window functions over each key's events,
+All information about a key becomes *events*: changes of the batch, versions in the target, truncates, and absorbed
+changes. (A version is an upsert at its start and a delete at its end.) Window functions over each key's events,
 ordered by sequence, then find new events, the events that start a version, and the ends of versions.
 """
 
@@ -112,7 +112,7 @@ class _Scd2Steps(Scd2Terms):
     # Verdicts and completed values.
 
     def rank_events(self, relation: str) -> str:
-        """Of events with equal key and sequence, the first counts. It also gets the target's version at this
+        """The first of several events with equal key and sequence counts. It also gets the target's version at this
         sequence.
 
         Only an absorbed change sorts before the version that starts there.
@@ -252,7 +252,7 @@ class _Scd2Steps(Scd2Terms):
         return f"CASE WHEN {none} IS NULL THEN {final} ELSE {then} END"
 
     def version_row(self, op: str, *, removed: bool) -> str:
-        """A version as stored in the target. Of a `removed` one only the key and the sequence matter."""
+        """A version as stored in the target. Only the key and the sequence matter in a `removed` one."""
         q = self.q
         last = q if removed else self.last_value
         made = {lasting: last(start) for lasting, start in zip(self.lasts, self.starts, strict=True)}

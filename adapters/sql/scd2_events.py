@@ -24,7 +24,7 @@ from .reconcile import greater_condition, old_key_columns, render_constant
 KIND = "_cdc__kind"
 PLACE = "_place"
 ABSORBED, VERSION, LAST_UPSERT, TRUNCATE, ENDING, CHANGE = range(6)
-"""The origins of an event, lowest first. Of events with equal key and sequence the lowest counts.
+"""The origins of an event, lowest first. The lowest of several events with equal key and sequence counts.
 
 - ABSORBED: an absorbed change.
 - VERSION: the start of a version.

@@ -9,7 +9,7 @@ from replicator.ports.frames import Lane
 from .dialect import Dialect
 
 OURS = "replicator: the rows of {table} that hold now"
-"""The comment of such a view. A view without it belongs to somebody else."""
+"""The comment of such a view. A view without it belongs to another program."""
 CURRENT, LIVING, NONE = "_current", "_living", ""
 """Suffixes of the table's name: for an scd2 target, and for a target with soft deletes. Other targets have no
 view."""

@@ -67,7 +67,7 @@ def logs(options: argparse.Namespace) -> int:
 
 
 def register_file(options: argparse.Namespace) -> int:
-    """Register a connector file at whatever Connect worker listens on the port."""
+    """Register a connector file at the Connect worker that listens on the port."""
     name, config = read_connector(Path(options.file))
     register(ConnectRest(_ports(options).connect), name, config, options.seconds)
     _print_line(f"{name} RUNNING")

@@ -171,7 +171,7 @@ def not_running(name: str, state: ConnectorState | None) -> EnvironmentProblem:
     if state is None:
         return EnvironmentProblem(f"Connector {name} is not registered.", next_step="Run `replicator stack up`.")
     shown = f"connector {state.connector}, tasks {', '.join(state.tasks) or 'none yet'}"
-    again = "Mend the cause, then run `replicator stack up` again: it registers and restarts the connector."
+    again = "Fix the cause, then run `replicator stack up` again: it registers and restarts the connector."
     return EnvironmentProblem(
         f"Connector {name} does not run ({shown}).\n{state.trace_head}".rstrip() + "\n",
         next_step="Run `replicator stack up`, which resumes it." if state.paused else again,

@@ -48,7 +48,7 @@ class StackPorts:
         except (TypeError, ValueError) as failure:
             names = ", ".join(f.name for f in fields(cls))
             raise ConfigProblem(
-                f"{text!r} does not say which ports to use.",
+                f"{text!r} is not a list of ports.",
                 next_step=f"Write name=port pairs separated by commas; names are {names}.",
             ) from failure
 
@@ -121,7 +121,7 @@ class StackHome:
         return cls((Path(project) / folder).resolve(), ports or StackPorts.from_environment())
 
     def make_subfolder(self, *names: str) -> Path:
-        """Create a subfolder that the database's user can read, whatever the caller's umask."""
+        """Create a subfolder that the database's user can read, independent of the caller's umask."""
         path = self.folder
         for name in ("", *names):
             path = path / name

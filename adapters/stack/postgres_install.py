@@ -126,7 +126,7 @@ def own_folder(name: str) -> Path:
     folder = shared_path(name)
     folder.mkdir(mode=0o755, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-        raise EnvironmentProblem(f"{folder} exists and belongs to somebody else.", next_step="Remove it.")
+        raise EnvironmentProblem(f"{folder} exists and belongs to another user.", next_step="Remove it.")
     folder.chmod(0o755)
     return folder
 

@@ -119,7 +119,7 @@ def not_ready_error(service: str, log: Path, seconds: float) -> EnvironmentProbl
     """The error for a dead or silent server, with the end of its log."""
     return EnvironmentProblem(
         f"{service} is not ready (waited up to {seconds:.0f} s). The end of {log}:\n{read_tail(log)}\n",
-        next_step="Mend what the log says and start again; running services are left as they are.",
+        next_step="Fix the problem that the log shows, and start again. Running services are left as they are.",
     )
 
 

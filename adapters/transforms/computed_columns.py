@@ -87,7 +87,7 @@ def missing_input_reject(name: str) -> Reject:
     """The reject of an upsert with only a part of the inputs."""
     return Reject(
         RejectCode.INCOMPLETE,
-        f"a part of what column {name!r} is computed of was not sent; have the source send whole rows for updates",
+        f"an input of column {name!r} is computed of was not sent; have the source send whole rows for updates",
     )
 
 

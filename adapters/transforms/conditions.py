@@ -43,5 +43,5 @@ def mask_missing(changes: pa.Table, name: str) -> pa.Array | None:
 def unknown_condition_reject(key: str, why: str) -> Reject:
     """The reject of a change for which a condition failed."""
     return Reject(
-        RejectCode.OUT_OF_RANGE, f"what '{key}' asks cannot be told of this row: {why}; correct the row, or the condition"
+        RejectCode.OUT_OF_RANGE, f"'{key}' cannot be evaluated for this row: {why}; correct the row, or the condition"
     )

@@ -169,8 +169,8 @@ def missing_order_reject(name: str) -> Reject:
     """The reject of a change without a value in a column of `sequence_by`."""
     return Reject(
         RejectCode.SEQUENCE,
-        f"column {name!r}, which 'sequence_by' orders changes by, is NULL or was not sent; have the source fill it, and "
-        "send whole rows for updates and deletes, or order by another column",
+        f"column {name!r} of 'sequence_by' is NULL or was not sent. Make the source fill it, and send whole rows for "
+        "updates and deletes, or order by another column",
     )
 
 
@@ -178,8 +178,7 @@ def missing_truncate_order_reject(name: str) -> Reject:
     """The reject of a truncate from the source, which has no row."""
     return Reject(
         RejectCode.SEQUENCE,
-        f"a truncate holds no value of column {name!r}, which 'sequence_by' orders changes by; remove the target's rows by "
-        "hand, or load it anew",
+        f"a truncate has no value of column {name!r} of 'sequence_by'. Remove the target's rows by hand, or load it again",
     )
 
 

@@ -174,7 +174,8 @@ def plan_lane(lane: Lane, table: TableSpec, columns: TargetColumns) -> ApplyPlan
     except ConfigProblem as error:
         where = f" ({lane.config_line})" if lane.config_line else ""
         own = (
-            f" That entry is of every table like {lane.pattern}: add one of this table, `- match: {lane.table}`, before it."
+            f" That entry matches every table like {lane.pattern}. Add an entry for this table, `- match: {lane.table}`, "
+            "before it."
         )
         raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}{own if lane.pattern else ''}") from error
 
@@ -202,7 +203,7 @@ def _widen_column(table: str, known: Column, newer: Column) -> Column:
         return known
     raise Fatal(
         f"column {known.name!r} of table {table} changed its type from {known.type} to {newer.type}, "
-        "and neither holds every value of the other",
+        "and neither type can hold every value of the other",
         next_step=_describe_reload(table),
     )
 

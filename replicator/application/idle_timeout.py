@@ -44,6 +44,6 @@ class IdleTimeout:
         if self.limit is not None and seconds >= self.limit:
             raise EnvironmentProblem(
                 f"{kind} {name} has been silent for {seconds:.0f} s: {why}",
-                next_step=f"`replicator doctor` looks at the {kind.lower()}. Wait longer with `--timeout SECONDS`. The next "
-                "run goes on from the positions of its lanes.",
+                next_step=f"`replicator doctor` checks the {kind.lower()}. Wait longer with `--timeout SECONDS`. The next "
+                "run resumes at the positions of its lanes.",
             )

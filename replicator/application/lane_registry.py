@@ -199,7 +199,7 @@ class LaneRegistry(Generic[F]):
                 "rows may have been lost",
                 source=self._context.name,
                 sentence=f"Connector {before.version} of {before.prefix} was upgraded. Rows that it lost before stay lost.",
-                next_step="Load the tables again, unless you did: `replicator backfill TABLE`.",
+                next_step="Load the tables again if you have not done so: `replicator backfill TABLE`.",
             )
         self._save_entry()
 
@@ -266,8 +266,9 @@ class LaneRegistry(Generic[F]):
         if not late:
             return None
         error = DataLoss(
-            f"Lane {run.lane.id} lacks {'; '.join(late)}: the files that hold them came after later ones had been read.",
-            next_step=f"{describe_reload(run.lane.id)} To do without these records, take the files away, and start again.",
+            f"Lane {run.lane.id} lacks {'; '.join(late)}: their files appeared after later files had been read.",
+            next_step=f"{describe_reload(run.lane.id)} To continue without these records, remove the files, and start "
+            "again.",
         )
         return to_problem(error)
 
@@ -406,7 +407,7 @@ class LaneRegistry(Generic[F]):
         is_short = bool(self.describe_missing(run))
         both = describe_reload_or_skip(lane.id, until, table=table, is_short=is_short)
         error = DataLoss(
-            f"Lane {lane.id} cannot go on without losing changes: {sentences}.",
+            f"Lane {lane.id} cannot continue without losing changes: {sentences}.",
             next_step=both if until else describe_reload(lane.id, is_short=is_short),
         )
         return to_problem(error)
@@ -417,7 +418,7 @@ def describe_removed(source: object, begun: Position, applied: Position) -> dict
     records."""
     removed = source.removed() if isinstance(source, LogTruncated) else Position()
     return {
-        partition: f"the event log has no records below offset {first} of {partition} any more: its retention removed them"
+        partition: f"log retention has removed the records below offset {first} of {partition} from the event log"
         for partition, first in removed.items()
         if partition not in applied and begun.get(partition, 0) <= first
     }
@@ -431,8 +432,8 @@ def make_refused_id(lane: Lane) -> str:
 def is_target_taken(lane: Lane, entry: RegisterEntry) -> bool:
     """True if the lane's target belongs to another table, by the register entry of its source.
 
-    The last run stored a lane without a target by its refused id. A table that it did not read, or whose target had
-    another name then, has no topic among those with which the lane of this id began.
+    The last run stored a lane without a target by its refused id. It may also not have read the table, or used another
+    target name. Then no topic of the table is among the topics with which the lane of this id began.
     """
     refused, topics = make_refused_id(lane), entry.topics.get(lane.table, frozenset())
     begun = {partition.topic for partition in entry.beginnings.get(lane.id, Position())}
@@ -455,7 +456,7 @@ def make_target_taken_error(lane: Lane, other: str = "") -> ConfigProblem:
     return ConfigProblem(
         f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
         next_step=f"A target has the rows of one table. Give one of them another name with `into` ({lane.config_line}), and "
-        "restart; read them together through a view.",
+        "restart. To read both together, create a view.",
     )
 
 
@@ -468,12 +469,15 @@ def make_target_name_error(lane: Lane) -> ConfigProblem:
 
 
 def _make_daemon_ended_error(lane: Lane) -> EnvironmentProblem:
-    return EnvironmentProblem(f"The daemon ended before lane {lane.id} had answered.", next_step="Start it and ask again.")
+    return EnvironmentProblem(
+        f"The daemon ended before lane {lane.id} answered.", next_step="Start the daemon, and repeat the command."
+    )
 
 
 def _make_superseded_error(lane: Lane) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"Another command for lane {lane.id} came meanwhile.", next_step="See `replicator status`, then ask again."
+        f"Another command for lane {lane.id} replaced this one.",
+        next_step="See `replicator status`, then repeat the command.",
     )
 
 

@@ -27,8 +27,8 @@ log = structlog.get_logger(__name__)
 
 
 class LaneStatus(StrEnum):
-    """The status of a lane. `retrying` is only shown, while the sink does not answer or writes wait for rows of other
-    lanes: instead of any status but paused and suspended."""
+    """The status of a lane. `retrying` only exists in displays. It replaces any status but paused and suspended while the
+    sink does not answer, or writes wait for rows of other lanes."""
 
     STARTING = "starting"  # its sink was asked for its position
     CATCHING_UP = "catching_up"  # reads from its own position towards the main one

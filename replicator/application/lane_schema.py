@@ -87,7 +87,7 @@ class LaneSchema:
 
     @property
     def pending(self) -> SchemaVersion | None:
-        """The schema version that waits until somebody accepts it."""
+        """The schema version that waits until an operator accepts it."""
         return next((v for v in self.versions.values() if v.state == "pending"), None)
 
     def find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
@@ -274,8 +274,8 @@ def refuse_other_rule(lane: Lane, rule: str, now: str) -> None:
     """Raise ConfigProblem if the target's rows were written under another policy or key: they must not mix."""
     if rule not in ("", now):
         raise ConfigProblem(
-            f"Lane {lane.id} holds rows written under {rule!r}, and the configuration now says {now!r}.",
-            next_step=f"`replicator lanes resync {lane.id}` loads it again under the new rule; or give it another name with "
+            f"Lane {lane.id} contains rows written under {rule!r}, but the configuration is now {now!r}.",
+            next_step=f"`replicator lanes resync {lane.id}` loads it again under the new rule. Or give it another name with "
             f"`into` ({lane.config_line}).",
         )
 
@@ -351,7 +351,7 @@ def describe_stop(lane: Lane, transition: SchemaTransition) -> tuple[str, str]:
         return sentence, _describe_reload(lane, transition)
     accept = f"`replicator lanes resume {lane.id} --accept-schema {transition.version.number}`"
     if transition.decision.waits:
-        return sentence, f"{accept} lets the lane go on under it; `schema_changes` says quarantine{line}."
+        return sentence, f"{accept} continues the lane under it. It waits because `schema_changes` is quarantine{line}."
     kinds = ", ".join(f"{kind}: evolve" for kind in sorted({change.kind.value for change in stops}))
     return sentence, f"Allow it with `schema_changes: {{{kinds}}}`{line} and start again, or for this once with {accept}."
 
@@ -361,7 +361,7 @@ def _describe_reload(lane: Lane, transition: SchemaTransition) -> str:
     line = f" ({lane.config_line})" if lane.config_line else ""
     kinds = {change.kind for change in transition.decision.stops}
     keep = (
-        f"Keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
+        f"Keep the existing type with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
         "do not fit are rejected. Or load"
         if SchemaChangeKind.TYPE_CHANGED in kinds and SchemaChangeKind.KEY_CHANGED not in kinds
         else "Load"
@@ -369,6 +369,6 @@ def _describe_reload(lane: Lane, transition: SchemaTransition) -> str:
     begin = transition.version.position.to_option()
     return (
         f"{keep} the table again without its older records. The new schema begins at {begin}. "
-        f"See that source {lane.source} begins there or later (`start_from`, or what it retains), "
-        f"`replicator drop {lane.id}`, and start again. `replicator backfill` brings the rows that do not change."
+        f"Make source {lane.source} begin there or later (`start_from`, or its retention), "
+        f"`replicator drop {lane.id}`, and start again. `replicator backfill` loads the rows that do not change."
     )

@@ -31,7 +31,7 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
         elif at > first and (partition in gone or at > beginning.get(partition, at)):
             found += [] if _is_whole(source, lane, partition, at) else [f"The source begins at offset {at} of {partition}."]
     if not found and all(end.get(partition, at) <= at for partition, at in mine.items()):
-        found.append("The source has no records of it.")
+        found.append("The source has no records of its table.")
     return found
 
 
@@ -47,6 +47,6 @@ def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> 
     if found:
         step = "`replicator backfill {}` loads the rows as they are now. " if has_backfills else ""
         raise DataLoss(
-            f"Lane {lane.id} was not emptied, since rows would be missing from it afterwards. {' '.join(found)}",
+            f"Lane {lane.id} was not emptied, because the source does not have all its rows any more. {' '.join(found)}",
             next_step=f"{step.format(lane.table) if lane.table else ''}{describe_reload(lane.id, is_short=True)}",
         )

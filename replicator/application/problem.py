@@ -43,13 +43,13 @@ def to_problem(error: BaseException) -> Problem:
     return Problem(
         ExitCode.RUNTIME,
         f"An unexpected {type(error).__name__} was raised.",
-        "The log holds its traceback; please report it.",
+        "Its traceback is in the log. Please report it.",
     )
 
 
 def make_accounting_error(sentence: str) -> AccountingError:
     """The error for a broken accounting identity."""
-    return AccountingError(sentence, next_step="This is a bug; please report it.")
+    return AccountingError(sentence, next_step="This is a bug. Please report it.")
 
 
 def ensure_accounting(holds: bool, sentence: str) -> None:

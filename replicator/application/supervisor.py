@@ -162,8 +162,8 @@ class Supervisor(Generic[F]):
         flows = {pipeline.context.name: pipeline.progress for pipeline in self._pipelines}
         if damaged := [file for flow in flows.values() for file in flow.damaged]:
             return EnvironmentProblem(
-                f"Not everything was read: {', '.join(damaged)} cannot be read, and nobody writes to it any more.",
-                next_step="Write it again, or take it away, and repeat: what else there is was applied.",
+                f"Not everything was read: {', '.join(damaged)} cannot be read, and nothing is writing it any more.",
+                next_step="Write the file again, or remove it. Then repeat. Everything else was applied.",
             )
         if any(run.counts.total > run.counts.rejected for run in lanes):
             return None
@@ -172,7 +172,7 @@ class Supervisor(Generic[F]):
         if self.rejected_count and (not has_applied_before or self._has_new_dead_letters()):
             return TooManyRejects(
                 f"Nothing was applied. Rejected: {format_count(self.rejected_count, 'record')}.",
-                next_step="`replicator dlq list` names them, and `replicator dlq explain EVENT` says what lets one in.",
+                next_step="`replicator dlq list` names them, and `replicator dlq explain EVENT` shows how to fix one.",
             )
         records = sum(flow.records for flow in flows.values())
         if not records and (lacking := _find_missing_sources(flows, all_of_them=has_applied_before)) is not None:
@@ -180,7 +180,7 @@ class Supervisor(Generic[F]):
         if any(flow.ignored[UNCONFIGURED] for flow in flows.values()) and not any(run.lane.table for run in lanes):
             return EnvironmentProblem(
                 f"Nothing was applied: {format_count(records, 'record')} read, "
-                "none of a table that an entry of `tables` matches.",
+                "and no entry of `tables` matches their tables.",
                 next_step="Correct `match` of the entries; `replicator inspect` shows the tables of a topic.",
             )
         return None
@@ -202,7 +202,7 @@ def _find_missing_sources(flows: Mapping[str, SourceProgress], *, all_of_them: b
             f"Source {s} has no topic. {describe_unmatched(*one)}" for s, found in topics.items() for one in found.items()
         )
         return EnvironmentProblem(
-            " ".join(said), next_step="Correct `topics` of the source, or see that its connector runs."
+            " ".join(said), next_step="Correct `topics` of the source, or check that its connector is running."
         )
     if files:
         said = (f"Source {name} has no file to read: {why}" for name, why in files.items())

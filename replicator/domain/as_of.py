@@ -63,8 +63,12 @@ def is_time_ordered(early: Offsets, late: Offsets) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CutSides:
-    """Offsets around a cut, for partitions with records: the first offset, the last one before the cut, and the first
-    one behind it, if they exist."""
+    """Offsets around a cut, for partitions with records.
+
+    - `firsts`: the first offset.
+    - `early`: the last offset before the cut, if it exists.
+    - `late`: the first offset behind the cut, if it exists.
+    """
 
     firsts: Offsets
     lasts: Offsets

@@ -17,7 +17,7 @@ from .table import TableSpec
 
 
 class Op(StrEnum):
-    """Operation of a change event, as Debezium's letters."""
+    """Operation of a change event, as Debezium's one-letter code."""
 
     CREATE = "c"
     UPDATE = "u"
@@ -63,7 +63,7 @@ not."""
 
 ERROR_HEADER = "replicator.error"
 """Header of a raw record that the source itself could not read; its value is a `domain.errors.Reject` as text. Routing
-rejects the record with it, whatever the record contains."""
+always rejects the record with it."""
 
 
 def sequence_columns(count: int) -> tuple[str, ...]:
@@ -136,6 +136,6 @@ def refuse_frame_names(table: TableSpec) -> None:
     for name in table.column_names:
         if is_frame_column(name):
             raise Fatal(
-                f"column {name!r} of table {table.name} has a name that replicator keeps for itself",
+                f"column {name!r} of table {table.name} is reserved for Replicator",
                 next_step="Leave the column out at the source, or rename it there.",
             )

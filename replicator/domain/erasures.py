@@ -58,8 +58,8 @@ class ErasureHashes:
     key: bytes = field(repr=False)
 
     def hash_key(self, source: str, table: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-        """The hash of the key with these `texts` in the columns. Equal keys have equal hashes, whatever the types of
-        the columns now or later."""
+        """The hash of the key with these `texts` in the columns. Equal keys have equal hashes, also after a type of a
+        column has changed."""
         return self._hash_words(["key", source, table, list(columns), list(texts)])
 
     def hash_message(self, topic: str, key: bytes) -> str:

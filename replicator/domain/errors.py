@@ -48,8 +48,8 @@ class Retryable(ReplicatorError):
 
 
 class RowsWait(ReplicatorError):
-    """The target refuses rows because of other rows, and that may pass: a parent row does not exist yet, a child row
-    still exists, or a unique value is still in use. Nothing was committed. `lanes`: the lanes of these rows."""
+    """The target refuses rows because of other rows, for now. A parent row does not exist yet, a child row still
+    exists, or a unique value is still in use. Nothing was committed. `lanes`: the lanes of these rows."""
 
     def __init__(self, sentence: str, lanes: tuple[str, ...]) -> None:
         super().__init__(sentence)
@@ -154,7 +154,7 @@ class Reject:
 
 AMBIGUOUS_DELETE = Reject(
     RejectCode.AMBIGUOUS,
-    "the row that has this key is not the one that the record shows, and nothing tells which of the two left the key: "
-    "another row may have taken it earlier in the transaction, or the image may not be the row's",
+    "the target's row with this key differs from the before image in the record, so it is unknown which row to delete. "
+    "Another row may have got the key earlier in the transaction, or the image may belong to another row",
 )
 """The reject of the delete half of a key change."""

@@ -43,9 +43,10 @@ def make_duplicate_error(lane: str, place: TopicPartition, ends: Position) -> Al
     """The error of a lane that may not begin a partition of which it has written nothing: its records would be in the
     log twice. `ends`: per partition the offset after the last record in the log."""
     return AlreadyWritten(
-        f"the event log holds records of topic {place.topic} that lane {lane} has not written, and they would come again",
+        f"the event log contains records of topic {place.topic} that lane {lane} did not write, so the lane would write "
+        "them again",
         lane=lane,
-        step="Name another place for this log, or let the lane go on behind what it holds",
+        step="Give this log another location, or continue the lane after the records that are already there",
         ends=ends,
     )
 

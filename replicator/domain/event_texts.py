@@ -1,7 +1,7 @@
 """Rules for an event's ids and maps, and JSON values as the texts of a map.
 
-Maps are from text to text, so that every store returns the same: text stays as it is, null stays null, and any other
-JSON value is its JSON text.
+Maps are from text to text, so that every store returns the same. Text stays as it is, null stays null, and any other
+JSON value becomes its JSON text.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def check_id(name: str, value: object) -> str:
 
 
 def check_type(value: object) -> str:
-    """The text of an aggregate type. It also names a partition folder, in which characters other than letters, digits
-    and `_.-` need three times as many bytes."""
+    """The text of an aggregate type. It also names a partition folder: there, letters, digits and `_.-` need one byte,
+    and all other characters three times their bytes."""
     text = check_id("aggregate_type", value)
     plain = NOT_PLAIN.sub("", text)
     if len(plain) + 3 * (len(text.encode()) - len(plain)) > LONGEST_FOLDER or text == RESERVED:
-        raise InvalidEvent("aggregate_type is too long to name a partition, or reserved")
+        raise InvalidEvent("aggregate_type is reserved, or too long for the name of a partition")
     return text
 
 
 def check_texts(name: str, value: object) -> None:
     """Raise InvalidEvent unless `value` is a map from text to text or null."""
     if not isinstance(value, Mapping):
-        raise InvalidEvent(f"{name} is no map")
+        raise InvalidEvent(f"{name} is not a map")
     for key, text in value.items():
         _check_text(f"a name in {name}", key)
         if text is not None:
@@ -66,7 +66,7 @@ def to_texts(name: str, value: object) -> dict[str, str | None]:
     """A mapping of Python values as a map of texts; JSON text for values that are not text. InvalidEvent for anything
     else."""
     if not isinstance(value, Mapping):
-        raise InvalidEvent(f"{name} is no mapping of names to values")
+        raise InvalidEvent(f"{name} is not a mapping of names to values")
     for key in value:
         _check_text(f"a name in {name}", key)
     return {key: one if isinstance(one, str) or one is None else _encode_json(name, one) for key, one in value.items()}
@@ -82,7 +82,7 @@ def read_json(name: str, text: str) -> dict[str, str | None]:
     try:
         return json_to_texts(name, msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise InvalidEvent(f"{name} is no JSON object") from None
+        raise InvalidEvent(f"{name} is not a JSON object") from None
 
 
 def measure_depth(text: str) -> int:
@@ -106,10 +106,10 @@ def _decode_text(name: str, raw: bytes) -> str | None:
         if raw.startswith(b'"'):
             return msgspec.json.decode(raw, type=str)
         if ESCAPED_NUL.search(raw):
-            raise InvalidEvent(f"a value in {name} has a NUL character in it, which PostgreSQL cannot keep")
+            raise InvalidEvent(f"a value in {name} contains a NUL character, which PostgreSQL cannot store")
         return msgspec.json.format(raw, indent=-1).decode()
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise InvalidEvent(f"a value in {name} is no JSON") from None
+        raise InvalidEvent(f"a value in {name} is not JSON") from None
 
 
 def _encode_json(name: str, value: object) -> str:
@@ -131,18 +131,18 @@ def _refuse_other(name: str, value: Any, depth: int) -> None:
     elif isinstance(value, str):
         _check_text(f"a value in {name}", value)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise InvalidEvent(f"a value in {name} is NaN or infinite, which JSON has not")
+        raise InvalidEvent(f"a value in {name} is NaN or infinite, which JSON cannot represent")
     elif value is not None and not isinstance(value, bool | int | float):
-        raise InvalidEvent(f"a value in {name} is of type {type(value).__name__}, which JSON has not: write it as text")
+        raise InvalidEvent(f"a value in {name} has type {type(value).__name__}, which JSON does not have: pass it as text")
 
 
 def _check_text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidEvent(f"{name} is {'NULL' if value is None else 'no text'}")
+        raise InvalidEvent(f"{name} is {'NULL' if value is None else 'not text'}")
     if "\0" in value:
-        raise InvalidEvent(f"{name} has a NUL character in it, which PostgreSQL cannot keep")
+        raise InvalidEvent(f"{name} contains a NUL character, which PostgreSQL cannot store")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidEvent(f"{name} is no Unicode text") from None
+        raise InvalidEvent(f"{name} is not Unicode text") from None
     return value

@@ -26,7 +26,7 @@ class VersionConflict(Fatal):
     def __init__(self, aggregate_type: str, expected: int, found: int) -> None:
         super().__init__(
             f"the aggregate, of type {aggregate_type!r}, is at version {found}, not {expected}",
-            next_step="Read its events, decide anew, and emit with the version that it has then.",
+            next_step="Read the aggregate's events, decide again, and emit with its current version.",
         )
         self.expected = expected
         self.found = found
@@ -58,9 +58,9 @@ class NewEvent:
         check_texts("metadata", self.metadata)
         version = self.expected_version
         if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
-            raise InvalidEvent("expected_version is no whole number from 0 on")
+            raise InvalidEvent("expected_version is not a whole number of 0 or more")
         if self.at is not None and (not isinstance(self.at, datetime) or self.at.tzinfo is None):
-            raise InvalidEvent("the time of the event is none with a time zone")
+            raise InvalidEvent("the time of the event has no time zone")
 
     @property
     def aggregate(self) -> Aggregate:

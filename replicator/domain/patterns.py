@@ -80,7 +80,7 @@ def describe_regex_problem(pattern: str) -> str:
         compiled = re.compile(pattern)
         pc.match_substring_regex(pa.array([""]), pattern=_anchor(pattern))
     except (re.error, pa.ArrowInvalid, RecursionError, OverflowError):
-        return "it is no regular expression as RE2 has them (without backreferences and looking around)"
+        return "it is not a regular expression in RE2 syntax (no backreferences, no lookaround)"
     return f"it has more than {MOST_GROUPS} groups" if compiled.groups > MOST_GROUPS else ""
 
 

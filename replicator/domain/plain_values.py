@@ -1,4 +1,4 @@
-"""Rows as Python values and as JSON values; text that is safe for a terminal; counts with their noun."""
+"""Rows as Python values and as JSON values, text that is safe for a terminal, and counts with their noun."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Projections, and the work of a refresh.
 
 A projection is a table that a query computes from others. Every refresh is one commit, which also stores the versions
-of its inputs. The next refresh starts from there. If the result is divided into groups, and each group depends only on
-its own rows of the inputs, only groups with changed rows are computed again.
+of its inputs. The next refresh starts from there. The result may be divided into groups, each of which depends only on
+its own rows of the inputs. Then only groups with changed rows are computed again.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ def plan_refresh(
 ) -> RefreshWork | None:
     """The work for the inputs as they are `now`; None if the last refresh has read the same versions."""
     if last is None:
-        return RefreshWork(reason="no earlier refresh of it can be gone on from")
+        return RefreshWork(reason="there is no earlier refresh to continue from")
     if last.fingerprint != projection.fingerprint or last.reads.keys() != now.keys():
         return RefreshWork(reason="the projection was changed")
     for name, read in now.items():
         if read.table_id != last.reads[name].table_id or read.version < last.reads[name].version:
-            return RefreshWork(reason=f"the table of {name} was made anew")
+            return RefreshWork(reason=f"the table of {name} was created again")
     moved = [one for one in projection.inputs if now[one.name] != last.reads[one.name]]
     if not moved:
         return None
@@ -163,13 +163,13 @@ def _plan_groups(projection: Projection, found: Iterable[tuple[ProjectionInput, 
             return RefreshWork(reason=_describe_full_refresh(projection, one))
         together |= groups
         if len(together) > MAX_GROUPS:
-            return RefreshWork(reason=f"more than {MAX_GROUPS:,} groups were touched")
+            return RefreshWork(reason=f"more than {MAX_GROUPS:,} groups have changed")
     return RefreshWork(together)
 
 
 def _describe_full_refresh(projection: Projection, one: ProjectionInput) -> str:
     if projection.partition_by is None:
-        return f"{one.name} has changed, and no partition_by is said"
+        return f"{one.name} has changed, and the projection has no partition_by"
     if one.key is None:
-        return f"{one.name} has changed, which every group is computed from"
-    return f"what has changed in {one.name} cannot be told by groups"
+        return f"{one.name} has changed, and every group depends on it"
+    return f"{one.name} has changed, and the affected groups are unknown"

@@ -89,7 +89,7 @@ def parse_time(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
-        raise ValueError("no moment of the years 1 to 9999") from None
+        raise ValueError("not a time in the years 1 to 9999") from None
 
 
 def to_place_text(value: pa.Scalar) -> str | None:

@@ -194,8 +194,8 @@ def _describe_column(column: Column) -> str:
 
 
 def classify_type_change(known: Column, newer: Column) -> SchemaChangeKind | None:
-    """The kind of a type change; None if both types hold the same values. Of the source's type name only the kind of
-    text counts (`Column.text_kind`)."""
+    """The kind of a type change; None if both types hold the same values. The source's type name only matters for its
+    kind of text (`Column.text_kind`)."""
     if known.type == newer.type:
         if known.text_kind == newer.text_kind:
             return None
@@ -255,7 +255,7 @@ def _add_old_column_note(change: SchemaChange, gone: Set[str]) -> SchemaChange:
 
 
 def decide_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted: bool = False) -> SchemaDecision:
-    """The reaction of a lane with these columns to a drop of its table. Rows stay, since nobody allowed their removal.
+    """The reaction of a lane with these columns to a drop of its table. Rows stay, since no setting allows their removal.
     `accepted`: as in `decide_schema`."""
     change, mode = SchemaChange(SchemaChangeKind.TABLE_DROPPED), rules.get_mode(SchemaChangeKind.TABLE_DROPPED)
     if mode in STOPPING_MODES and not accepted:

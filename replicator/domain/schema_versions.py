@@ -28,7 +28,7 @@ class SchemaVersion:
     - `dropped`: the schema did not change; the table was dropped there.
     - `emptied`: the columns whose values in the target became NULL, since they were values of a dropped column.
     - `reshaping`: the changes of the target's columns, by the target's names; not stored.
-    - `state`: `applied`; `pending` while the lane waits for an operator; `accepted` from then until it has continued.
+    - `state`: `applied`, `pending` while the lane waits for an operator, `accepted` from then until it has continued.
     """
 
     number: int

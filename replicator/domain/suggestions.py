@@ -37,7 +37,7 @@ SYNONYMS = {
 
 
 def find_nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The one of `valid` that `name` most likely means, or None. Case, `-` and `_` do not count."""
+    """The name of `valid` that is most similar to `name`, or None. Case, `-` and `_` do not count."""
     plain = {_to_plain(candidate): candidate for candidate in valid}
     typed = _to_plain(name)
     if typed in plain:

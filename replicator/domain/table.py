@@ -9,7 +9,7 @@ import pyarrow as pa
 from .errors import Fatal
 
 BYTE_ORDER = "replicator.byte_order"
-"""The source type of replicator's own text columns that are compared as bytes, whatever the collation of the target."""
+"""The source type of Replicator's own text columns. They are compared as bytes, independent of the target's collation."""
 
 TEXT_KINDS = {
     "io.debezium.data.Json": "json",
@@ -22,8 +22,8 @@ TEXT_KINDS = {
     "io.debezium.data.TsVector": "tsvector",
     BYTE_ORDER: "bytes",
 }
-"""Source types of text with a closer type in some target, and the kind of that text. All others are plain text,
-whatever their name at the source: `varchar(20)`, `VARCHAR(10)`, `enum('a')`. PostgreSQL's types of the kinds are in
+"""Source types of text with a closer type in some target, and the kind of that text. All others are plain text, such as
+`varchar(20)`, `VARCHAR(10)`, `enum('a')`. PostgreSQL's types of the kinds are in
 `adapters/postgres/types.py`."""
 
 RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
@@ -141,7 +141,7 @@ class TableSpec:
         for name in self.column_names:
             if is_reserved(name):
                 raise Fatal(
-                    f"column {name!r} of table {self.name} has a name that replicator keeps for itself",
+                    f"column {name!r} of table {self.name} is reserved for Replicator",
                     next_step=describe_rename(name),
                 )
 
@@ -162,5 +162,5 @@ def get_unqualified_name(table: str) -> str:
 def describe_target_problem(text: str) -> str:
     """Why the text cannot be the name of a target: completes a sentence; empty when it can."""
     if text != text.strip() or not text or any(c in "/\\" or ord(c) < 32 for c in text):
-        return "must be a table's name: not empty, no slashes, no control characters, no spaces around it"
+        return "must be the name of a table: not empty, no slashes, no control characters, no spaces around it"
     return "is a reserved name" if text in {".", ".."} or text.startswith("_replicator") else ""

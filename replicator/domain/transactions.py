@@ -33,8 +33,8 @@ class TransactionPart:
     `first` to `last`.
 
     The exact form (`ports.engine.TracksTransactions.exact_parts`) also has `changes`, a lower bound of the number of
-    different changes: it is less than `count` if the source sent some again. `low` and `high` are their lowest and
-    highest positions in the source's log, None if one has none.
+    different changes. It is less than `count` if the source sent some again. `low` and `high` are their lowest and
+    highest positions in the source's log, None if one of the changes has no position.
     """
 
     tx: str

@@ -1,4 +1,4 @@
-"""Which types can hold all values of other types."""
+"""Compatibility of types: can one hold all values of another?"""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def has_canonical_text(narrow: pa.DataType) -> bool:
 
 
 def can_cover(union: TableSpec, table: TableSpec) -> bool:
-    """True if frames of `table` can be frames of `union`: the same key and order of changes, and every column with a
-    type that holds its values."""
+    """True if frames of `table` can be frames of `union`. Key and order of changes are the same, and every column of
+    `union` can hold the values of its column in `table`."""
     types = {c.name: c.type for c in union.columns}
     same = union.keys == table.keys and union.sequence == table.sequence
     return same and all(c.name in types and can_hold(types[c.name], c.type) for c in table.columns)

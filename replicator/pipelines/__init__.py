@@ -5,7 +5,7 @@
 >>> staff.create_auto_cdc_flow(target="lake.employees", source="staff.employees", keys=["id"], sequence_by="sequenceNum")
 >>> staff.run(until_caught_up=True)
 
-A pipeline is a config put together in code: the same document, the same rules, the same program that runs it.
+A pipeline in code is a config: the same document, the same rules, and the same program that runs it.
 """
 
 from replicator.settings import ConfigError

@@ -1,4 +1,4 @@
-"""The calls of AUTO CDC as functions: each adds to the pipeline whose `with` block the program is in."""
+"""The calls of AUTO CDC as functions. Each adds to the pipeline of the enclosing `with` block."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ _ACTIVE: ContextVar[Pipeline | None] = ContextVar("replicator_pipeline", default
 
 
 def set_active(pipeline: Pipeline) -> Callable[[], None]:
-    """Make `pipeline` the one that functions add to; what undoes it."""
+    """Make the functions add to `pipeline`. Returns a function that undoes this."""
     token = _ACTIVE.set(pipeline)
     return lambda: _ACTIVE.reset(token)
 
 
 def create_auto_cdc_flow(*arguments: Any, **parameters: Any) -> None:
-    """As `Pipeline.create_auto_cdc_flow`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    """As `Pipeline.create_auto_cdc_flow`, for the pipeline of the `with` block. ConfigProblem outside of one."""
     _get_active("create_auto_cdc_flow").create_auto_cdc_flow(*arguments, **parameters)
 
 
 def create_auto_cdc_from_snapshot_flow(*arguments: Any, **parameters: Any) -> None:
-    """As `Pipeline.create_auto_cdc_from_snapshot_flow`, likewise."""
+    """As `Pipeline.create_auto_cdc_from_snapshot_flow`, for the pipeline of the `with` block. ConfigProblem outside of
+    one."""
     _get_active("create_auto_cdc_from_snapshot_flow").create_auto_cdc_from_snapshot_flow(*arguments, **parameters)
 
 
 def create_streaming_table(*arguments: Any, **parameters: Any) -> None:
-    """As `Pipeline.create_streaming_table`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    """As `Pipeline.create_streaming_table`, for the pipeline of the `with` block. ConfigProblem outside of one."""
     _get_active("create_streaming_table").create_streaming_table(*arguments, **parameters)
 
 
 def create_target_table(*arguments: Any, **parameters: Any) -> None:
-    """As `Pipeline.create_target_table`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    """As `Pipeline.create_target_table`, for the pipeline of the `with` block. ConfigProblem outside of one."""
     _get_active("create_target_table").create_target_table(*arguments, **parameters)
 
 
 def temporary_view(*arguments: Any, **parameters: Any) -> Any:
-    """As `Pipeline.temporary_view`, of the pipeline of the `with` block. ConfigProblem outside of one."""
+    """As `Pipeline.temporary_view`, for the pipeline of the `with` block. ConfigProblem outside of one."""
     return _get_active("temporary_view").temporary_view(*arguments, **parameters)
 
 

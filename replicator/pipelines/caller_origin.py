@@ -1,4 +1,4 @@
-"""Where in the user's program something was said: what a config file's lines are for YAML."""
+"""The file and line of a call in the user's program. Messages name it like a line of a YAML config."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def find_caller() -> Origin:
 
 
 def make_config_error(at: Origin, code: str, message: str, suggestion: str = "") -> ConfigError:
-    """The error for what is wrong with one call."""
+    """The error for a problem of one call."""
     return ConfigError([Finding("error", code, message, at.file, at.line, suggestion)])

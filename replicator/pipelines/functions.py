@@ -1,7 +1,6 @@
 """`col`, `expr`, `struct` and `spark.readStream.table`, as programs for AUTO CDC call them.
 
-A config holds text, so these return text: what works here works in a file. Spark's own Columns are refused, since their text
-cannot be read back.
+A config contains text, so these functions return text. Spark's own Columns are refused, since their text cannot be parsed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ def col(name: str) -> str:
 
 
 def expr(text: str) -> str:
-    """The condition that `text` writes."""
+    """The condition `text`."""
     return text
 
 
@@ -23,15 +22,15 @@ def struct(*columns: str) -> list[str]:
 
 
 class StreamReader:
-    """What `spark.readStream` is."""
+    """The object `spark.readStream` of these programs."""
 
     def table(self, name: str) -> str:
-        """A table of a source, `SOURCE.TABLE`: what a view returns, and a flow's `source`."""
+        """A table of a source, `SOURCE.TABLE`, as the result of a view or as the `source` of a flow."""
         return name
 
 
 class SparkNames:
-    """What `spark` is in these programs; no Spark session, and none is needed."""
+    """The object `spark` of these programs. It is not a Spark session, and needs none."""
 
     readStream = StreamReader()  # noqa: N815 - Spark's name
 

@@ -1,4 +1,4 @@
-"""Parameters that calls of other systems have and that mean nothing here: each refused by its name, with what to use."""
+"""Parameters of other systems that do not exist here. Each is refused by name, with the option to use instead."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from replicator.settings import Origin
 from .caller_origin import make_config_error
 
 FLOW_PARAMETERS: Mapping[str, str] = {
-    "system_sequence_by": "leave it out: changes that agree in 'sequence_by' come in the order of the source's log",
-    "columns_to_update": "say 'ignore_null_updates', or one of its column lists, where NULL means that a value was not sent",
-    "once": "make a pipeline of its own for the backfill and call run(until_caught_up=True)",
-    "spark_conf": "give options of Spark to the pipeline: Pipeline(..., spark={...})",
+    "system_sequence_by": "leave it out: changes with equal 'sequence_by' are in the order of the source's log",
+    "columns_to_update": "use 'ignore_null_updates', or one of its column lists, if NULL means that a value was not sent",
+    "once": "use a separate pipeline for the backfill and call run(until_caught_up=True)",
+    "spark_conf": "pass options of Spark to the pipeline: Pipeline(..., spark={...})",
     "where": "leave it out: every change of the source's table is applied",
-    "flow_name": "write 'name'",
+    "flow_name": "use 'name'",
 }
 TABLE_PARAMETERS: Mapping[str, str] = {
     "comment": "keep it in the code",
     "schema": "leave it out: a target has the columns of its source, or those of the flow's 'column_list'",
-    "format": "the sink says it: sinks={'lake': {'kind': 'delta', ...}}",
-    "path": "the sink says it: sinks={'lake': {'kind': 'delta', 'path': ...}}",
+    "format": "set it for the sink: sinks={'lake': {'kind': 'delta', ...}}",
+    "path": "set it for the sink: sinks={'lake': {'kind': 'delta', 'path': ...}}",
     "spark_conf": FLOW_PARAMETERS["spark_conf"],
     "cluster_by_auto": "name the columns in 'cluster_by'",
-    "partition_by": "write 'partition_cols'",
-    "row_filter": "give readers a view",
-    "expect_all": "read what was rejected with `replicator dlq list`",
-    "expect_all_or_drop": "read what was rejected with `replicator dlq list`",
-    "expect_all_or_fail": "read what was rejected with `replicator dlq list`",
+    "partition_by": "use 'partition_cols'",
+    "row_filter": "create a view for readers",
+    "expect_all": "list rejected records with `replicator dlq list`",
+    "expect_all_or_drop": "list rejected records with `replicator dlq list`",
+    "expect_all_or_fail": "list rejected records with `replicator dlq list`",
 }
 PROPERTIES: Mapping[str, str] = {
     "delta.enableChangeDataFeed": "change_data_feed",
     "delta.enableDeletionVectors": "deletion_vectors",
 }
-"""Properties of Delta tables, and the option that each of them is here."""
+"""Properties of Delta tables, and the names of their options here."""
 WRITE_SNAPSHOTS = (
-    "write snapshots into a folder and say 'transport': 'snapshots' and its 'path' in the source; "
+    "write snapshots into a folder, and set 'transport': 'snapshots' and 'path' in the source; "
     "or 'dsn' and 'table' of a database"
 )
-BITEMPORAL = "say 2, and give the table an event log beside its history: that keeps when each change arrived"
+BITEMPORAL = "use 2, and add an event log of the table: it stores the arrival time of each change"
 
 
 def refuse_foreign(
@@ -48,7 +48,7 @@ def refuse_foreign(
 ) -> None:
     """Raise for the first of the parameters `given` that the call does not have.
 
-    TypeError for one that nobody has; ConfigError for one that other systems have, unless it says what their default says.
+    TypeError for an unknown parameter. ConfigError for a parameter of other systems, unless its value is their default.
     """
     for name, value in given.items():
         if name not in instead:
@@ -63,8 +63,8 @@ def to_options(properties: Mapping[str, Any], at: Origin) -> dict[str, bool]:
     found = {}
     for name, value in properties.items():
         if name not in PROPERTIES:
-            hint = suggest_name(name, PROPERTIES) or f"there are {' and '.join(PROPERTIES)}"
-            raise make_config_error(at, "not_supported", f"the table property {name!r} is not set here", hint)
+            hint = suggest_name(name, PROPERTIES) or f"use {' or '.join(PROPERTIES)}"
+            raise make_config_error(at, "not_supported", f"the table property {name!r} is not supported", hint)
         if str(value).lower() not in ("true", "false"):
             raise make_config_error(at, "value", f"the table property {name!r} must be true or false")
         found[PROPERTIES[name]] = str(value).lower() == "true"

@@ -1,4 +1,4 @@
-"""A pipeline that is written in Python: flows added to a config, by the names of AUTO CDC."""
+"""A pipeline that is written in Python: a config to which calls with the names of AUTO CDC add flows."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Names = Mapping[tuple[str | int, ...], str]
 class Pipeline:
     """One pipeline: sources, sinks, and the flows between them.
 
-    The keyword parameters are the top-level keys of a config file and take what they take there: `tables` for what flows
-    do not say (event logs, `append`, declared columns), `defaults` for all of them. Relative paths start from `root`, by
-    default the working directory. `${NAME}` in a text is replaced from the environment, as in a file.
+    The keyword parameters are the top-level keys of a config file, with the same values. `tables` has everything that
+    flows cannot express (event logs, `append`, declared columns), `defaults` applies to all tables. Relative paths start
+    from `root`, by default the working directory. `${NAME}` in a text is replaced from the environment, as in a file.
 
-    Nothing is judged before `check`, `plan` or `run`, which raise `ConfigError` with everything that is wrong, each with the
-    line of the program that said it. A call raises the same at once for what no config can hold.
+    `check`, `plan` and `run` check the config. They raise `ConfigError` with all problems, each with its line of the
+    program. Other calls only raise it for values that a config cannot contain.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Pipeline:
 
     @classmethod
     def from_config(cls, config: str | os.PathLike[str], env: str | None = None, overrides: Iterable[str] = ()) -> Pipeline:
-        """The pipeline of a config file, with its overlay `env` and overrides as of `--set`, for flows to be added to; the
-        file may do without `tables`."""
+        """The pipeline of a config file, to which flows can be added. `env` is its overlay, `overrides` are as in `--set`.
+        The file need not have `tables`."""
         document, files, root = load_layers(FilePath(config), env, overrides)
         made = cls.__new__(cls)
         made._set_document(document, root, files)
@@ -106,11 +106,11 @@ class Pipeline:
         cluster_by: Columns | None = None,
         **others: Any,
     ) -> None:
-        """Options of the Delta table `name`, which is the `target` of a flow, word for word. Flows make their tables by
-        themselves: this is for the options only.
+        """Set options of the Delta table `name`, which is exactly the `target` of a flow. Flows create their tables
+        themselves, so this call is only needed for options.
 
-        `table_properties`: delta.enableChangeDataFeed and delta.enableDeletionVectors, which are `change_data_feed` and
-        `deletion_vectors` of the config; `partition_cols` is its `partition_by`.
+        `table_properties`: delta.enableChangeDataFeed and delta.enableDeletionVectors. In the config they are
+        `change_data_feed` and `deletion_vectors`, and `partition_cols` is `partition_by`.
         """
         at = find_caller()
         known = ("table_properties", "partition_cols", "cluster_by")
@@ -120,17 +120,17 @@ class Pipeline:
         self._declared.add_table(name, TableSpecOptions({**_to_keys(layout, f"of table '{name}'", at), **options}, at))
 
     create_target_table = create_streaming_table
-    """The name that it had before."""
+    """The earlier name of the call."""
 
     def temporary_view(self, function: Callable[[], str] | None = None, *, name: str | None = None) -> Any:
-        """A decorator: the function's name, or `name`, is another name of the `SOURCE.TABLE` that the function returns, for
-        `source` of flows. A view selects nothing: `where` and `column_list` do."""
+        """A decorator. The function returns `SOURCE.TABLE`. Flows may use the function's name, or `name`, as their `source`
+        for it. A view selects no rows or columns; use `where` and `column_list`."""
         at = find_caller()
 
         def declare(view: Callable[[], str]) -> Callable[[], str]:
             called = name or view.__name__
             if called in self._views:
-                raise make_config_error(at, "same_name", f"there is a view '{called}' already")
+                raise make_config_error(at, "same_name", f"there is already a view '{called}'")
             self._views[called] = _require_text(view(), f"{called}()", at)
             return view
 
@@ -157,13 +157,15 @@ class Pipeline:
         partial_updates: Literal["ordered", "by_column"] | None = None,
         **others: Any,
     ) -> None:
-        """Keep the table `target` current from the changes of the table `source`: one entry of `to` in the config, with the
-        same keys and the same meaning. `partial_updates` is of this program alone.
+        """Apply the changes of the table `source` to the table `target`. The call is one entry of `to` in the config, with
+        the same keys and the same meaning. `partial_updates` only exists in Replicator.
 
-        `source` is SOURCE.TABLE, a source of the pipeline and a table's name there, globs allowed; `target` is SINK.TABLE,
-        or SINK alone for the source table's own name. `keys` and `sequence_by` may be left out where the records say their
-        key and come from a log. Columns and conditions are text. The flow's `name`, which `plan` shows, is by default its
-        target.
+        - `source`: SOURCE.TABLE, a source of the pipeline and the name of a table there, which may be a glob.
+        - `target`: SINK.TABLE, or SINK alone for the name of the source table.
+        - `keys`, `sequence_by`: not needed if the records contain their key and come from a log.
+        - `name`: the name of the flow in `plan`, by default its target.
+
+        Columns and conditions are text.
         """
         at = find_caller()
         said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
@@ -182,10 +184,10 @@ class Pipeline:
         name: str | None = None,
         **others: Any,
     ) -> None:
-        """Keep the table `target` as the snapshots of the table `source` say, one after the other.
+        """Apply the snapshots of the table `source`, one after the other, to the table `target`.
 
-        As `create_auto_cdc_flow`; the source reads snapshots: `{"format": "rows", "transport": "snapshots", "path": ...}`,
-        or instead of `path` a database's `dsn`, and `table`.
+        As `create_auto_cdc_flow`. The source reads snapshots: `{"format": "rows", "transport": "snapshots", "path": ...}`,
+        or a database's `dsn` and `table` instead of `path`.
         """
         at = find_caller()
         said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
@@ -196,7 +198,7 @@ class Pipeline:
         named = split_source(_require_text(source, "source", at), at, self._list_names("sources"))[0]
         transport = self._get_transport(named)
         if transport not in (None, "snapshots"):
-            sentence = f"the source '{named}' has the transport '{transport}', which brings no snapshots"
+            sentence = f"the source '{named}' has the transport '{transport}', which does not read snapshots"
             raise make_config_error(at, "source", sentence, WRITE_SNAPSHOTS)
         self._add_flow(target, source, name, said, at)
 
@@ -218,27 +220,29 @@ class Pipeline:
         return list(named) if isinstance(named, dict) else []
 
     def config(self) -> dict[str, Any]:
-        """The pipeline as plain data: what a YAML file of it says, for commands of the program to use."""
+        """The pipeline as plain data, as in a YAML file. Commands of the program can use it."""
         document, _ = self._write_document()
         return dict(document.data) if isinstance(document.data, dict) else {}
 
     def check(self) -> Loaded:
-        """The settings, once they were checked; `warnings` of them hold what is doubtful. Connects to nothing."""
+        """Check the config without connecting to anything. Returns the settings; their `warnings` name doubtful values."""
         document, _ = self._write_document()
         return read_document(document, self._root, self._files)
 
     def plan(self, table: str | None = None) -> list[dict[str, Any]]:
-        """What will run, as `replicator plan --json` says it, and the name of each lane's flow as `progress`: of every table
-        that is in the sources now, or of the one whose name in the source is `table`. Applies nothing."""
+        """The plans of all tables that are in the sources now, or of the source table `table`. The items are as in
+        `replicator plan --json`, with the name of the lane's flow as `flow`. Applies nothing."""
         document, names = self._write_document()
         return plan_pipeline(read_document(document, self._root, self._files), names, table)
 
     def run(self, *, until_caught_up: bool = False, stop: threading.Event | None = None) -> dict[str, Any]:
-        """Read the sources and keep every target current, as `replicator run`: until all that is there now was applied, or
-        `stop` is set, or an interrupt (Ctrl-C); each of them ends it in order. What `replicator run --json` says at its end.
+        """Read the sources and write the targets, as `replicator run`. Returns the report of `replicator run --json`.
 
-        Raises `RunFailed` when it ends otherwise or a lane was suspended, `Fenced` while another instance runs, and
-        `ConfigError`. The status page is served where the pipeline says `http`.
+        The run ends when `stop` is set, or with an interrupt (Ctrl-C). With `until_caught_up` it also ends when everything
+        that is available now is applied. The status page is served if the pipeline has `http`.
+
+        Raises `RunFailed` if the run ends in another way or a lane was suspended, `Fenced` while another instance runs,
+        and `ConfigError`.
         """
         loaded = self.check()
         served = isinstance(self._document.data, dict) and "http" in self._document.data
@@ -285,7 +289,7 @@ def _to_keys(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
     said = {key: to_plain(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
     if said.get("stored_as_scd_type") == "bitemporal":
         raise make_config_error(
-            at, "not_supported", f"'stored_as_scd_type' {of} says 'bitemporal', which there is not", BITEMPORAL
+            at, "not_supported", f"'stored_as_scd_type' {of} is 'bitemporal', which is not supported", BITEMPORAL
         )
     return said
 

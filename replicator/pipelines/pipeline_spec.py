@@ -1,4 +1,4 @@
-"""Flows and tables as calls declare them, and the `tables` of a config that they come to."""
+"""The flows and tables that calls declare, and their conversion to `tables` of a config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OriginsByPath = dict[tuple[str | int, ...], Origin]
 
 @dataclass(frozen=True)
 class FlowSpec:
-    """One `to` entry: what a call said, in the names of the config."""
+    """One `to` entry: the arguments of a call, under the names of the config."""
 
     name: str
     source: str
@@ -51,19 +51,19 @@ class PipelineSpec:
         first = next((f for f in self.flows if f.name == flow.name), None)
         if first is not None:
             hint = "give one of them another 'name'" if first.target != flow.target else "give one of them another target"
-            raise make_config_error(flow.at, "same_name", f"there is a flow '{flow.name}' already, at {first.at}", hint)
+            raise make_config_error(flow.at, "same_name", f"there is already a flow '{flow.name}', at {first.at}", hint)
         self.flows.append(flow)
 
     def add_table(self, name: str, table: TableSpecOptions) -> None:
         """ConfigError when the table was declared before."""
         if name in self.tables:
-            raise make_config_error(table.at, "same_name", f"table '{name}' is there already, at {self.tables[name].at}")
+            raise make_config_error(table.at, "same_name", f"table '{name}' is already declared, at {self.tables[name].at}")
         self.tables[name] = table
 
     def write_tables(self, document: Document) -> dict[tuple[str | int, ...], str]:
-        """Add all of it to `tables` of the document; the path of each flow's entry, and the flow's name.
+        """Add everything to `tables` of the document. Returns the path of each flow's entry with the flow's name.
 
-        Flows out of one table of a source are entries of one table, which the document may have already."""
+        All flows from one source table are entries of one table, which the document may already have."""
         self._refuse_unused()
         tables = document.data.setdefault("tables", []) if isinstance(document.data, dict) else None
         if not isinstance(tables, list):
@@ -83,7 +83,7 @@ class PipelineSpec:
 
 
 def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origins: OriginsByPath) -> tuple[str | int, ...]:
-    """Write the entry; its path."""
+    """Write the entry. Returns its path."""
     index = _find_table_index(tables, flow, origins)
     entries = tables[index].setdefault("to", [])
     if not isinstance(entries, list):
@@ -96,7 +96,7 @@ def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origin
 
 
 def _find_table_index(tables: Any, flow: FlowSpec, origins: OriginsByPath) -> int:
-    """The index of the table that the flow reads; added when there is none."""
+    """The index of the table that the flow reads. A missing table is added."""
     for index, table in enumerate(tables):
         if isinstance(table, dict) and (table.get("source"), table.get("match")) == (flow.source, flow.match):
             return index
@@ -106,7 +106,7 @@ def _find_table_index(tables: Any, flow: FlowSpec, origins: OriginsByPath) -> in
 
 
 def split_source(source: str, at: Origin, known: Sequence[str]) -> tuple[str, str]:
-    """`SOURCE.TABLE` in its parts."""
+    """The parts of `SOURCE.TABLE`."""
     name, dot, table = source.partition(".")
     if not dot or not name or not table:
         example = f"{next(iter(known), 'shop')}.{source.strip('.') or 'customers'}"
@@ -117,7 +117,7 @@ def split_source(source: str, at: Origin, known: Sequence[str]) -> tuple[str, st
 
 
 def split_target(target: str, at: Origin, known: Sequence[str]) -> tuple[str, str | None]:
-    """`SINK.TABLE` in its parts, or `SINK` alone: the target then has the source table's own name."""
+    """The parts of `SINK.TABLE`, or of `SINK` alone. The target then has the name of the source table."""
     name, dot, into = target.partition(".")
     if (dot and not (name and into)) or (not dot and name not in known):
         example = f"{next(iter(known), 'lake')}.{target.strip('.') or 'customers'}"

@@ -1,4 +1,4 @@
-"""What a program says, as the plain data that YAML would say."""
+"""Values of a program as the plain data of a YAML file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PLAIN_HINT = "import col, expr and struct from replicator.pipelines, or write te
 
 
 def to_plain(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
-    """`value` with mappings as dicts, sequences as lists and paths as text, each of them a new one.
+    """A copy of `value` with mappings as dicts, sequences as lists and paths as text.
 
-    Raises ConfigError, saying where (`at`) and of `what`, for values that a config cannot hold: Columns of Spark among
-    them, whose text is never guessed.
+    Raises ConfigError for values that a config cannot contain, such as Columns of Spark. The error names the line `at`
+    and the value `what`.
     """
     if depth > MAX_DEPTH:
         raise make_config_error(at, "too_large", f"{what} is nested more than {MAX_DEPTH} levels deep")
@@ -34,7 +34,7 @@ def to_plain(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
         return [to_plain(item, f"{what}[{index}]", at, depth + 1) for index, item in enumerate(value)]
     kind = type(value).__name__
     step = PLAIN_HINT if kind == "Column" else "write it as text, a number, true or false, a list or a dict"
-    raise make_config_error(at, "type", f"{what} is a {kind}, which a config cannot hold", step)
+    raise make_config_error(at, "type", f"{what} is a {kind}, which a config cannot contain", step)
 
 
 def _require_key(key: Any, what: str, at: Origin) -> str:

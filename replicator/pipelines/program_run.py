@@ -20,8 +20,8 @@ from replicator.wiring.logs import log_to_stderr_by_default
 
 
 class RunFailed(Fatal):
-    """A run that did not end well: the sentence and step that `replicator run` would print, `exit_code` its code, and
-    `report` what it says with `--json`."""
+    """A failed run. It has the sentence and the next step that `replicator run` would print, its `exit_code`, and the
+    `report` of `--json`."""
 
     def __init__(self, problem: Problem | None, code: ExitCode, report: dict[str, Any]) -> None:
         found = problem or Problem(code, "The pipeline stopped.")
@@ -64,14 +64,14 @@ def plan_pipeline(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], ta
 
 
 def _find_flow(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], lane: Mapping[str, Any]) -> str | None:
-    """The flow of a lane; None where `tables` of the config says it."""
+    """The flow of a lane; None for a lane from `tables` of the config."""
     every = (s for name in loaded.settings.sources for s in loaded.settings.resolve_lanes(lane["table"], name))
     return next((names.get(s.at) for s in every if f"{s.sink}.{s.into}" == lane["lane"]), None)
 
 
 @contextmanager
 def _serve_page(daemon: Any, *, served: bool) -> Iterator[None]:
-    """The status page, where it is asked for and its port is free."""
+    """Serve the status page, if it is configured and its port is free."""
     if not served:
         yield
         return
@@ -91,7 +91,7 @@ def _serve_page(daemon: Any, *, served: bool) -> Iterator[None]:
 
 @contextmanager
 def _stop_on_interrupt(stop: threading.Event) -> Iterator[None]:
-    """The first interrupt asks for an orderly end, the second is Python's own. Only the main thread gets any."""
+    """The first interrupt requests an orderly end, the second is Python's own. Only the main thread gets interrupts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

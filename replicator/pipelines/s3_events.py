@@ -1,13 +1,13 @@
-"""Applies files as S3 tells of them: `handle` is what AWS Lambda, or who reads a queue, calls with an event.
+"""Applies files when S3 announces them. AWS Lambda, or a reader of a queue, calls `handle` with each event.
 
 >>> from replicator.pipelines.s3_events import handle
 >>> handle(event)["files"]
 ['s3://company-bucket/dms/public/users/20211017-194324349.csv']
 
-The sources are those of the configuration with `transport: files` and a bucket as their `path`. Of an event that tells of a
-file in one of them that file is applied, after those of its table that come before it and were not yet applied, such as its
-full load; none behind it. A file that was applied before, by this call or any other, is not applied again. So events may
-come twice, late, and in any order.
+It uses the sources of the configuration with `transport: files` and a bucket as their `path`. An event names a file.
+Earlier files of its table that are not yet applied, such as its full load, are applied first, then the file itself. Later
+files are not applied. A file that any call has applied is not applied again, so events may arrive twice, late, and in any
+order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMES = ("s3://", "s3a://")
 
 
 class CreatedObject(NamedTuple):
-    """An object that is there now."""
+    """An object that was created."""
 
     bucket: str
     key: str
@@ -47,14 +47,17 @@ def handle(
     env: str | None = None,
     overrides: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Apply the files that `event` tells of: a notification of S3, also in messages of SQS or SNS, or of EventBridge.
+    """Apply the files that `event` names. It is a notification of S3, also in messages of SQS or SNS, or of EventBridge.
 
-    `config`, `env` and `overrides` are those of `replicator run`; without `config`, the file that REPLICATOR_CONFIG names,
-    or else config/replicator.yaml. Returns `files`, the URLs of those in the folder of a source, which are applied now;
-    `passed_over`, the others; and `report`, what `replicator run --json` says, None where nothing had to be done.
+    `config`, `env` and `overrides` are as in `replicator run`. The default of `config` is the file that REPLICATOR_CONFIG
+    names, or else config/replicator.yaml. Returns:
 
-    Raises ConfigProblem for an event of another kind or a config that cannot be used, and what `Pipeline.run` raises: then
-    nothing of the event may count as done. Only one call at a time may run for one pipeline.
+    - `files`: the URLs of the files in the folder of a source. They are applied now.
+    - `passed_over`: the URLs of the other files.
+    - `report`: the report of `replicator run --json`, None if no file had to be applied.
+
+    Raises ConfigProblem for an event of another kind and for an invalid config, and the errors of `Pipeline.run`. After an
+    error send the event again. Only one call at a time may run for one pipeline.
     """
     created = list(dict.fromkeys(list_created(event)))
     loaded = read_config(Path(config or find_config_file()), env, tuple(overrides))
@@ -66,8 +69,8 @@ def handle(
 
 
 def list_created(event: Mapping[str, Any] | str) -> Iterator[CreatedObject]:
-    """The objects of which an event says that they were made; none for S3's own test of a notification. ConfigProblem for
-    what is no such event."""
+    """The objects that an event announces as created; none for S3's own test of a notification. ConfigProblem for another
+    event."""
     said = _parse_event(event)
     if "Records" in said:
         for record in said["Records"]:
@@ -107,8 +110,8 @@ def _parse_event(event: Mapping[str, Any] | str) -> Mapping[str, Any]:
 
 def _make_event_error() -> ConfigProblem:
     return ConfigProblem(
-        "the event is no notification of S3",
-        next_step="Send s3:ObjectCreated:* of the bucket, directly or by SQS, SNS or EventBridge.",
+        "the event is not a notification of S3",
+        next_step="Send s3:ObjectCreated:* of the bucket, directly or through SQS, SNS or EventBridge.",
     )
 
 

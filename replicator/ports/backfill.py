@@ -14,8 +14,8 @@ from replicator.domain.position import Position
 from .frames import Batch, F, Stop
 
 TOPICS = "_backfill."
-"""Prefix of topics that only backfills have; the table's name follows. Their records are Debezium JSON with schemas,
-whatever the format of the source."""
+"""Prefix of topics that only backfills have; the table's name follows. Their records are Debezium JSON with schemas, for
+every format of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,12 @@ class Backfill(Protocol):
     Every record has the position in the source's log at which it was read. Changes that the rows already contain are
     below that position, later changes are above it.
 
-    Errors: `Retryable` while the database is away, `ConfigProblem` for a table that cannot be read this way,
-    `EnvironmentProblem` for a database that is not set up for it, `Fenced` while another process reads the same table.
+    Errors:
+
+    - `Retryable` while the database is away
+    - `ConfigProblem` for a table that cannot be read this way
+    - `EnvironmentProblem` for a database that is not set up for it
+    - `Fenced` while another process reads the same table
     """
 
     def rows(self, report: Callable[[str], None], *, from_scratch: bool = False) -> BackfillSnapshot:

@@ -47,8 +47,8 @@ class TransactionRules:
 
     - `topic`: the topic with the end marks.
     - `max_bytes`: a transaction with more held bytes becomes visible in parts.
-    - `patience`: after so many seconds without news of the transaction that is waited for, likewise.
-    - `together`: False: nothing is held back. Only the completeness watermark is published.
+    - `patience`: a transaction that is waited for becomes visible in parts after so many seconds without news of it.
+    - `together`: if false, nothing is held back. Only the completeness watermark is published.
     """
 
     topic: str
@@ -146,7 +146,7 @@ pipeline's engine; to rewrite or drop a target, only where no other can."""
 
 
 class Components(Protocol):
-    """Builds the parts of one configured pipeline by the names of its sources and sinks. Who opens a part closes it.
+    """Builds the parts of one configured pipeline by the names of its sources and sinks. The caller closes each part.
 
     - `engine`: the name of its engine. `folder`: its files on this machine.
     - `register`: what the pipeline has read so far. `erasures`: the folder of the erasure list.
@@ -162,7 +162,7 @@ class Components(Protocol):
     erasures: Path
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
-        """The lanes of a source table, by the entry that fits it best, whatever its source. Empty without one."""
+        """The lanes of a source table in any source, by the entry that fits it best. Empty without one."""
 
     def list_configured_targets(self, table: str) -> Mapping[str, str]:
         """By id, the targets that entries give the table or would give it, with their config lines."""
@@ -220,7 +220,7 @@ class Components(Protocol):
 
 
 def make_event_log_lane(pipeline: str, source: str, sink: str, config_line: str = "") -> Lane:
-    """The lane of a source's event log in one sink. It gets every record of the source, whatever its table."""
+    """The lane of a source's event log in one sink. It gets every record of the source, for all tables."""
     return Lane(
         id=f"{sink}.{source}",
         pipeline=pipeline,

@@ -111,7 +111,7 @@ class KeepsVersions(Protocol):
         """The location of the older versions, for people; empty if there are none."""
 
     def end_versions(self) -> str:
-        """Remove the older versions, so that nobody can read them. Returns what could not be removed, for people."""
+        """Remove the older versions, so that no one can read them. Returns a text for people that names the remains."""
 
 
 class DeadLetters(Protocol):

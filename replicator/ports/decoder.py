@@ -76,7 +76,7 @@ class Decoder(Protocol):
         have only its key columns: keys and operations are then the same (test_keys_are_decoded_alone)."""
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """Schema `ENVELOPE`, one row per record, in their order; never fails, whatever the bytes."""
+        """Schema `ENVELOPE`, one row per record, in their order. Never fails, for any bytes."""
 
 
 @runtime_checkable
@@ -84,8 +84,8 @@ class PrintsRecords(Protocol):
     """A wire format that can print its records in its own terms."""
 
     def printed(self, raw: pa.Table) -> pa.Table:
-        """One row per record, in their order; all null for a record without a value. Never fails, whatever the bytes.
-        The last column is `error`: why the record cannot be read."""
+        """One row per record, in their order; all null for a record without a value. Never fails, for any bytes. The
+        last column is `error`: why the record cannot be read."""
 
 
 @runtime_checkable
@@ -93,8 +93,8 @@ class MasksRecords(Protocol):
     """A wire format that can remove private values from its records. Its decoded changes are already without them."""
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """The records of a raw frame, masked for storage, in their order. Never fails, whatever the bytes. A value or a
-        key that cannot be masked is removed."""
+        """The records of a raw frame, masked for storage, in their order. Never fails, for any bytes. A value or a key
+        that cannot be masked is removed."""
 
 
 @runtime_checkable

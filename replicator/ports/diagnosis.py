@@ -20,7 +20,7 @@ class Diagnosis:
 class Check(Protocol):
     """Checks one kind of thing (a broker, a source database, a target, a lake, a Java runtime).
 
-    Findings never raise. A check never changes anything permanently, and ends within seconds if nobody answers.
+    Findings never raise. A check never changes anything permanently, and ends within seconds if nothing answers.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
@@ -32,8 +32,8 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WrongOption:
-    """An option of an engine that users must not set: its name, the problem (the rest of a sentence that starts with
-    the name), and the next step. Never contains the value."""
+    """An option of an engine that users must not set. It has a name, a problem (the rest of a sentence that starts with
+    the name), and a next step. Never contains the value."""
 
     name: str
     problem: str

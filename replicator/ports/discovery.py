@@ -11,8 +11,13 @@ from replicator.domain.errors import ConfigProblem
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredTable:
-    """A table of a source. `name`: as in `match`; `keys`: its primary key; `rows`: an estimate, None if unknown; `identity`:
-    its replica identity, empty if it has none; `settings`: further keys of its entry in the config; `note`: a comment."""
+    """A table of a source.
+
+    - `name`: as in `match`. `keys`: its primary key.
+    - `rows`: an estimate, None if unknown.
+    - `identity`: its replica identity, empty if it has none.
+    - `settings`: further keys of its entry in the config. `note`: a comment.
+    """
 
     name: str
     keys: tuple[str, ...] = ()

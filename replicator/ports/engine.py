@@ -73,24 +73,24 @@ class Engine(Protocol[F]):
     def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
         """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
 
-        `rows` have `_error` set. They are a raw frame (`RoutedBatch.rejects`), or a changes or folded frame; records of
-        the latter are found in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several rejected
-        rows is returned once, with the first error. A record that is in none of the raw frames is returned without
-        bytes.
+        `rows` have `_error` set. They are a raw frame (`RoutedBatch.rejects`), or a changes or folded frame. For the
+        latter, records are found in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several
+        rejected rows is returned once, with the first error. A record that is in none of the raw frames is returned
+        without bytes.
         """
 
     def segments(self, changes: F, table: TableSpec) -> Sequence[F]:
-        """Split `changes` in order, never within a record, so that each unchanged value can be found: in the target as
-        it was before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
+        """Split `changes` in order, never within a record, so that each unchanged value can be found. It is in the
+        target as it was before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
 
         Within a segment:
 
         - A key change with unchanged values does not read from a key that the segment changes before it.
-        - No other change with unchanged values follows a delete of its key, or such a key change to its key, unless a
-          change between them sent all values.
+        - No other change with unchanged values follows a delete of its key, or such a key change to its key. It may
+          follow if a change between them sent all values.
         - A truncate is alone if there are unchanged values.
         - If the configuration orders changes (`TableSpec.ordered_by`), a change with unchanged values is the first of
-          its key, and no lower change of its key follows it (test_segments_of_changes_in_any_order).
+          its key. No lower change of its key follows it (test_segments_of_changes_in_any_order).
 
         Without such changes the result is one segment.
         """

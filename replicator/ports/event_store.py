@@ -21,7 +21,7 @@ class EventStore(Protocol):
         order.
 
         An event gets the next version of its aggregate (test_versions_are_counted_per_aggregate). An event whose id is
-        already stored, or occurs earlier in `events`, changes nothing, whatever its other values
+        already stored, or occurs earlier in `events`, changes nothing. Its other values do not matter
         (test_a_repeated_id_changes_nothing). `VersionConflict` if the aggregate is not at the expected version. If
         several writers race for a version, one succeeds and all others fail with it (test_one_of_several_wins). After
         `Retryable` the events may or may not be stored: repeat the call with the same ids and without `has_new_id`.

@@ -61,8 +61,8 @@ class Projector(Protocol):
         table."""
 
     def end_versions(self, projection: Projection) -> str:
-        """Remove older versions of the table, so that nobody can read them. Returns what could not be removed, for
-        people (test_versions_end)."""
+        """Remove older versions of the table, so that no one can read them. Returns a text for people that names the
+        remains (test_versions_end)."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""

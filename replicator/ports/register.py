@@ -20,8 +20,8 @@ class RegisterEntry:
     - `began`: the position of the source at first sight; None before the first start.
     - `connectors`: the connectors that wrote the records, each identity once.
 
-    Targets own the progress of a lane. This entry only has the lanes and the beginning of each partition of which a
-    lane has applied nothing yet, even if other lanes have passed it.
+    Targets own the progress of a lane. This entry only has the lanes, and the beginnings of partitions. A beginning
+    stays here while a lane has applied nothing of the partition, even if other lanes have passed it.
     """
 
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -31,11 +31,11 @@ class ServiceStatus:
 
 
 class Service(Protocol):
-    """One server as a local process that outlives the caller. An entry point of group `replicator.services` returns the
-    services of one kind: a callable from the stack's home (its folders and ports) to a list of services.
+    """One server as a local process that outlives the caller. An entry point of group `replicator.services` is a callable
+    from the stack's home (its folders and ports) to a list of services of one kind.
 
-    Every method may be called at any time, also by another process than the one that started the service, and after any
-    of them was killed half-way. Only running processes and files on disk count, never the state of this object. A
+    Every method may be called at any time, also by another process than the one that started the service. An earlier
+    call may have been killed half-way. Only running processes and files on disk count, never the state of this object. A
     service MUST NOT change anything outside its own folder and its own ports (`tests/integration`, two stacks side by
     side).
     """

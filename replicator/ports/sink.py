@@ -52,7 +52,7 @@ class Sink(Protocol[F]):
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Make the target ready for rows of `plan.target`: create it, or add missing columns (nullable). May be called
         again with a plan of more columns. An existing table is used as it is: its columns keep their types, and columns
-        that are not in the plan stay. Locks the lane: if a second instance prepares the same lane, one of the two fails
+        that are not in the plan stay. Locks the lane. If a second instance prepares the same lane, one of the two fails
         with `Fenced`, at the latest at its next commit (test_second_instance_is_fenced)."""
 
     def state(self, lane: Lane) -> LaneState | None:
@@ -62,7 +62,7 @@ class Sink(Protocol[F]):
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
         """Stages 2 to 4, and the position, in one commit (per lane, or for all lanes: see `capabilities`).
 
-        MUST be all or nothing per commit, whatever fails when (test_fail_after_apply_then_retry). Per partition:
+        MUST be all or nothing per commit, for any failure at any time (test_fail_after_apply_then_retry). Per partition:
 
         - A span that ends at or below the applied position is a no-op.
         - Rows below the applied position are dropped as duplicates (test_redelivery).
@@ -87,7 +87,7 @@ class Sink(Protocol[F]):
         (test_a_truncate_counts_from_the_beginning_of_its_write). `purged_up_to` is stored in the state and never
         decreases, for any later writer and retention (test_the_purged_sequence_is_stored).
 
-        Out-of-band write: the span is empty and the position stays. Only sequences decide about its rows, whatever the
+        Out-of-band write: the span is empty and the position stays. Only sequences decide about its rows, not the
         lane's position (test_left_out_changes_are_applied_out_of_band). It may be repeated
         (test_a_failed_out_of_band_write_is_repeated). No time passes with it.
 
@@ -176,8 +176,8 @@ class Erases(Protocol):
     """A sink that can erase single keys."""
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """Remove every row with that key from the lane's target, also versions of an scd2 table and changes of an
-        append table, and from its side tables. `key`: the source's names of the key columns, with their texts
+        """Remove every row with that key from the lane's target and its side tables. This includes versions of an scd2
+        table and changes of an append table. `key`: the source's names of the key columns, with their texts
         (`domain.erasures.to_key_texts`). The position and all other rows stay as they are (test_a_key_is_erased).
 
         Takes over the lane as `Drops.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
@@ -186,8 +186,8 @@ class Erases(Protocol):
         """
 
     def end_versions(self, lane: Lane) -> str:
-        """Remove older versions of the target and of its side tables, so that nobody can read them (test_versions_end).
-        No effect if there are none. Returns what could not be removed, for people."""
+        """Remove older versions of the target and of its side tables, so that no one can read them (test_versions_end).
+        No effect if there are none. Returns a text for people that names the remains."""
 
 
 class ErasesRecords(Protocol):
@@ -232,9 +232,9 @@ class Vacuums(Protocol):
     """A sink that can reclaim unused space of its targets."""
 
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """Delete unused files of the lane's target that have been unused for `retain`, if the sink has such times; by
-        default for the time that the target itself defines. None if there is no target. A `dry_run` changes nothing.
-        Locks nothing, as `Compacts.compact`."""
+        """Delete files of the lane's target that have been unused for `retain`, if the sink has such times. The default
+        is the time that the target itself defines. None if there is no target. A `dry_run` changes nothing. Locks
+        nothing, as `Compacts.compact`."""
 
 
 @runtime_checkable

@@ -51,8 +51,8 @@ class Source(Protocol[F]):
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """Partitions that cannot be continued from `position`, each with the reason as a sentence.
 
-        Reasons are records below the stream's first offset, offsets above its end, a topic that is gone, or a topic
-        with another id than in `identity` (test_losses_are_named).
+        Reasons are records below the stream's first offset, offsets above its end, a deleted topic, or a topic with
+        another id than in `identity` (test_losses_are_named).
         """
 
     def start(self) -> Position:
@@ -98,11 +98,11 @@ class NamesFiles(Protocol):
         """Why there is no file at all, as a sentence; empty if there is one."""
 
     def damaged(self) -> Sequence[str]:
-        """The skipped files: they cannot be read, although nobody writes to them any more."""
+        """The skipped files: they cannot be read, although nothing writes to them any more."""
 
     def oldest(self) -> Position:
         """Per partition the first offset in the files. Older files may appear: if a partition began above this offset,
-        nobody has read the records between."""
+        the records between are unread."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""What must hold between snapshots of states and the rest of a config."""
+"""Checks `snapshots` of event logs against the rest of a config."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ def check_checkpoints(config: ConfigView) -> Iterator[PathProblem]:
         at: Path = ("sinks", name)
         if name not in _list_read_logs(config):
             sentence = (
-                f"{describe_path((*at, 'snapshots'))}: no table whose past is read from "
+                f"{describe_path((*at, 'snapshots'))}: no table whose history is read from "
                 f"{quote_name(name)} has another target"
             )
-            step = (
-                "a table's past is read from the first event log of its 'to' that is in a folder; name it there, or remove"
-            )
+            step = "a table's history is read from the first event log in a folder of its 'to'; name it there, or remove"
             yield PathProblem((*at, "snapshots"), "inapplicable", sentence, f"{step} 'snapshots'")
 
 

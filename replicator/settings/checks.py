@@ -1,4 +1,4 @@
-"""What must hold between the parts of a config: references, targets, matches. Offline, and all at once."""
+"""Checks the parts of a config against each other: references, targets, matches. Offline, and all at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SINGLE_POLICY_KEYS = frozenset(
         "tombstone_retention",
     }
 )
-"""Of these, those that mean nothing around entries of which none has the policy."""
+"""The keys that mean nothing in a table or in `defaults` if no entry has the policy."""
 
 KNOWN_POLICIES = frozenset(POLICY_NAMES)
 
@@ -250,7 +250,8 @@ def _check_groups(table: TableView, entry: EntryView, template: str) -> Iterator
 
 
 def _find_target(config: ConfigView, table: TableView, entry: EntryView) -> str | None:
-    """The target inside the sink; a stand-in for the glob where each table has its own; `(log)` in event logs."""
+    """The target inside the sink. For a glob whose tables have targets of their own, a placeholder; in event logs
+    `(log)`."""
     if table.match is None:
         return None
     if config.get_kind(entry.sink) == "event_log":

@@ -1,4 +1,4 @@
-"""What is said of single columns and cannot be, as far as the config alone tells."""
+"""Checks rules for single columns, as far as the config alone shows problems."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def _check_privacy(config: ConfigView, table: TableView) -> Iterator[PathProblem
 
 
 def _describe_needed_column(source: dict[str, Any], name: str) -> tuple[str, str]:
-    """What a column of that name tells of the records of a source that must be told, and what else could; empty for
-    nothing."""
+    """The use of a column that the decoder of the source needs, and another way to get its values. Empty for other
+    columns."""
     if name in _list_needed_columns(source):
-        return "what tells operations or the order of the records", "let other columns tell that"
+        return "a column with the operations or the order of the records", "use other columns for these"
     if name == source.get("cursor_column"):
-        return "the 'cursor_column'", "name another one: it tells what is new"
+        return "the 'cursor_column'", "name another one: it shows which rows are new"
     return "", ""
 
 
@@ -116,17 +116,17 @@ def _check_lists(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterat
     for name, rule in rules.items():
         if rule.get("mask") in HASHING_MASKS and str(table.types.get(name, "")).strip().lower().startswith(LIST):
             at = (*path, name, "mask")
-            sentence = f"{describe_path(at)} masks a list, which holds several values and has no one text"
+            sentence = f"{describe_path(at)} masks a list, which can be written in several ways"
             yield PathProblem(at, "inapplicable", sentence, "use 'nothing' or 'fixed', or drop the column")
 
 
 def _check_undone_masks(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """What an entry says of a column that the table keeps private: it may only be called otherwise, or cast."""
+    """Check the rules of an entry for a column that the table keeps private: it may only be renamed or cast."""
     for name, rule in entry.columns.items():
         above = table.columns.get(name, {})
         if _is_private(above) and ("drop" in above or _is_private(rule) or ADDING_KEYS & rule.keys()):
             path = (*entry.path, "columns", name)
-            sentence = f"{describe_path(path)} says something else than its table, which keeps the column's values private"
+            sentence = f"{describe_path(path)} contradicts its table, which keeps the column's values private"
             yield PathProblem(path, "contradiction", sentence, "remove it here, or write it in the entries alone")
 
 
@@ -137,8 +137,8 @@ def _check_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
         names = table.list_names(name) if isinstance(name, str) else ()
         for path, rule in (((*path, one), said[one]) for path, said in rules for one in sorted(names) if one in said):
             if "drop" in rule or rule.get("mask", "hmac") != "hmac":
-                sentence = f"{describe_path(path)} takes away what tells rows apart: {quote_name(name)} is a key column"
-                yield PathProblem(path, "contradiction", sentence, "use 'mask: hmac', under which keys stay keys")
+                sentence = f"{describe_path(path)} removes what identifies rows: {quote_name(name)} is a key column"
+                yield PathProblem(path, "contradiction", sentence, "use 'mask: hmac', which keeps keys different")
 
 
 def _check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:

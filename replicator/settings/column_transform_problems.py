@@ -1,4 +1,4 @@
-"""What `columns` would make of a table and no target can have: names that are taken, casts that there are not."""
+"""Checks the results of `columns` that no target can have: names that exist already, and impossible casts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTS = ("column_list", "except_column_list")
 
 
 def check_column_transforms(config: ConfigView, table: TableView) -> Iterator[PathProblem]:
-    """What would stop lanes at their first record."""
+    """Find the problems that would stop lanes at their first record."""
     told: set[tuple[Path, str]] = set()
     for entry in table.to or ():
         if config.get_kind(entry.sink) in NON_MIRROR_KINDS:
@@ -37,13 +37,13 @@ def check_column_transforms(config: ConfigView, table: TableView) -> Iterator[Pa
 
 
 def list_rules(table: TableView, entry: EntryView) -> dict[str, tuple[Path, Rule]]:
-    """What is said of each column, and where: of each the entry counts before its table."""
+    """The rule of each column, with its path. The rule of the entry wins over the rule of its table."""
     levels = ((table.path, table.columns), (entry.path, entry.columns))
     return {name: ((*path, "columns", name), rule) for path, rules in levels for name, rule in rules.items()}
 
 
 def _check_names(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """Two columns of one name, and names of columns that targets have beside the source's."""
+    """Find two columns with one name, and names of columns that targets have in addition to the source's."""
     rules = list_rules(table, entry)
     now = {name: get_new_name(name, rule) for name, (_, rule) in rules.items()}
     others = [name for name in table.declared or () if name not in rules and is_selected(entry, name)]
@@ -70,7 +70,7 @@ def get_new_name(name: str, rule: Rule) -> str:
 
 
 def is_added(rule: Rule) -> bool:
-    """The column is one beside the source's own."""
+    """True if the rule adds a column to the source's own."""
     return any(key in rule for key in ADDING_KEYS)
 
 

@@ -1,4 +1,4 @@
-"""What tables and their entries say of single columns."""
+"""Rules of tables and their entries for single columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .types import TYPES, find_type
 
 DROP = "drop"
 FIELD = "payload."
-"""What the names of fields of an event's payload begin with."""
+"""The beginning of names of fields of an event's payload."""
 MIN_KEY_BYTES = 16
 """Characters of a key: values that are guessed can be tried with short ones."""
 
@@ -118,12 +118,12 @@ class ColumnSettings(Strict):
         return Mask(self.mask, key, self.length or 0, self.text or "")
 
     def to_rule(self) -> ColumnRule:
-        """What becomes of the source's column."""
+        """The rule for the source's column."""
         cast = find_type(self.cast) if self.cast else None
         return ColumnRule(self.drop is not None, self.to_mask(), cast, self.rename or "")
 
     def to_added_column(self) -> AddedColumn | None:
-        """The column that there is beside those of the source, if it is one."""
+        """The column to add, or None for a rule of a source column."""
         if self.metadata is None and self.constant is None and self.expression is None:
             return None
         made = parse_expression(self.expression) if self.expression is not None else None

@@ -14,10 +14,10 @@ from .source_models import EVENT_COLUMNS
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
 
 PRIVATE = frozenset({"mask", "drop"})
-"""What keeps a column's values from being stored."""
+"""Rules that keep a column's values from being stored."""
 FLOATING_TYPES = ("double", "float", "float32", "float64")
 Rule = dict[str, Any]
-"""What is said of one column."""
+"""The rules for one column."""
 
 NON_MIRROR_KINDS = ("event_log", EVENT_STORE)
 """Kinds of sinks that keep what comes, and no tables that are made of it."""
@@ -37,13 +37,13 @@ class EntryView:
     keys: frozenset[str]
     """The keys that are written in the entry."""
     of_table: tuple[tuple[str, str], ...]
-    """What all lanes of a table have to agree on, as the entry, its table and the defaults say it: key and value."""
+    """The keys that all lanes of a table must share, with their values in the entry, its table or the defaults."""
     options: dict[str, tuple[Path, Any]]
     """The options of the target that hold for it: the path where each is written, and its value."""
     row_transforms: dict[str, tuple[Path, Any]]
-    """The keys of `tables.ROW_TRANSFORM_KEYS` that hold for it, likewise."""
+    """The keys of `tables.ROW_TRANSFORM_KEYS` that hold for it: the path where each is written, and its value."""
     columns: dict[str, dict[str, Any]]
-    """What it says of single columns itself."""
+    """The rules for single columns in the entry itself."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class TableView:
     declared: tuple[str, ...] | None
     """The columns that the config declares; None when it declares none."""
     types: dict[str, Any]
-    """What it says of their types."""
+    """The declared types of columns."""
     floating: frozenset[str]
-    """Those of them that are floating-point numbers."""
+    """The columns with types of floating-point numbers."""
     columns: dict[str, dict[str, Any]]
-    """What is said of single columns, of all its lanes."""
+    """The rules for single columns, for all its lanes."""
     renamed: tuple[tuple[str, str], ...]
     """Old names of columns and new ones, wherever they are said."""
     on_reject: str | None
@@ -73,7 +73,7 @@ class TableView:
     """It is one of an outbox's events, whose columns are fixed and stand for declared ones."""
 
     def list_names(self, name: str) -> frozenset[str]:
-        """What a column is called: so, and as `renamed_columns` says."""
+        """The names of a column: this one, and the others in `renamed_columns`."""
         found = {name}
         while more := {one for pair in self.renamed if found & set(pair) for one in pair if isinstance(one, str)} - found:
             found |= more
@@ -87,7 +87,7 @@ class TableView:
 
     @property
     def unknown(self) -> str:
-        """What a name is that is none of the columns that are declared."""
+        """The description of a name that is not a declared column."""
         return "no column of an outbox's events" if self.of_events else "no column of the declared 'schema'"
 
     @property
@@ -106,15 +106,15 @@ class ConfigView:
     sinks: dict[str, dict[str, Any]] | None
     tables: tuple[TableView, ...]
     levels: tuple[tuple[Path, frozenset[str]], ...]
-    """Where keys of a policy are written, and which keys are: the defaults, every table, every entry."""
+    """The paths and the keys of each level with keys of a policy: the defaults, every table, every entry."""
     on_reject: str | None
-    """What is said for all tables."""
+    """The value for all tables."""
     dead_letters: dict[str, Any]
-    """Where rejected records are kept."""
+    """The store of rejected records."""
     event_store: dict[str, Any]
     projections: dict[str, dict[str, Any]]
     empty: tuple[str, ...]
-    """Which of sources, sinks and tables are there and hold nothing."""
+    """The keys among sources, sinks and tables that exist and are empty."""
 
     def get_kind(self, sink: str | None) -> str | None:
         """The kind of a sink, None when unknown; that of the store of events is its name."""
@@ -128,7 +128,7 @@ class ConfigView:
 
 
 def build_view(data: dict[str, Any]) -> ConfigView:
-    """What can be read of `data`, whatever else is wrong with it."""
+    """The readable parts of `data`, also if other parts are wrong."""
     raw_tables = data.get("tables")
     defaults = to_mapping(data.get("defaults"))
     tables = tuple(
@@ -192,14 +192,14 @@ def _make_entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...
 
 
 def _read_rules(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is said of each column, the short form as the long one."""
+    """The rules for each column, the short form converted to the long one."""
     said = to_mapping(raw.get("columns")).items()
     return {str(name): {"drop": True} if rule == "drop" else to_mapping(rule) for name, rule in said}
 
 
 def _find_nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, tuple[Path, Any]]:
-    """Of these keys those that are said: the path where each is said nearest, and its value. Of two that exclude each other
-    the farther one does not count."""
+    """The keys that have a value: the nearest path of each, and its value. If two keys exclude each other, the farther
+    one does not count."""
     found: dict[str, tuple[Path, Any]] = {}
     for at, level in levels:
         excluded = {other for pair in EXCLUSIVE_KEYS for other in pair if found.keys() & set(pair)}

@@ -247,7 +247,9 @@ def _find_connectors(connectors: Sequence[ConnectorFile]) -> tuple[ConnectorFile
             raise ConfigProblem(sentence, next_step=f"Supported are {', '.join(SOURCES + SINKS)}.")
     sources, sinks = ([one for one in connectors if one.kind in kinds] for kinds in (SOURCES, SINKS))
     if len(sources) != 1 or not sinks:
-        sentence = f"Of Debezium source connectors {len(sources)} are given, of JDBC sink connectors {len(sinks)}"
+        sentence = (
+            f"An import needs 1 Debezium source connector and JDBC sink connectors, not {len(sources)} and {len(sinks)}"
+        )
         step = "Name the file of one source connector, and those of the sinks that read its topics."
         raise ConfigProblem(sentence, next_step=step)
     return sources[0], sinks
@@ -431,7 +433,7 @@ def _read_dsn(sink: ConnectorFile, variable: str) -> tuple[str, str]:
 
 
 def _read_policy(sink: ConnectorFile, source: ConnectorFile) -> dict[str, Any]:
-    """What the entries of a sink say: policy, deletes, and changes of columns."""
+    """The keys of the entries of a sink: policy, deletes, and changes of columns."""
     mode, deletes = sink.get("insert.mode", default="insert").lower(), _read_deletes(sink, source)
     evolution = sink.get("schema.evolution", default="none").lower() == "basic", sink.is_true("auto.evolve")
     # Without evolution both connectors stop at a new column, and write on without a dropped one.

@@ -1,4 +1,4 @@
-"""Values of keys that nobody wrote, where they depend on other keys or on where the config is."""
+"""Values of missing keys that depend on other keys or on the location of the config."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _make_name(root: Path) -> str:
 
 
 def _place_in_sink(sinks: dict[str, Any]) -> dict[str, Any] | None:
-    """Beside the first Delta sink on a disk, otherwise in the first PostgreSQL sink; None without either."""
+    """In the folder of the first Delta sink on a disk, otherwise in the first PostgreSQL sink; None without either."""
     known = [sink for sink in sinks.values() if isinstance(sink, dict)]
     paths = [sink.get("path") for sink in known if sink.get("kind") == "delta"]
     lake = next((path for path in paths if isinstance(path, str) and "://" not in path), None)

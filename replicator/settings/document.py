@@ -19,13 +19,13 @@ MAX_VALUES = 50_000
 MAX_DEPTH = 32
 BARE_REFERENCE = re.compile(r"[{,:]\s*\$\{")
 TAG = "tag:yaml.org,2002:"
-INDENT_HINT = ("the line does not stand below its neighbours", "indent it with as many spaces as the lines of its group")
+INDENT_HINT = ("the line is not indented like its neighbours", "indent it with as many spaces as the lines of its group")
 SYNTAX = (
     ("quoted scalar", "quotes are opened and not closed", "close them, or write the text without quotes"),
     ("block collection: expected <block end>", *INDENT_HINT),
     ("block mapping: expected <block end>", *INDENT_HINT),
-    ("flow sequence", "a '[' is not closed, or a comma is missing", "see that each '[' has its ']' and commas between"),
-    ("flow mapping", "a '{' is not closed, or a comma is missing", "see that each '{' has its '}' and commas between"),
+    ("flow sequence", "a '[' is not closed, or a comma is missing", "check that each '[' has its ']' and commas between"),
+    ("flow mapping", "a '{' is not closed, or a comma is missing", "check that each '{' has its '}' and commas between"),
     (
         "mapping values are not allowed",
         "a ':' stands where no key can be",
@@ -42,7 +42,7 @@ SYNTAX = (
     ("<block end>", *INDENT_HINT),
     ("undefined alias", "a '*' that names nothing", "put the value in quotes"),
 )
-"""What the parser's words mean, and what helps; the first that fits."""
+"""The meaning of the parser's messages, and the remedy. The first match counts."""
 PLAIN_TAGS = frozenset(f"{TAG}{name}" for name in ("str", "int", "float", "bool", "null"))
 TEXT_TAGS = frozenset({f"{TAG}timestamp"})
 
@@ -93,8 +93,11 @@ def _would_wait(path: FilePath) -> bool:
 
 
 def parse_document(text: str, origin_of: MakeOrigin, document: Document | None = None) -> Document:
-    """Parse one YAML 1.2 document. Refused, each with its line: tags, duplicate keys, keys that are not text, merge
-    keys (`<<`), more than MAX_BYTES of text, MAX_VALUES values (aliases expanded) or MAX_DEPTH levels."""
+    """Parse one YAML 1.2 document. These are refused, each with its line:
+
+    - tags, duplicate keys, keys that are not text, merge keys (`<<`)
+    - more than MAX_BYTES of text, MAX_VALUES values (aliases expanded) or MAX_DEPTH levels
+    """
     document = document or Document()
     document.origins[()] = origin_of(0, ())
     if len(text) > MAX_BYTES:
@@ -124,7 +127,7 @@ def _add_syntax_problem(error: Exception, text: str, origin_of: MakeOrigin, docu
 
 
 def _describe_unquoted(text: str, line: int) -> str:
-    """What to do about a reference whose braces YAML takes for its own."""
+    """The remedy for a reference whose braces YAML reads as its own."""
     lines = text.splitlines()[max(0, line - 1) : line + 1]
     return "put ${...} in quotes where it stands inside { }" if any(BARE_REFERENCE.search(one) for one in lines) else ""
 

@@ -10,7 +10,7 @@ from .plugins import Plugins
 
 
 def check_engine_options(config: Mapping[str, Any], plugins: Plugins) -> Iterator[PathProblem]:
-    """What is wrong with options of any engine, whether it is the one in use or not."""
+    """Find problems of options of any engine, in use or not."""
     for engine, check in plugins.engine_options.items():
         options = config.get(engine)
         names = [name for name in options if isinstance(name, str)] if isinstance(options, Mapping) else []

@@ -1,4 +1,4 @@
-"""What is said of the columns of an outbox's events, which are fixed, and of the fields of their payloads."""
+"""Checks rules for the columns of an outbox's events, which are fixed, and for the fields of their payloads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _check_private(path: Path, table: TableView, name: str, rule: Rule) -> Itera
         hint = suggest_name(name, EVENT_COLUMNS) or f"a field of the payload is called {quote_name(FIELD + name)}"
         yield PathProblem(path, "unknown_column", sentence, hint)
     if table.list_names(name).intersection(ROUTING_COLUMNS):
-        sentence = f"{describe_path(path)} masks what tells the table of an event, or its place"
+        sentence = f"{describe_path(path)} masks a column that decides the table or the order of an event"
         yield PathProblem(path, "contradiction", sentence, "write it in the 'to' entries")
     elif "payload" in table.list_names(name) and rule.get("mask", "nothing") != "nothing":
         sentence = f"{describe_path(path)} makes something else of the payload than JSON, so that no event could be read"

@@ -1,4 +1,4 @@
-"""What must hold where events of an outbox go to the store of events."""
+"""Checks entries through which events of an outbox go to the event store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .formats import OUTBOX
 from .tables import EntrySettings
 
 ENTRY_KEYS = frozenset({"sink", "into", "where"})
-"""What an entry may say of them."""
+"""The keys of such an entry."""
 OTHER_TARGET_KEYS = ("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list")
-"""Of what is said further out these would make something else of an event; all else is of other targets alone."""
+"""Keys of the table or of `defaults` that would change an event. All other keys only affect other targets."""
 OTHER_ENTRY_HINT = "write it in the entries of the other targets"
 
 
 def is_event_store(config: ConfigView, sink: str | None) -> bool:
-    """Whether an entry names the store of events, be it there or not."""
+    """True if an entry names the event store, configured or not."""
     return sink == EVENT_STORE and EVENT_STORE not in (config.sinks or ())
 
 
@@ -80,7 +80,7 @@ def _check_inapplicable(table: TableView, entry: EntryView) -> Iterator[PathProb
 
 
 def _check_object_store(config: ConfigView, entry: EntryView) -> Iterator[PathProblem]:
-    """There Spark, which stores what programs emit on that engine, would replace what a lane commits in the same moment."""
+    """In an object store Spark, which stores events of programs, would replace a commit that a lane makes at that time."""
     path = get_text(config.event_store, "path") or ""
     if config.engine == "spark" and "://" in path and not path.startswith("file://"):
         sentence = (

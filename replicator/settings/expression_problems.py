@@ -1,4 +1,4 @@
-"""What is wrong with expressions and conditions, as far as the config alone tells: with types where it declares columns."""
+"""Checks expressions and conditions, as far as the config alone shows problems. With declared columns, also types."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _check_types(path: Path, ask: Callable[[], object]) -> Iterator[PathProblem]
 
 
 def _check_masked(table: TableView, entry: EntryView, path: Path, made: Expr) -> Iterator[PathProblem]:
-    """What a target masks is not to be read off another column of it."""
+    """Refuse a column that would show the values of a column that the target masks."""
     for name in sorted(list_columns(made)):
         rule = {**table.columns, **entry.columns}.get(name, {})
         if "mask" in rule and "mask" not in table.columns.get(name, {}):

@@ -46,15 +46,17 @@ PARTS = {
 }
 TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 FLAGS = frozenset({"safe", "coalesce", "typed", "coerce", "nested"})
-"""What sqlglot notes of functions by itself."""
+"""Attributes that sqlglot adds to functions by itself."""
 
-KNOWN_FUNCTIONS = (
-    "concat, lower, upper, trim, ltrim, rtrim, substring, left, right, replace, length, abs, round, floor, ceil, coalesce, "
-    "nullif, extract, year, quarter, month, day, hour, minute, second, date_trunc and cast"
+KNOWN_FUNCTIONS = ", ".join(
+    (
+        "concat, lower, upper, trim, ltrim, rtrim, substring, left, right, replace, length, abs, round, floor, ceil",
+        "coalesce, nullif, extract, year, quarter, month, day, hour, minute, second, date_trunc, cast",
+    )
 )
 EXPECTED = (
-    "expressions are made of columns, 'text', numbers, true, false, null, + - * / % ||, =, !=, <, <=, >, >=, in (...), "
-    f"between, is null, is not null, and, or, not, case, parentheses, and the functions {KNOWN_FUNCTIONS}"
+    "expressions consist of columns, 'text', numbers, true, false, null, + - * / % ||, =, !=, <, <=, >, >=, in (...), "
+    f"between, is null, is not null, and, or, not, case, parentheses, and functions. The functions are: {KNOWN_FUNCTIONS}"
 )
 DIGITS = 38
 MAX_DEPTH = 200
@@ -95,7 +97,7 @@ def _count_nodes(found: Expr, known: dict[int, int]) -> int:
 
 
 def _describe_place(errors: list[dict[str, Any]]) -> str:
-    """Where the text ceases to make sense."""
+    """The position at which the text cannot be parsed."""
     found = errors[0].get("col") if errors else None
     return f" at character {found}" if found else ""
 
@@ -125,7 +127,7 @@ def read_node(node: exp.Expr, level: int = 0) -> Expr:
 
 
 def _describe_problem(node: Any, name: str) -> str:
-    """What is wrong with a part that is none of an expression."""
+    """The problem of a node that is not part of an expression."""
     ancestors = {kind.__name__ for kind in type(node).__mro__}
     if ancestors & {"AggFunc", "Window"}:
         return "has an aggregate, which is of many rows: an expression is of one"
@@ -152,7 +154,7 @@ ReadNode = Callable[[Any], Expr]
 def _read_column(node: exp.Expr, _: ReadNode) -> Expr:
     if _list_set_keys(node) != {"this"} or type(node.this).__name__ != "Identifier":
         raise InvalidExpressionText(
-            f"has something else where a column is to be; a name with a dot is written in double quotes; {EXPECTED}"
+            f"has something else in the place of a column (write a name with a dot in double quotes); {EXPECTED}"
         )
     return source(node.name)
 
@@ -215,8 +217,8 @@ def _read_cast(node: exp.Expr, read_: ReadNode) -> Expr:
     kind = find_type(NAMES_OF_TYPES.get(to.sql().upper(), to.sql()))
     if kind is None:
         raise InvalidExpressionText(
-            "casts to a type that is not known; the types are those of 'cast' of a column, such as int64, "
-            "decimal(12,2), string, date, timestamp and timestamptz"
+            "casts to an unknown type; use the types of 'cast' of a column, such as int64, decimal(12,2), string, "
+            "date, timestamp and timestamptz"
         )
     return Cast(read_(node.this), kind)
 

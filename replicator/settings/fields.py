@@ -49,7 +49,7 @@ class Strict(BaseModel):
     )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """What was said, without the many keys that were not."""
+        """The keys with values, without the many unset ones."""
         return ((name, value) for name, value in super().__repr_args__() if value is not None and value != {})
 
 
@@ -93,8 +93,8 @@ def to_plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_
     """A path from the config as adapters use it: URLs of the object stores `stores` as they are, others absolute under
     `root`.
 
-    Raises PydanticCustomError for a path that is empty, leaves `root` by `..`, starts with `~`, holds control
-    characters, or is a URL that is of an unknown kind, not yet supported, or with credentials in it.
+    Raises PydanticCustomError for a path that is empty, leaves `root` by `..`, starts with `~`, or contains control
+    characters. Also raises it for a URL that has an unknown or unsupported scheme, or contains credentials.
     """
     if not text.strip() or any(ord(character) < 32 for character in text):
         raise make_value_error("path", "must be a path, without control characters")

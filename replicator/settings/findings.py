@@ -1,4 +1,4 @@
-"""What can be wrong with a configuration, and where: findings, origins, and the error that carries all of them."""
+"""Findings about a configuration, their origins, and the error that has all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRINTABLE_NAME = re.compile(r"[\w.*?\-\[\]!$ ]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value was written: a file and its line (1-based), or `--set PATH` (no line)."""
+    """The origin of a value: a file and its line (1-based), or `--set PATH` (no line)."""
 
     file: str
     line: int | None = None
@@ -32,8 +32,8 @@ class Origin:
 class Finding:
     """One thing wrong (`error`) or doubtful (`warning`) in the configuration.
 
-    `code` is stable and for programs, `message` and `suggestion` are for people. Neither ever holds a value of the
-    configuration that could be a secret: keys, and names of tables, sinks and sources are all that is quoted.
+    `code` is stable and for programs, `message` and `suggestion` are for people. They only quote keys, and names of
+    tables, sinks and sources, never a value of the configuration that could be a secret.
     """
 
     severity: Severity
@@ -101,5 +101,5 @@ def describe_path(path: Path) -> str:
 
 
 def describe_parent(path: Path) -> str:
-    """Where a key stands: `in sources.shop`, `at the top level`."""
+    """The place of a key: `in sources.shop`, `at the top level`."""
     return f"in {describe_path(path)}" if path else "at the top level"

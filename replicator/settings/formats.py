@@ -66,7 +66,7 @@ FORMATS: dict[str, SourceFormat] = {
     OUTBOX: SourceFormat(
         keys=frozenset({"outbox"}),
         reads_out_of_range=False,
-        reload_step="Its tables hold events that were sent, and no rows: have the service write events anew.",
+        reload_step="Its tables have events and no rows: make the service write the events again.",
     ),
     "dts_avro": SourceFormat(
         in_connect_files=False,

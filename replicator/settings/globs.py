@@ -1,5 +1,5 @@
-"""What is wrong with globs over table and topic names, and which of them meet: `*` any text, `?` one character, `[abc]`,
-`[a-z]`, `[!abc]`. Case counts."""
+"""Checks globs over table and topic names, and finds globs that can match the same name. `*` is any text, `?` one
+character, `[abc]`, `[a-z]`, `[!abc]` one of some characters. Case counts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def has_overlap(one: str, other: str) -> bool:
 
 
 def _list_characters(parts: tuple[str, ...]) -> frozenset[str]:
-    """Characters that tell the tokens apart: all that occur, their neighbours (ends of ranges), and a stranger."""
+    """Characters that distinguish the tokens: all that occur, their neighbours (ends of ranges), and another one."""
     written = {character for part in parts for character in part}
     return frozenset(chr(max(0, ord(c) + step)) for c in written for step in (-1, 0, 1)) | {"\N{SNOWMAN}"}
 

@@ -15,16 +15,20 @@ REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>
 BREAKS_URL = re.compile(r"[@/?#%\s\x00-\x1f]")
 MAX_SECRET_BYTES = 64 * 1024
 SECRETS_DIR = "REPLICATOR_SECRETS_DIR"
-"""The variable that names a folder with a file per secret, as Docker and Kubernetes lay them out: called as the variable, or
-the same in small letters."""
+"""The variable that names a folder with a file per secret, as Docker and Kubernetes create it. A file has the name of the
+variable, or the same in lower case."""
 
 
 def interpolate(document: Document, environ: Mapping[str, str]) -> set[Path]:
     """Replace the references in every text value, in place; keys are left alone, `$${` stands for `${`.
 
-    Problems: an unset variable without a default, a malformed reference, and for secrets an empty variable, more than one of
-    NAME, NAME_FILE and a file in the folder of secrets, a file that cannot be read, or a URL whose password ends too early.
-    Returns the paths of the values that could not be completed. A variable that is set but empty counts as unset when there
+    Problems:
+
+    - an unset variable without a default, or a malformed reference
+    - for secrets, an empty variable, or more than one of NAME, NAME_FILE and a file in the folder of secrets
+    - for secrets, a file that cannot be read, or a URL whose password ends too early
+
+    Returns the paths of the values that could not be completed. A variable that is set but empty counts as unset if there
     is a default, as in a shell.
     """
     return _Interpolation(document, environ).run()

@@ -13,7 +13,7 @@ Demands = dict[str, exp.Expr]
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """What follows FROM and JOIN, by alias in lower case, in order; and whose rows may be missing in an outer join."""
+    """The relations of FROM and JOIN, by alias in lower case, in order, and those whose rows an outer join may lack."""
 
     named: Mapping[str, exp.Expr]
     joins: tuple[exp.Join, ...]
@@ -21,7 +21,7 @@ class Relations:
 
     @classmethod
     def from_query(cls, query: exp.Select) -> Relations:
-        """Those of a query."""
+        """The relations of a query."""
         start = query.args.get("from_")
         first = [start.this] if start is not None else []
         joins = tuple(query.args.get("joins") or ())
@@ -57,7 +57,7 @@ def list_own_expressions(query: exp.Select) -> Iterator[exp.Expr]:
 
 
 def find_relation(column: exp.Column, scope: Scope) -> str | None:
-    """The alias of the relation that a column is of; None where that cannot be told."""
+    """The alias of the relation of a column; None if it is unknown."""
     named = scope.relations.named
     if column.table:
         alias = column.table.lower()
@@ -68,7 +68,7 @@ def find_relation(column: exp.Column, scope: Scope) -> str | None:
 
 
 def _find_using_relation(name: str, relations: Relations) -> str | None:
-    """Of `USING (name)` in every join, none of them of an outer kind that takes it from elsewhere: the first relation."""
+    """The first relation, if every join has `USING (name)` and no outer join takes the column from another relation."""
     shared = [{part.name.lower() for part in join.args.get("using") or ()} for join in relations.joins]
     plain = all(join.side.upper() in ("", "LEFT") for join in relations.joins)
     return next(iter(relations.named)) if plain and all(name in names for names in shared) else None

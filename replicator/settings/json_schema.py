@@ -78,8 +78,8 @@ def _allow_null_entries(value: Json) -> Json:
 
 
 def _to_written_schema(value: Any, key: str) -> Any:
-    """The schema of a value as it is written: without what comes later and without null, with references to the
-    environment where the value is not plain text."""
+    """The schema of a value as written in the file: without unsupported values and null. Values other than plain text may
+    be references to the environment."""
     if isinstance(value, list):
         return [_to_written_schema(item, key) for item in value if not _is_left_out(item)]
     if not isinstance(value, dict):
@@ -113,7 +113,7 @@ def _unwrap_single(value: Json) -> Json:
 
 
 def _allow_reference(value: Json) -> Json:
-    """`${...}` beside numbers, booleans, closed sets and patterns, which it is not before it is replaced."""
+    """Allow `${...}` in addition to numbers, booleans, closed sets and patterns: it becomes one when it is replaced."""
     if not {"enum", "pattern"} & value.keys() and value.get("type") not in ("integer", "number", "boolean"):
         return value
     outside: Json = {name: value.pop(name) for name in ("default", "description") if name in value}

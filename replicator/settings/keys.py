@@ -55,7 +55,7 @@ OTHER_PLACES: tuple[tuple[str, Models], ...] = (
 
 @dataclass
 class KeyCheck:
-    """The problems found, and `judged`: the paths whose values have been judged, so nobody need judge them again."""
+    """The problems found, and `judged`: the paths whose values are already checked."""
 
     plugins: Plugins
     problems: list[PathProblem] = field(default_factory=list)
@@ -100,7 +100,7 @@ def _guess_key(key: str, value: dict[str, Any], models: Models) -> str | None:
 
 
 def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> PathProblem | None:
-    """What is wrong with a key or its value by name alone."""
+    """The problem of a key or its value by name alone."""
     key, known = str(path[-1]), list_fields(models)
     later = frozenset().union(*(list_later_keys(model) for model in models))
     if key not in known:
@@ -125,7 +125,7 @@ def _describe_key(key: str, value: Any, whole_key: bool) -> str:
 
 
 def _make_hint(key: str, models: Models, known: dict[str, Any]) -> str:
-    """The nearest key here; else where the key belongs; else the list of keys."""
+    """The nearest key here, or else the place where the key belongs, or else the list of keys."""
     near = suggest_name(key, known)
     if near:
         return near

@@ -45,7 +45,7 @@ CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 V = TypeVar("V")
 SettingsLevels = tuple[EntrySettings, TableSettings, PolicyKeys]
-"""Who has a say about a lane, the first first."""
+"""The settings that decide about a lane, in order of precedence."""
 
 
 class LaneSettings(Strict):
@@ -71,7 +71,7 @@ class LaneSettings(Strict):
     retention: timedelta | None
     """How long deletes are remembered; None: for ever, as under every policy but scd1, and with sequences per column."""
     row_transforms: InstanceOf[RowTransforms]
-    """What the lane makes of its table's changes before its policy sees them."""
+    """The transforms of the table's changes before the policy."""
     tracked: InstanceOf[ColumnSelection] | None
     """The columns whose change begins a version; None: all, as under every policy but scd2."""
     deletes: Deletes
@@ -80,7 +80,7 @@ class LaneSettings(Strict):
     out_of_range: OutOfRangeRules | None
     """None: reject."""
     schema_rules: InstanceOf[SchemaRules]
-    """What it does about changes of its source's schema."""
+    """The reactions to changes of the source's schema."""
     declared: Mapping[str, str] | None
     """Columns and Arrow types that the config declares."""
     options: Mapping[str, Any]
@@ -90,7 +90,7 @@ class LaneSettings(Strict):
 
     @property
     def is_mirror(self) -> bool:
-        """Whether its target is a table of its own that can be made anew from the records; the store of events is none."""
+        """True if its target is a table that can be rebuilt from the records. The event store is not."""
         return self.kind != EVENT_STORE
 
 
@@ -135,8 +135,8 @@ def resolve_lane(
 
 
 def _resolve_target(name: str, match: str, said: str | None) -> tuple[str, str]:
-    """The name of the target, and why it cannot be one. What stands in braces is of the name that `match` matches; asked
-    about the entry as such, with `match` for a name, it stays as it is."""
+    """The name of the target, and why it cannot be one. Groups in braces are replaced from the name that `match` matches.
+    They stay if `name` is the pattern itself."""
     if said is None or not is_regex(match) or not matches(match, name):
         return said or get_unqualified_name(name), ""
     made = expand_template(said, match, name)
@@ -191,13 +191,14 @@ def _resolve_row_transforms(said: SettingsLevels, policy: Policy, deleted: Delet
 
 
 def _resolve_event_filter(said: SettingsLevels) -> RowTransforms:
-    """Which events there are, and nothing else."""
+    """The filter of events, without other transforms."""
     where = find_first(*(level.where for level in said))
     return RowTransforms(where=None if where is None else parse_condition(where), rows_leave=where is None)
 
 
 def _resolve_column_transforms(said: SettingsLevels, *, of_events: bool) -> ColumnTransforms:
-    """Of a column that is private both names are said, and one of them is not there. Fields of payloads are no columns."""
+    """The column transforms. A private column that was renamed has a rule under both names, of which records have one.
+    Fields of payloads are not columns."""
     _, table, defaults = said
     rules = {n: rule for n, rule in list_column_settings(said).items() if not (of_events and n.startswith(FIELD))}
     names = find_names(table, defaults)
@@ -208,7 +209,7 @@ def _resolve_column_transforms(said: SettingsLevels, *, of_events: bool) -> Colu
 
 
 def list_column_settings(said: SettingsLevels) -> dict[str, ColumnSettings]:
-    """What is said of single columns; of each the entry counts before its table."""
+    """The settings of single columns. The entry wins over its table."""
     entry, table, defaults = said
     names = find_names(table, defaults)
     return inherit_rules({**inherit_rules(table.columns or {}, names), **(entry.columns or {})}, names)

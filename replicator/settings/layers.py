@@ -1,4 +1,4 @@
-"""Layers of configuration, laid over each other key by key: the file, an environment's overlay, `--set`."""
+"""Layers of configuration that are merged key by key: the file, an environment's overlay, `--set`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SEGMENT = re.compile(r'"(?P<quoted>[^"]*)"|(?P<name>[^.\[\]"=]+)|\[(?P<index>\d+
 def load_layers(
     path: str | FilePath, env: str | None = None, overrides: Iterable[str] = (), *, environ: Mapping[str, str] | None = None
 ) -> tuple[Document, tuple[FilePath, ...], FilePath]:
-    """What the file `path`, its overlay and the overrides say together, not yet checked; the files; and the folder that
-    relative paths start from. As `load_settings`; what cannot be read is a problem in the document."""
+    """The merged document of the file `path`, its overlay and the overrides, not yet checked. Also the files, and the
+    folder that relative paths start from. As `load_settings`, but an unreadable file is a problem in the document."""
     environ = os.environ if environ is None else environ
     file = FilePath(path)
     document = read_document(file)
@@ -100,9 +100,9 @@ def _add_problem(base: Document, origin: Origin, code: str, message: str, sugges
 
 
 def apply_assignments(base: Document, assignments: Iterable[str]) -> None:
-    """Apply `--set` assignments `a.b=value`, in place and in order. Values are YAML; a mapping or list replaces the
-    whole value; `null` removes. Lists take an index (`tables[0].source` or `tables.0.source`); a name that
-    holds dots is quoted (`sources.shop.options."linger.ms"=5`)."""
+    """Apply `--set` assignments `a.b=value`, in place and in order. Values are YAML. A mapping or list replaces the
+    whole value, and `null` removes it. Items of lists have an index (`tables[0].source` or `tables.0.source`). A name
+    with dots is quoted (`sources.shop.options."linger.ms"=5`)."""
     for assignment in assignments if isinstance(base.data, dict) else ():
         _apply_assignment(base, assignment)
 

@@ -1,4 +1,4 @@
-"""Settings of where it is told which tables were computed from which."""
+"""Settings of lineage: the place where events about computed tables and their inputs go."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Loaded:
     origins: Mapping[Path, Origin]
 
     def describe_origin(self, *path: str | int) -> str:
-        """Where the value at `path` was written: `config/replicator.yaml:14` or `--set a.b`; for a value that nobody
-        wrote, where the nearest one around it was."""
+        """The origin of the value at `path`: `config/replicator.yaml:14` or `--set a.b`. For a default value, the origin of
+        the nearest value around it."""
         while path and path not in self.origins:
             path = path[:-1]
         return str(self.origins[path])
@@ -71,12 +71,12 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     plugins: Plugins = NO_PLUGINS,
 ) -> Loaded:
-    """The settings in the file `path`, with the overlay `environments/<env>.yaml` beside it and `--set` overrides.
+    """The settings in the file `path`, with the overlay `environments/<env>.yaml` in its folder and `--set` overrides.
 
-    Precedence: overrides, then overlay, then file, then defaults. `env` defaults to the variable REPLICATOR_ENV.
-    `environ` (default: the process's environment, then `.env` in the folder above the file's) is where `${NAME}` is looked
-    up; `plugins` names adapters of other packages. Nothing is connected to. Raises ConfigError with all findings, never
-    only the first.
+    Precedence: overrides, then overlay, then file, then defaults. `env` defaults to the variable REPLICATOR_ENV. The values
+    of `${NAME}` are in `environ`, by default the process's environment, then `.env` in the folder above the file's.
+    `plugins` names adapters of other packages. Nothing is connected to. Raises ConfigError with all findings, never only
+    the first.
     """
     document, files, root = load_layers(path, env, overrides, environ=environ)
     return check_document(document, root, files, environ=environ, plugins=plugins)

@@ -10,11 +10,10 @@ from replicator.ports.diagnosis import OptionsCheck
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """What the entry points of installed packages offer: transports, formats, kinds of sinks and
-    of stores of dead letters, and by engine what judges the
-    names of its options.
+    """The entry points of installed packages: transports, formats, kinds of sinks and of stores of dead letters. Also, by
+    engine, the check of its options' names.
 
-    Other options of theirs pass unchecked through the settings; the adapter's options model checks them.
+    Other options of adapters pass unchecked through the settings; the adapter's options model checks them.
     """
 
     transports: frozenset[str] = frozenset()

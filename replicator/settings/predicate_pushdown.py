@@ -1,7 +1,7 @@
-"""How far down a condition on a column of a query's result can be taken: to which tables, as what of their columns.
+"""Pushes a condition on a column of a query's result down to the tables of the query, as a condition on their columns.
 
-Rows of the result whose column has one of some values are then computed from those rows of the tables alone. What is not
-known to allow that does not: a table that the condition does not reach is read whole.
+Result rows with some values in that column are then computed from these table rows only. If a clause is not known to allow
+that, the condition stops there: a table that it does not reach is read whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TableKey = tuple[str, exp.Expr | None]
 LIMITING_CLAUSES = ("limit", "offset", "fetch", "sample")
 UNKNOWN_CLAUSES = ("pivots", "connect", "match", "laterals", "into")
 PLAIN_ARGUMENTS = frozenset({"this", "db", "catalog", "alias", "with_"})
-"""What a table or a query in parentheses may have beside itself."""
+"""The arguments that a table or a query in parentheses may have."""
 MULTI_GROUP_CLAUSES = ("rollup", "cube", "grouping_sets", "totals")
 
 
@@ -135,7 +135,7 @@ def _push_into_relation(relation: exp.Expr, demand: exp.Expr | None, names: _Que
     try:
         alias = relation.args.get("alias")
         if alias is not None and alias.args.get("columns"):
-            raise NotPushable("name the columns in the query itself, not beside its alias", relation)
+            raise NotPushable("name the columns in the query itself, not after its alias", relation)
         return by(relation, demand, names)
     except NotPushable:
         if must:
@@ -154,13 +154,13 @@ def _push_into_table(table: exp.Expr, demand: exp.Expr | None, names: _QueryScop
 
 
 def _refuse_more(relation: exp.Expr) -> None:
-    """Raise NotByGroup for anything beside a table or a query in parentheses, such as a sample or a join in them."""
+    """Raise NotPushable for other arguments of a table or a query in parentheses, such as a sample or a join."""
     if {name for name, value in relation.args.items() if value} - PLAIN_ARGUMENTS:
         raise NotPushable("this cannot be computed by groups", relation)
 
 
 def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> Demands:
-    """What is demanded of the relations of a SELECT; first of the one whose columns the demand is made of."""
+    """The conditions on the relations of a SELECT. The relation with the columns of `demand` is first."""
     for part in UNKNOWN_CLAUSES:
         if query.args.get(part):
             raise NotPushable("this cannot be computed by groups", query)
@@ -209,7 +209,7 @@ def _find_column_source(query: exp.Select, name: str, relations: Relations) -> e
 
 
 def _resolve_item(query: exp.Select, item: exp.Expr) -> exp.Expr:
-    """What a column of the result is computed of."""
+    """The expression of a result column."""
     found = item.unalias()
     for part in found.walk():
         if isinstance(part, (exp.AggFunc, exp.Window, exp.Query)):

@@ -1,4 +1,4 @@
-"""What must hold between projections and the rest of the config; what their queries say is judged elsewhere."""
+"""Checks projections against the rest of the config. `queries` checks their SQL."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _check_target(config: ConfigView, at: Path, targets: Mapping[str, Target]) -
 
 
 def _resolve_target(said: str | None, match: str | None) -> str | None:
-    """The one target of an entry; None where it is not one."""
+    """The single target of an entry; None if it may have several."""
     if match is None or not is_exact(match):
         return None
     return said or get_unqualified_name(match)

@@ -33,7 +33,7 @@ def _check_input(text: str) -> str:
 
 
 TableName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"), AfterValidator(str.lower)]
-"""What the SQL calls a table; upper and lower case are the same."""
+"""The name of a table in the SQL; upper and lower case are the same."""
 
 
 class ProjectionSettings(Strict):

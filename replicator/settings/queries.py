@@ -46,7 +46,7 @@ NON_DETERMINISTIC = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class QueryProblem:
-    """What is wrong with a query, at a line of its file (1-based)."""
+    """A problem of a query, at a line of its file (1-based)."""
 
     line: int
     code: str
@@ -56,8 +56,8 @@ class QueryProblem:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that can be used: its text for the engine; by table that it reads the key of its groups, None where it is read
-    whole; and the columns that it names, in lower case, None where it takes all there are."""
+    """A valid query: its text for the engine, and by table the key of its groups and its columns. The key is None for a
+    table that is read whole. Columns are in lower case, None for all columns."""
 
     text: str
     keys: Mapping[str, GroupKey | None]
@@ -66,7 +66,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class QueryContext:
-    """What the config says beside the query."""
+    """The settings of the config around the query."""
 
     engine: str
     inputs: Collection[str]
@@ -175,7 +175,7 @@ def _check_functions(tree: exp.Expr) -> Iterator[QueryProblem]:
 
 
 def _find_nearest_line(node: exp.Expr) -> int:
-    """Of what is around a part that has no names itself."""
+    """The line of a node. For a node without names, the line of the nearest node around it."""
     while node.parent is not None and not any("line" in name.meta for name in node.find_all(exp.Identifier)):
         node = node.parent
     return find_line(node)

@@ -1,4 +1,4 @@
-"""What can be wrong with a source that asks a database for what is new."""
+"""Checks sources that query a database for new rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
 
 
 def _is_missing_deletes(config: ConfigView, entry: EntryView) -> bool:
-    """Whether its target has deletes, and nothing says that they do not matter or how they are told."""
+    """True if its target has deletes, but the config has neither `deletes: ignore` nor a way to recognise them."""
     keeps = config.get_kind(entry.sink) == "event_log" or entry.policy in CHANGE_POLICIES
     ignores = entry.row_transforms.get("deletes", ((), None))[1] == "ignore"
     return not (keeps or ignores or "apply_as_deletes" in entry.row_transforms)

@@ -15,7 +15,7 @@ ColumnSettingsByName = Mapping[str, ColumnSettings]
 
 
 def merge_names(levels: Iterable[PolicyKeys]) -> ColumnNames:
-    """What all of the levels declare to be renamed: a column is the same one for every target."""
+    """The renamed columns of all levels. A column is the same for every target."""
     found: dict[str, frozenset[str]] = {}
     for old, new in (pair for level in levels for pair in (level.renamed_columns or {}).items()):
         same = found.get(old, frozenset({old})) | found.get(new, frozenset({new}))
@@ -24,12 +24,12 @@ def merge_names(levels: Iterable[PolicyKeys]) -> ColumnNames:
 
 
 def find_names(table: TableSettings, defaults: PolicyKeys) -> ColumnNames:
-    """Those of the columns of a table."""
+    """The names of the columns of a table."""
     return merge_names((defaults, table, *table.to))
 
 
 def inherit_rules(rules: ColumnSettingsByName, names: ColumnNames) -> dict[str, ColumnSettings]:
-    """The rules of columns, with those of private ones for their other names too. What is said of such a name itself counts,
+    """The rules of columns. The rules of private columns are repeated for their other names. A rule for such a name counts,
     but does not make it public."""
     out = dict(rules)
     for name, rule in rules.items():

@@ -1,4 +1,4 @@
-"""What lanes are to make of changes and cannot, as far as the config alone tells."""
+"""Checks row transforms of lanes, as far as the config alone shows problems."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
 
 
 def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
-    """Soft deletes where nothing is deleted, or beside what they do not go with."""
+    """Find soft deletes for a policy without deletes, or with keys that exclude them."""
     path, said = entry.row_transforms.get("deletes", ((), None))
     if said != "soft":
         return
@@ -70,7 +70,7 @@ def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
 
 
 def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
-    """Sequences per column beside what they do not go with."""
+    """Find sequences per column with keys that exclude them."""
     path, said = entry.row_transforms.get("partial_updates", ((), None))
     if said != "by_column" or entry.policy not in CURRENT_ROW_POLICIES:
         return
@@ -108,8 +108,8 @@ def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathPro
     bad = [name for name in _to_names(said) if name in table.floating]
     if bad and entry.policy in CURRENT_ROW_POLICIES | VERSION_POLICIES:
         sentence = (
-            f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, by "
-            f"which rows cannot be told"
+            f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, which "
+            f"cannot identify rows"
         )
         yield PathProblem(path, "contradiction", sentence, "name another key, or write `policy: append`")
 

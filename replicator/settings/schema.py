@@ -118,14 +118,16 @@ class Settings(Strict):
         return {name: "**********" if is_secret(("spark", name)) else value for name, value in options.items()}
 
     def get_on_reject(self, table: str, source: str | None = None) -> OnReject:
-        """What becomes of the source table of that name when a record of it cannot be used."""
+        """The reaction of a source table to a record that cannot be used."""
         entry = self.find_table(table, source)
         return (entry and entry.on_reject) or self.on_reject
 
     def find_table(self, name: str, source: str | None = None) -> TableSettings | None:
-        """The entry of `tables` that decides about the source table `name` (of `source`, when given); None when no
-        entry matches. An exact name beats a regular expression, of which the first one counts, and this beats a glob;
-        among globs the one that fixes most characters wins."""
+        """The entry of `tables` for the source table `name` (of `source`, if given). None if no entry matches.
+
+        Precedence: the exact name, then the first matching regular expression, then the glob with the most literal
+        characters.
+        """
         found = {t.match: t for t in reversed(self.tables) if source in (None, t.source)}
         pattern = find_best((t.match for t in self.tables if source in (None, t.source)), name)
         return None if pattern is None else found[pattern]
@@ -136,8 +138,7 @@ class Settings(Strict):
         return () if table is None else self.resolve_entry_lanes(table, name)
 
     def resolve_entry_lanes(self, table: TableSettings, name: str) -> tuple[LaneSettings, ...]:
-        """The lanes of the source table `name` through one entry of `tables`; what does not depend on the name is that
-        of every table the entry matches."""
+        """The lanes of the source table `name` through one entry of `tables`. Only the names in them depend on `name`."""
         kinds = {sink: settings.kind for sink, settings in self.sinks.items()}
         source = self.sources.get(table.source)
         of_source = {
@@ -178,8 +179,8 @@ def remove_event_store(settings: Settings) -> Settings:
 
 
 def to_plain_options(settings: BaseModel) -> Mapping[str, Any]:
-    """The settings of one source, sink or dead-letter store as its adapter takes them: the names of the config
-    file, unset ones left out, secrets in clear. Never log or print the result."""
+    """The settings of one source, sink or dead-letter store as options of its adapter. They have the names of the config
+    file. Unset ones are left out, and secrets are in clear. Never log or print the result."""
     return {name: _reveal(value) for name, value in settings.model_dump(by_alias=True, exclude_none=True).items()}
 
 

@@ -12,14 +12,14 @@ from .findings import Path, PathProblem, describe_path, quote_name
 from .globs import describe_malformed
 
 SHARED_TARGET_HINT = (
-    "a target has the rows of one table: give each a target of its own, with a column {constant: ...} or {metadata: topic} "
-    "that tells them apart, and read them together through a view"
+    "a target has the rows of one table. Give each table its own target, with a column that names the table "
+    "({constant: ...} or {metadata: topic}), and read them together through a view"
 )
 """The way to have several tables together."""
 
 
 def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
-    """Warnings: whether there are several such tables only the source knows."""
+    """Warnings, because only the source knows if several such tables exist."""
     for table, entry in config.list_entries():
         match, template = table.match or "", entry.into or table.into or ""
         if config.get_kind(entry.sink) == "event_log" or is_exact(match) or describe_malformed(match):
@@ -35,7 +35,7 @@ def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
             )
         elif is_regex(match) and (left := _find_left_out_group(match, template)):
             sentence = f"{describe_path(at)}: tables that differ in group {left} of 'match' alone would have one target"
-            step = f"take {left} into it, or write (?:...) for a group that tells nothing apart; or {SHARED_TARGET_HINT}"
+            step = f"use {left} in it, or write (?:...) for a group that does not matter; or {SHARED_TARGET_HINT}"
             yield PathProblem(at, "shared_target", sentence, step, severity="warning")
 
 

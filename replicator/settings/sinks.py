@@ -148,7 +148,7 @@ class PostgresSettings(SinkSettings):
 
 
 class EventStoreSinkSettings(SinkSettings):
-    """The store of events as the target of an outbox's events. Nobody writes it: tables name `event_store`."""
+    """The event store as the target of an outbox's events. It is not written in a config: tables name `event_store`."""
 
     kind: Literal["event_store"] = "event_store"
     path: LakePath | None = None
@@ -165,7 +165,7 @@ class EventStoreSinkSettings(SinkSettings):
 
     @property
     def place(self) -> Literal["delta", "postgres"]:
-        """What it is kept in."""
+        """The kind of its place."""
         return "delta" if self.path is not None else "postgres"
 
 

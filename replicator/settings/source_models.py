@@ -1,4 +1,4 @@
-"""What settings of sources are made of."""
+"""The parts of the settings of sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWNED_BY_DEAD_LETTERS = frozenset(
         "transactional.id",
     }
 )
-"""The same where rejected records are written: they are durable, or somebody is told."""
+"""The same where rejected records are written: they are durable, or the write fails."""
 
 
 def _to_text(value: Any) -> Any:
@@ -194,7 +194,7 @@ class DatabaseSettings(Strict):
 
     @property
     def kind(self) -> Literal["postgresql", "mariadb"]:
-        """What kind of database it is, by its URL."""
+        """The kind of the database, by its URL."""
         return "mariadb" if self.dsn.get_secret_value().startswith("mariadb:") else "postgresql"
 
     @model_validator(mode="after")

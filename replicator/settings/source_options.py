@@ -25,7 +25,7 @@ TYPED_TRANSPORTS = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a 
 NEW_ROW_TRANSPORTS = (FILES, "kafka", "archive")
 """Transports whose rows are new ones where no column says what became of them."""
 KEYED_TRANSPORTS = (SNAPSHOTS, QUERY)
-"""Transports that need to know the key whatever the policy."""
+"""Transports that need the key for every policy."""
 UNITS = {
     "timestamp": "timestamp[ms], timestamp[us] or timestamp[ns]",
     "time": "time32[ms], time64[us] or time64[ns]",
@@ -35,7 +35,7 @@ FEED_KEYS = ("operation_column", "sequence_columns", "operations")
 
 
 def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
-    """Everything wrong with the keys of sources that can be told from the config alone."""
+    """All problems of the keys of sources that the config alone shows."""
     for name, source in (config.sources or {}).items():
         form = get_text(source, "format")
         if form in FORMATS:
@@ -52,8 +52,8 @@ def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
             yield from _check_transactions(config, name, source)
             if source.get("flattened") is True:
                 sentence = (
-                    f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': rows "
-                    f"do not tell enough of theirs"
+                    f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': flattened "
+                    f"rows do not have enough information about their transactions"
                 )
                 yield PathProblem(("sources", name, "transactions"), "contradiction", sentence, "keep one")
         if get_text(source, "transport") in (FILES, "archive"):
@@ -103,7 +103,7 @@ def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
             f"{describe_path(at)}: files of sinks hold JSON, lines of text, Avro or Parquet, and no records of "
             f"{quote_name(source['format'])}"
         )
-        hint = "Debezium's events are `format: debezium_json` there, whatever they were in the topic"
+        hint = "use `format: debezium_json` for Debezium's events there, also if the topic had another format"
         yield PathProblem((*at, "format"), "inapplicable", sentence, hint)
     if files == "lines" and "topic" not in source:
         sentence = f"missing key 'topic' in {describe_path(at)}: lines of a file do not say of which topic they are"
@@ -198,7 +198,7 @@ def _check_delta(config: ConfigView, name: str, source: dict[str, Any]) -> Itera
 
 
 def _check_transactions(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    """Transactions are told in a topic that the source has to read. Only the local engine holds anything back."""
+    """The source must read the topic of its transactions. Only the local engine holds anything back."""
     at = ("sources", name, "transactions")
     if config.engine not in ("local", None) and "max_transaction_bytes" in (source["transactions"] or {}):
         sentence = f"{describe_path(at)}: on the engine {quote_name(config.engine)} nothing of a transaction is held back"
@@ -206,14 +206,14 @@ def _check_transactions(config: ConfigView, name: str, source: dict[str, Any]) -
     topic, topics = (source["transactions"] or {}).get("topic"), source.get("topics")
     patterns = [p for p in topics if isinstance(p, str)] if isinstance(topics, list) else []
     if isinstance(topic, str) and patterns and not TopicFilter(patterns)(topic):
-        sentence = f"source {name} does not read topic {quote_name(topic)}, which tells where its transactions end"
+        sentence = f"source {name} does not read topic {quote_name(topic)}, which has the ends of its transactions"
         yield PathProblem(
             (*at, "topic"), "contradiction", sentence, f"add it to 'topics' in {describe_path(('sources', name))}"
         )
 
 
 def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
-    """What cannot be asked of tables whose records are rows."""
+    """Find keys that tables with rows as records cannot have."""
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
         form = get_text(source, "format")
@@ -253,13 +253,13 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
 
 
 def _has_tombstone_deletes(source: dict[str, Any]) -> bool:
-    """Whether records without a value may delete rows: these say nothing of theirs, and are in the order of offsets."""
+    """True if records without a value may delete rows: rows have neither operations nor an order but their offsets."""
     said = {"operation_column", "sequence_columns"} & source.keys()
     return get_text(source, "format") == ROWS and get_text(source, "transport") in ("kafka", "archive") and not said
 
 
 def _check_events(config: ConfigView) -> Iterator[PathProblem]:
-    """Keys that tables of an outbox's events may not have: what events are made of, and what tells them apart, is fixed."""
+    """Find keys that tables of an outbox's events cannot have: their columns and their key are fixed."""
     for path, said in config.levels:
         table = next((t for t in config.tables if t.path == path[:2]), None)
         source = (config.sources or {}).get((table.source if table else None) or "", {})
@@ -290,8 +290,8 @@ def _check_units(config: ConfigView) -> Iterator[PathProblem]:
 
 
 def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
-    """Messages without a value are taken for deletes where a topic is compacted, and that is no history. Whether it is the
-    broker knows; flattened rows may have no other deletes."""
+    """Check `tombstones`. In a compacted topic, messages without a value are deletes, and the topic has no full history.
+    Only the broker knows if it is compacted. Flattened rows may have no other deletes."""
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
         of_events = get_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True

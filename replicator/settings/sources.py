@@ -99,17 +99,17 @@ class SourceSettings(Strict):
 
     @property
     def has_tombstones(self) -> bool:
-        """Whether records without a value delete rows where their table does not say."""
+        """True if records without a value delete rows by default, for tables without `tombstones`."""
         return False
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the decoder is told of the keys that are its own, which are `said` in the config."""
+        """The options of the decoder, from its own keys in the config, `said`."""
         return said
 
 
 class RecordSettings(SourceSettings):
-    """Records that somebody else wrote. Rows are in the order of their offsets, unless they have columns for that. Without a
-    column that says what became of them, they are new ones, and records without a value deletes."""
+    """Records of other programs. Rows are in the order of their offsets, unless they have columns for that. Without a column
+    for the operation, rows are new ones, and records without a value are deletes."""
 
     @property
     def has_tombstones(self) -> bool:
@@ -213,7 +213,7 @@ class FilesSettings(SourceSettings):
         return self
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is CSV, who reads the files has to know; the rows come as JSON."""
+        """The options without `csv`, which only the reader of the files needs: the decoder gets rows as JSON."""
         if self.format != ROWS:
             return said
         mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv", "in_files": True}

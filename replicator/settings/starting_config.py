@@ -61,9 +61,12 @@ def build_starting_config(sources: Sequence[DiscoveredSource], sinks: Sinks) -> 
 
 
 def list_entries(sources: Sequence[DiscoveredSource], sinks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """The entries of `tables`, each with a comment: for each source and schema one for all tables that are alike, then one
-    for each other table. Tables of one name have the schema in the target's name, and the source if they are of one schema.
-    Without tables that are alike, a regular expression is for those that are created later; it would win over a glob."""
+    """The entries of `tables`, each with a comment.
+
+    Each source and schema has one entry for all similar tables, then one for each other table. Tables of one name have the
+    schema in the target's name, and the source if they are of one schema. Without similar tables, a regular expression
+    matches tables that are created later; it would win over a glob.
+    """
     names = [table.name for source in sources for table in source.tables]
     bare = [_split(table.name)[1] for source in sources for table in source.tables]
     targets = {name for name in bare if bare.count(name) == 1}

@@ -1,4 +1,4 @@
-"""What reaches an object store, for sinks and sources alike."""
+"""Settings for access to an object store, of sinks and sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StorageSettings(Strict):
 
 
 def refuse_idle_storage(path: str | None, storage: StorageSettings | None) -> None:
-    """Raise PydanticCustomError for a `storage` beside a path on this machine."""
+    """Raise PydanticCustomError for a `storage` together with a path on this machine."""
     if storage is not None and "://" not in (path or ""):
         raise make_value_error(
             "inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it"

@@ -1,7 +1,7 @@
-"""What of the public contract works now. Later work flips entries here, and nowhere else in the settings.
+"""The parts of the public contract that do not work yet. Later work flips entries here, and nowhere else in the settings.
 
-A key or value named here is known: it is checked for its name, left out of the JSON Schema, and refused as
-"not yet supported" instead of as a typo.
+A key or value named here is known. It is left out of the JSON Schema, and refused as "not yet supported" instead of as a
+typo.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss
 """Schemes of URLs that are known as paths."""
 
 LAKE_STORES = frozenset({"s3", "s3a"})
-"""Which of them can hold the tables of a sink; the others, and any for another path, are not yet supported."""
+"""The object stores that can hold the tables of a sink. Others, and any for another path, are not yet supported."""
 
 
 def list_later_keys(model: type) -> frozenset[str]:

@@ -25,12 +25,12 @@ NEEDS_SPARK = {
     "cluster_by": ": delta-rs reads a clustered table and commits nothing to it",
 }
 USUAL_RETENTION = timedelta(days=7)
-"""Of Delta Lake. Vacuums of other writers refuse less unless they are told not to."""
+"""Delta Lake's retention. By default vacuums of other writers refuse a shorter one."""
 SPARK_HINT = "run it with '--engine spark', or remove it"
 
 
 def check_target_options(config: ConfigView) -> Iterator[PathProblem]:
-    """Everything wrong with the options of targets that can be told from the config alone."""
+    """All problems of the options of targets that the config alone shows."""
     yield from _check_entries(config)
     yield from _check_unused(config)
     yield from _check_catalog_names(config)
@@ -72,7 +72,7 @@ def _has_options(config: ConfigView, entry: EntryView) -> bool:
 
 
 def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """Columns by which the files of a target are laid out, and that it will not have, or of which it has one value."""
+    """Find layout columns that the target will not have, or that have only one value there."""
     rules = list_rules(table, entry)
     sources = {now: name for name, (_, rule) in rules.items() if (now := get_new_name(name, rule))}
     for option in LAYOUT_KEYS:
@@ -96,8 +96,8 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
                 hint = suggest_name(name, known) or table.known
                 yield PathProblem(path, "unknown_column", f"{named}, which is {table.unknown}", hint)
             elif rule.get("mask") in SINGLE_VALUE_MASKS:
-                sentence = f"{named}, of whose values {describe_path(at)} leaves one"
-                yield PathProblem(path, "one_value", sentence, "name a column that tells rows apart", severity="warning")
+                sentence = f"{named}, which has only one value after {describe_path(at)}"
+                yield PathProblem(path, "one_value", sentence, "name a column with several values", severity="warning")
 
 
 def _is_text(value: object) -> bool:
@@ -137,4 +137,4 @@ def _check_retention(path: Path, said: object) -> Iterator[PathProblem]:
         sentence = (
             f"{describe_path(path)} is shorter than the 7 days that Delta readers expect: those of older versions will fail"
         )
-        yield PathProblem(path, "short_retention", sentence, "keep it if nobody reads these", severity="warning")
+        yield PathProblem(path, "short_retention", sentence, "keep it if no one reads these", severity="warning")

@@ -31,8 +31,8 @@ EXPECTED = {
 
 
 def validate(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | None, list[PathProblem]]:
-    """The settings, or all problems of values. Errors at paths in `settled`, or about what was removed there, are
-    left out; when nothing else is wrong both are empty and the caller's own problems stand."""
+    """The settings, or all problems of values. Errors at paths in `settled`, or about values that were removed there, are
+    left out. If there are no other errors, both results are empty, and only the caller's own problems count."""
     try:
         return Settings.model_validate(data, context={"root": root}), []
     except ValidationError as error:
@@ -78,7 +78,7 @@ def _describe_quotes(kind: str) -> str:
 
 
 def _describe_example(path: Path) -> str:
-    """What to write for a key that a newcomer may not know."""
+    """An example value for a key that a newcomer may not know."""
     examples = {
         "format": "for example format: debezium_json",
         "transport": "for example transport: kafka",

@@ -1,4 +1,4 @@
-"""Files that the package ships beside its code: the config with its examples, connectors, and scripts of databases.
+"""Files that the package ships with its code: the config with its examples, connectors, and scripts of databases.
 
 A wheel has copies of them in this folder (`sources` of the wheel in `pyproject.toml`). An editable install has no copies:
 it reads the checkout.

@@ -159,7 +159,7 @@ COLUMNS = {
         ),
         ("text", "int", "money", "instant"),
     ),
-    "beside what records say": TransformPair(
+    "with added metadata": TransformPair(
         ColumnTransforms(
             (("v1", ColumnRule(rename="where")),),
             (

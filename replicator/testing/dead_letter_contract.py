@@ -172,7 +172,7 @@ class DeadLetterContract(Contract):
             assert left == [1]
 
     def test_dead_letters_are_removed(self) -> None:
-        """A removed one that returns is new. One that was rejected again after the read stays."""
+        """A removed dead letter that returns is new. A dead letter that was rejected again after the read stays."""
         with self.stores() as (store, other):
             store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(3)])
             read = list(store.read())

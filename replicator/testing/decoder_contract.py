@@ -201,7 +201,7 @@ class DecoderContract(Contract):
         assert not any(secret in (error or "") for error in errors)
 
     def test_envelope_never_fails(self) -> None:
-        """Schema `ENVELOPE`, one row per record, whatever the bytes. Most good records have an operation."""
+        """Schema `ENVELOPE`, one row per record, for any bytes. Most good records have an operation."""
         raw = pa.concat_tables([self.samples(), make_bad_records()])
         envelope = self.new_decoder().envelope(raw)
         assert envelope.schema.equals(ENVELOPE)

@@ -118,7 +118,7 @@ class DecoderFuzz:
         back = [place // 2 + (place % 2) * evens for place in range(raw.num_rows)]
         check_routes(routes, interleaved.take(pa.array(back, pa.int64())), raw, changes)
         others = pa.concat_tables([part for _, part in parts]).sort_by(OFFSET)
-        assert is_same(changes, others), f"decoded otherwise beside other records: {find_difference(changes, others)}"
+        assert is_same(changes, others), f"decoded differently among other records: {find_difference(changes, others)}"
         for place in range(self._rng.randrange(alone), raw.num_rows, alone):
             self._check_alone(raw.slice(place, 1), routes.slice(place, 1), changes, table)
         self._learn_layouts(raw, routes)
@@ -128,7 +128,7 @@ class DecoderFuzz:
         routed, decoded = self._decode_all(self._other, raw, table)
         beside = changes.filter(pc.equal(changes[OFFSET], raw["offset"][0]))
         check_routes(route, routed, raw, decoded)
-        assert is_same(decoded, beside), f"decoded otherwise alone: {find_difference(decoded, beside)}"
+        assert is_same(decoded, beside), f"decoded differently alone: {find_difference(decoded, beside)}"
 
     def _decode_all(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """The routes and the changes of the records. Both contain every record."""
@@ -205,11 +205,11 @@ def check_routes(routes: pa.Table, others: pa.Table, raw: pa.Table, changes: pa.
         unsure = {"fingerprint": None} if offset in silent or raw.num_rows == 1 else {}
         a, b = ({**route, **unsure, "error": get_code(route["error"])} for route in (one, other))
         late = offset in failed and None in (a["error"], b["error"]) and not (a["ignored"] or b["ignored"])
-        assert a == b or late, f"routed otherwise beside other records: {a} and {b}"
+        assert a == b or late, f"routed differently among other records: {a} and {b}"
 
 
 def is_same(a: pa.Table, b: pa.Table) -> bool:
-    """True if the rows are equal. Of rejects, only position and code are compared."""
+    """True if the rows are equal. Rejects are compared by position and code only."""
     if a.equals(b):
         return True
     return list(to_texts(a)) == list(to_texts(b))

@@ -89,8 +89,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert not engine.fold(self.read_changes(history), plan_for("append", history.table())).facts.max_event_times
 
     def test_fold_keeps_the_order_of_arrival(self) -> None:
-        """With column versions the effect of a change depends on the changes before it. Also for a second fold. Of
-        repeated changes the first one stays."""
+        """With column versions the effect of a change depends on the changes before it, also for a second fold. The
+        first of several equal changes stays."""
         engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, shuffle=5)
         history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *make_writes(3, 0, 7)))
         plan, whole = (
@@ -145,7 +145,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert row["_unsent"] is None
 
     def test_fold_leaves_the_image_of_a_delete(self) -> None:
-        """The values of a delete stay as sent, whatever other keys lack."""
+        """The values of a delete stay as sent, even if changes of other keys lack values."""
         engine = self.new_engine()
         partial = Statement("write", 0, salt=1, mask=1)
         history = make_history(*make_writes(0, 1), partial, Statement("delete", 1), shape=replace(UNSEEN_SHAPE, full=True))
@@ -264,7 +264,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert not engine.ends(self.read_changes(history, 0, 0))
 
     def test_unite_keeps_order_and_fills_with_null(self) -> None:
-        """Frames of several schemas become one, in order. Missing columns are null, and not unsent."""
+        """Frames of several schemas become one, in order. Missing columns are null, and do not count as unchanged."""
         history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=1))
         arrow = self.to_arrow(self.read_changes(history))
         assert arrow[OFFSET].to_pylist() == [10, 11]

@@ -69,7 +69,7 @@ class EventLanesContract(EventLanesHistories):
             assert [e.event_version for e in place.store().read("order")] == [1, 2]
 
     def test_redelivery_changes_nothing(self) -> None:
-        """Of a span that overlaps the applied one, only the rest counts. The records below it count as duplicates."""
+        """Only the new part of an overlapping span is applied. The records below it count as duplicates."""
         outbox, engine = self.outbox(*map(SentEvent, range(5))), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -84,7 +84,7 @@ class EventLanesContract(EventLanesHistories):
             assert [e.event_id for e in place.store().read("order")] == [f"sent-{n}" for n in range(5)]
 
     def test_a_repeated_id_is_no_event(self) -> None:
-        """Whatever its content, in the same batch, a later one, or from a program. The position moves over it."""
+        """With any content, in the same batch, a later one, or from a program. The position moves over it."""
         again = [
             SentEvent(1),
             SentEvent(1, "A9", payload='{"x": 1}'),

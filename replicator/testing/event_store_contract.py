@@ -120,7 +120,7 @@ class EventStoreContract(Contract):
             assert [a.event.event_version for a in done] == [2, 3, 4]
 
     def test_a_repeated_id_changes_nothing(self) -> None:
-        """Whatever its other content and writer. The result is the stored event. Other events of the call are stored."""
+        """With any other content and writer. The result is the stored event. Other events of the call are stored."""
         with self.stores() as (store, other):
             (first,) = store.append([make_sample_event(1, expected_version=0)])
             assert first.is_new
@@ -208,7 +208,7 @@ class EventStoreContract(Contract):
             assert [store.version(kind, kind) for kind in HOSTILE] == [2] * len(HOSTILE)
 
     def test_one_of_several_wins(self) -> None:
-        """Of several writers of the same next version. The others get the current version in the error."""
+        """Several writers try to write the same next version. The others get the current version in the error."""
         with self.stores(self.racers) as stores:
             for version, base in enumerate((0, 10)):
                 calls = [

@@ -88,8 +88,8 @@ class History:
         return [e.change for e in self.events[start:end] if e.change is not None]
 
     def runs(self, start: int, end: int) -> list[tuple[TableSpec, pa.Table]]:
-        """The changes among the events [start, end) as from a decoder: changes frames in order of arrival, a new
-        one at each change of the schema."""
+        """The changes among the events [start, end) as from a decoder. They are changes frames in order of arrival, a
+        new frame at each change of the schema."""
         runs: list[tuple[int, list[SourceEvent]]] = []
         for event in self.events[start:end]:
             if not runs or runs[-1][0] != event.version:
@@ -268,7 +268,7 @@ def histories(
 ) -> st.SearchStrategy[History]:
     """Histories of up to `length` statements, with their cuts.
 
-    - `keys`: the allowed key types. `toast`: only values that Debezium can leave out are unsent.
+    - `keys`: the allowed key types. `toast`: only values that Debezium can leave out are left out.
     - `disorder`: see `StreamShape`.
     - `first`: the allowed types of the first value, for lanes that read it. Key changes have all values then,
       because the changes of a key may be out of order.

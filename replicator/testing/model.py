@@ -1,11 +1,11 @@
 """The meaning of each policy: a simple fold over plain dicts, one change at a time, in the order of arrival.
 
 This module is the definition of the policies. It uses no plan, engine or target and shares no code with them. Every
-engine and sink must end with the same rows as the model, for any division of the stream into batches, and after
-replays and retries.
+engine and sink must end with the same rows as the model. This holds for any division of the stream into batches, and
+after replays and retries.
 
 Outcomes. The model gives every change exactly one `Outcome`. It has no outcome `folded`, because it never combines
-two changes. For the same changes in the same order, the counts of an implementation satisfy:
+two changes. The counts of an implementation, for the same changes in the same order, satisfy:
 
     applied <= applied(model) <= applied + folded
     superseded + duplicate <= superseded(model) + duplicate(model),    rejected <= rejected(model)
@@ -115,14 +115,14 @@ class Policy(Protocol):
 class Scd1:
     """Current rows. A delete removes the row (hard delete).
 
-    - A change is dropped if its sequence is at or below that of its row, its tombstone, or the last truncate. It is
-      a duplicate if it equals the newest of its row and tombstone, otherwise superseded.
+    - A change is dropped if its sequence is at or below the sequence of its row, its tombstone, or the last truncate.
+      It is a duplicate if it equals the newest of its row and tombstone, otherwise superseded.
     - Values that were not sent keep the value of the living row. Without a living row the change is rejected.
     - A key change is a delete of the old key and a create of the new one. Values that the create did not send come
-      from the old row: as the delete half found it, or as it is now if that half has not arrived.
+      from the old row as the delete half found it. If that half has not arrived, they come from the row as it is now.
     - The delete half of a key change removes the row that its image shows. The living row is another row if its
-      last change belongs to the same transaction and left other values: it took the key before the moved row left
-      it. Then the row stays, and the delete is superseded, or rejected if its image is doubtful.
+      last change belongs to the same transaction and left other values. It got the key before the moved row left it.
+      Then the row stays, and the delete is superseded, or rejected if its image is doubtful.
     - If the transaction is only in the changes (`tx`), the one of the living row is unknown. If the values differ,
       the row stays, and the delete is rejected. A batch that contains the row's last change can decide, and rejects
       nothing.
@@ -236,7 +236,7 @@ class SoftScd1(Scd1):
 
     - A delete keeps the values of the row, marked or not, and writes its own metadata. It never creates a row.
     - A truncate marks every living row below its sequence and changes nothing else in it.
-    - A marked row is not a living row: it supplies no unsent values. An upsert above its sequence restores it, with
+    - A marked row is not a living row: it supplies no missing values. An upsert above its sequence restores it, with
       only the values of the upsert.
     - With `retention`, truncates are purged like deletes. A purge removes the marked rows whose delete is at or
       below the purged sequence. It also removes the rows whose truncate is at or below the highest truncate that
@@ -352,12 +352,13 @@ class Append:
 
 
 class Scd2:
-    """Every version of every row, by sequence and not by arrival: as if the changes of each key had arrived in the
-    order of their sequence.
+    """Every version of every row, by sequence and not by arrival. The result is as if the changes of each key had
+    arrived in the order of their sequence.
 
     - Key and sequence identify a change. A known change is a duplicate. Any other counts, however late it arrives.
-    - An upsert starts a version if it is the first of its key, follows a delete, or differs from the version before
-      in a tracked column. Otherwise that version continues, with the untracked values of the upsert.
+    - An upsert starts a version if it is the first of its key or follows a delete. It also starts one if it differs
+      from the version before in a tracked column. Otherwise that version continues, with the untracked values of the
+      upsert.
     - A version ends at the next version, at a delete of its key, or at a truncate.
     - Values that were not sent come from the upsert before, by sequence. It must exist when the change arrives,
       with no delete between the two; otherwise the change is rejected. If such a delete arrives later, the values

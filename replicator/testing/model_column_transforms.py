@@ -37,13 +37,13 @@ class ModelColumnTransforms:
     - `dropped`: columns to leave out. `names`: new names of columns. `values`: functions of column values.
     - `added`: columns from the metadata of a change. A truncate has none.
     - `computed`: columns from the values of the change, as sent:
-      - If no input but key columns was sent, the column is unsent.
+      - If no input but key columns was sent, the column is unchanged.
       - If only some inputs were sent, or there is no value, the change is rejected.
       - If no input was sent and the key change affects an input, the change is rejected.
       - In a delete the column is NULL.
 
-    A change with an unrepresentable value is rejected. In a delete, that value counts as unsent, or is NULL in an
-    added column. NULL stays NULL, and unsent values stay unsent.
+    A change with an unrepresentable value is rejected. In a delete, that value counts as unchanged, or is NULL in an
+    added column. NULL stays NULL, and unchanged values stay unchanged.
     """
 
     dropped: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from .model import Change, Outcome, Policy, Row
 from .model_column_transforms import ModelColumnTransforms
 
 Condition = Callable[[Mapping[str, Any], frozenset[str]], bool | None]
-"""Called with an image and the names of unsent columns, whose values are unknown. None if the result is unknown."""
+"""Called with an image and the names of unchanged columns, whose values are unknown. None if the result is unknown."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ModelRowTransforms:
 class TransformingPolicy:
     """A policy with row transforms before it.
 
-    A change with a NULL or unsent value in a column of `sequence_by` has no position in the order, and is rejected.
+    A change with a NULL or missing value in a column of `sequence_by` has no position in the order, and is rejected.
     A filtered delete needs no such value.
     """
 

@@ -67,7 +67,7 @@ NESTED_SHARE = 0.6
 
 
 def alter_bytes(value: bytes, rng: Random) -> bytes:
-    """Flip bits; cut, double and move ranges; insert tokens."""
+    """Flip bits, cut, double and move ranges, and insert tokens."""
     text = bytearray(value)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.randrange(len(text) + 1)

@@ -25,8 +25,8 @@ READS = frozenset({"city", "amount"})
 
 
 class ProjectorContract(Contract):
-    """An adapter defines a projector, and how to write and read tables of its sinks: the inputs are in `lake`, the
-    table of `make_projection` is in `sink`."""
+    """An adapter defines a projector, and how to write and read tables of its sinks. The inputs are in `lake`, the table
+    of `make_projection` is in `sink`."""
 
     sink = "lake"
     """The sink of the computed tables."""
@@ -111,7 +111,7 @@ class ProjectorContract(Contract):
         assert self._read_sums() == found
 
     def test_a_table_that_no_refresh_made_is_left_alone(self) -> None:
-        """Whatever rows it has."""
+        """With any rows."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self.replace_rows("sums", _make_table(FIRST_ROWS))
         with pytest.raises(Fatal, match="did not make it"):

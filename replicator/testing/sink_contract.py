@@ -154,9 +154,9 @@ class SinkContract(
     def test_a_delete_of_a_transaction_that_the_target_does_not_know(self, policy: str, plans: Plans) -> None:
         """Keys are shifted in a transaction that only the changes name, and the batch ends within it.
 
-        The row with the reused key stays, and the delete of the earlier row is rejected. Not rejected are deletes
-        whose image is the target's row, has no values, or lacks the different ones. Nor are deletes that are older
-        than the row.
+        The row with the reused key stays, and the delete of the earlier row is rejected. A delete is not rejected if
+        its image is the target's row, has no values, or lacks the different ones. Deletes that are older than the row
+        are not rejected either.
         """
         require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
         rows, rejects = self._in_pieces(plans(policy, replace(ITEMS, by_tx=True)), SHIFTED, SHIFTED_CUTS)
@@ -196,7 +196,7 @@ class SinkContract(
         return found, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects]
 
     def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
-        """No row can supply its unsent values, because another row has the old key meanwhile."""
+        """No row can supply its missing values, because another row has the old key meanwhile."""
         begun = Statement("write", 0, mask=1), Statement("move", 0, 1, mask=1)
         taken = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
         shape = StreamShape(key="int", values=("int",), tombstones=False, unseen=True)

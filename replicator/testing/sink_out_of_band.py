@@ -138,8 +138,8 @@ class SinkOutOfBand(SinkBase):
 
     @pytest.mark.parametrize("policy", ["scd1", "scd2"])
     def test_a_failed_out_of_band_write_is_repeated(self, policy: str) -> None:
-        """A delete whose tombstone a failed attempt stored is applied by the next attempt, whatever the lane's
-        position."""
+        """A delete whose tombstone a failed attempt stored is applied by the next attempt, at any position of the
+        lane."""
         require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
         shape = replace(SIMPLE, whole_moves=True)
         partial = (Statement("write", 1), Statement("write", 1, mask=3))

@@ -75,7 +75,7 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_redelivery(self) -> None:
-        """An applied span changes nothing. Of an overlapping span only the rest is applied, and the overlap counts
+        """An applied span changes nothing. Only the new part of an overlapping span is applied, and the overlap counts
         as duplicate."""
         history = make_history(*make_writes(0, 1, 2, 3))
         with self.target() as target:

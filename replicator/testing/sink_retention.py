@@ -181,7 +181,7 @@ class SinkRetention(SinkPositions):
             sink.close()
 
     def test_what_is_tried_again_is_judged_as_before(self) -> None:
-        """A retry has the same result, whatever the clock: the write has its own time."""
+        """A retry has the same result at any time: the write has its own time."""
         require(self.capabilities().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
         with self.target() as target:

@@ -192,7 +192,7 @@ class SinkRowTransforms(SinkBase):
                 assert_equals_model(delivering)
 
     def test_text_is_ordered_by_its_bytes(self) -> None:
-        """Of two changes ordered by text the higher one stays, also a delete. A truncate removes the rows below its
+        """With two changes ordered by text, the higher one stays, also a delete. A truncate removes the rows below its
         text, and nothing lower is applied later."""
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         upwards = list(pairwise(TEXTS))

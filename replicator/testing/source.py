@@ -60,12 +60,12 @@ class StreamShape:
     - `blocks`: events have their order in the transaction, as they always have without a key.
     - `tombstones`: a null record follows each delete. `full`: deletes have the whole row.
     - `unseen`: rows existed before the stream, so the first change of a key may be a partial update.
-    - `toast`: only values of variable length are unsent. `snapshot`: the number of rows read at the start.
+    - `toast`: only values of variable length are left out. `snapshot`: the number of rows read at the start.
     - `disorder`: event times deviate from log order by up to so many milliseconds, and some events have none.
     - `whole_moves`: key changes have all values.
     - `scramble`: records arrive in any order, also those of one key. Every value is sent then, unless `parts`.
     - `at_once`: the source checks its keys at the end of a statement. So rows can exchange or rotate keys without
-      another key, and a row may get a key before the event of its last owner leaving it.
+      another key. A row may get a key before the event by which its last owner leaves it.
     - `doubtful`: images of rows that leave their key may be incomplete, and some are.
     """
 
@@ -331,7 +331,7 @@ class SourceTable:
         moved_from: Key | None = None,
         moved_to: Key | None = None,
     ) -> None:
-        """Emit the event of one row, without the unsent values."""
+        """Emit the event of one row, without the unchanged values."""
         self.order += 1
         self.unseen.discard(number)
         key = self.make_key(number)

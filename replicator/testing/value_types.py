@@ -106,4 +106,4 @@ KEY_TYPES: dict[str, tuple[str, ...]] = {
 """The types of the key columns, by the name of a key."""
 
 TOAST = {"text": "__debezium_unavailable_value", "bytes": base64.b64encode(b"__debezium_unavailable_value").decode()}
-"""Debezium's placeholder of an unsent value. Only values of variable length can be unsent."""
+"""Debezium's placeholder of an unchanged value. Only values of variable length can have it."""

@@ -68,8 +68,8 @@ def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
 
 
 def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str]) -> Source[Any]:
-    """A reader of `topics` from their start in this process, with the broker, security and options of the Kafka source
-    `named`, or of the only one. ConfigProblem if the source is not clear."""
+    """A reader of `topics` from their start in this process. The broker, security and options are those of the Kafka
+    source `named`, or of the only one. ConfigProblem if the source is not clear."""
     settings = loaded.settings.sources[_find_kafka_source(loaded, named)]
     given = {
         **list_options(settings),
@@ -186,7 +186,7 @@ def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...])
         there = sorted(n.removesuffix(f"_{engine}") for n in list_names(group) if n.endswith(f"_{engine}"))
         raise ConfigProblem(
             f"{loaded.describe_origin(*at)}: {name!r} does not run on the engine {engine!r}",
-            next_step=f"On it there are: {', '.join(there)}. Or run it with `engine: local`.",
+            next_step=f"This engine supports: {', '.join(there)}. Or use `engine: local`.",
         )
     return load_adapter(group, f"{name}_{engine}", f"{loaded.describe_origin(*at)}: ")
 
@@ -262,10 +262,10 @@ def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
     for one in erased.erasures:
         if one.source not in loaded.settings.sources:
             raise ConfigProblem(
-                f"rows of table {one.table} of source {one.source!r} were forgotten, and the config has no such source; "
-                "under another name they would come back",
-                next_step="Give the source its name again. If it is no more, take its entries out of "
-                f"{open_erasure_list(loaded).path}.",
+                f"rows of table {one.table} of source {one.source!r} were erased, but the config has no such source. "
+                "Under another source name they would come back",
+                next_step="Give the source its old name again. If the source does not exist any more, remove its entries "
+                f"from {open_erasure_list(loaded).path}.",
             )
 
 

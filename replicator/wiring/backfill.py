@@ -69,7 +69,7 @@ def _find_source(loaded: Loaded, table: str, source: str | None) -> str:
         where = f" of source {source!r}" if source else ""
         raise ConfigProblem(
             f"no entry of `tables` matches {table!r}{where}",
-            next_step="Name the table as its source calls it: SCHEMA.TABLE.",
+            next_step="Use the table's name at the source: SCHEMA.TABLE.",
         )
     if len(named) > 1:
         raise ConfigProblem(
@@ -86,13 +86,13 @@ def _refuse_source(loaded: Loaded, name: str) -> None:
     if not form.has_backfills:
         formats = " and ".join(sorted(name for name, one in FORMATS.items() if one.has_backfills))
         raise ConfigProblem(
-            f"source {name} has the format {settings.format!r}, and backfills are of {formats} ({where})",
+            f"source {name} has the format {settings.format!r}, but backfills need {formats} ({where})",
             next_step=form.reload_step,
         )
     if not adapters.has_backfills(loaded, name):
         raise ConfigProblem(
-            f"source {name} does not say which database of PostgreSQL or MariaDB its tables are in ({where})",
-            next_step="Add `database: {dsn: ..., publication: ..., slot: ...}` to it, of MariaDB `database: {dsn: ...}`. "
+            f"source {name} has no `database`, the PostgreSQL or MariaDB database of its tables ({where})",
+            next_step="Add `database: {dsn: ..., publication: ..., slot: ...}`, or `database: {dsn: ...}` for MariaDB. "
             f"{ALTERNATIVE_STEP}",
         )
     if not adapters.has_journal(loaded):
@@ -105,13 +105,13 @@ def _refuse_source(loaded: Loaded, name: str) -> None:
 def _list_lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
     said = loaded.settings.resolve_lanes(table, source)
     if not said:
-        raise ConfigProblem(f"table {table} goes to event logs only, which keep what the stream brings")
+        raise ConfigProblem(f"table {table} only goes to event logs, which have the records of the stream and nothing else")
     by_offset = next((lane for lane in said if lane.tombstones == "delete"), None)
     if by_offset is not None:
         line = adapters.get_config_line(loaded, by_offset)
         raise ConfigProblem(
-            f"table {table} has `tombstones: delete`, so its changes are in the order of their topic, in which rows that "
-            f"are read have no place ({line})",
+            f"table {table} has `tombstones: delete`, so its changes are in the order of their topic. Rows of a backfill "
+            f"have no position in it ({line})",
             next_step=ALTERNATIVE_STEP,
         )
     return [adapters.build_lane(loaded, lane) for lane in said]
@@ -165,7 +165,7 @@ def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
     sink: Any = adapters.build_sink(loaded, lane.sink)
     try:
         if not hasattr(sink, "read"):
-            raise ConfigProblem(f"sink {lane.sink} cannot be asked for the rows that it holds", next_step=ALTERNATIVE_STEP)
+            raise ConfigProblem(f"sink {lane.sink} cannot be queried for its rows", next_step=ALTERNATIVE_STEP)
         return sink.read(lane.into, where=where) if lane.into in sink.tables() else None
     finally:
         sink.close()

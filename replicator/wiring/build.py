@@ -193,7 +193,7 @@ def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[A
         seen = sorted({*of_sources[entry.source].registry.topics, *(kind.table for kind in kinds if kind.table)})
         if not any(matches(entry.match, table) for table in seen):
             unread = sum(records for kind, records in kinds.items() if not kind.table)
-            more = f"; the table of {format_count(unread, 'rejected record')} could not be read" if unread else ""
+            more = f"; the table of {format_count(unread, 'rejected record')} is unknown" if unread else ""
             line = loaded.describe_origin("tables", number, "match")
             sentences.append(f"no table matched {entry.match} ({line}); seen: {_join_names(seen)}{more}")
     return sentences

@@ -91,11 +91,11 @@ def await_answer(command: Callable[[], Future[None] | None], lane: str, seconds:
             outcome.result(seconds)
     except TimeoutError:
         raise EnvironmentProblem(
-            f"Lane {lane} has not answered within {seconds:.0f} s; the command is carried out as soon as it does.",
-            next_step="`replicator status` says what it waits for.",
+            f"Lane {lane} has not answered within {seconds:.0f} s. The command runs as soon as it does.",
+            next_step="`replicator status` shows what it waits for.",
         ) from None
     except Stopped:
-        raise EnvironmentProblem("The daemon is ending.", next_step="Ask again once it has ended.") from None
+        raise EnvironmentProblem("The daemon is ending.", next_step="Repeat the command when it has ended.") from None
 
 
 def _get_timeout(action: str) -> float:
@@ -109,22 +109,24 @@ def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
         if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == said.digest:
             return said.into
     raise ConfigProblem(
-        f"the daemon has another configuration than the one under which {lane} was made anew",
-        next_step="Stop it, repeat the command, and start it again.",
+        f"the daemon runs with another configuration than the command that rebuilt {lane}",
+        next_step="Stop the daemon, repeat the command, and start the daemon again.",
     )
 
 
 def parse_number(text: str) -> int:
     """The number of a schema."""
     if not text.isdecimal():
-        raise ConfigProblem(f"{text!r} is no number of a schema", next_step="`replicator schema history TABLE` has them.")
+        raise ConfigProblem(
+            f"{text!r} is not the number of a schema", next_step="`replicator schema history TABLE` shows the numbers."
+        )
     return int(text)
 
 
 def is_missing_accepted(text: str | None) -> bool:
     """True if a resync accepts that rows will be missing."""
     if text not in (None, "", ACCEPT_MISSING):
-        raise ConfigProblem(f"{text!r} is nothing that a resync accepts", next_step=f"It may accept: {ACCEPT_MISSING}.")
+        raise ConfigProblem(f"a resync cannot accept {text!r}", next_step=f"It can accept: {ACCEPT_MISSING}.")
     return text == ACCEPT_MISSING
 
 
@@ -139,7 +141,7 @@ def parse_position(text: str) -> Position:
             data.setdefault(topic, {})[partition] = int(offset)
         return Position.from_json(data)
     except (ValueError, AttributeError, TypeError) as wrong:
-        raise ConfigProblem(f"{text!r} is no position", next_step="Write TOPIC:PARTITION:OFFSET[,...].") from wrong
+        raise ConfigProblem(f"{text!r} is not a position", next_step="Write TOPIC:PARTITION:OFFSET[,...].") from wrong
 
 
 def _require_partitions(position: Position) -> Position:
@@ -200,7 +202,8 @@ def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bo
     if _request_json(found[0], path, method="POST", seconds=_get_timeout(action) + ASK_SECONDS) is None:
         # Not False: without a daemon the caller would change the targets, but this daemon runs.
         raise EnvironmentProblem(
-            f"The daemon did not say what became of lane {lane}.", next_step="See `replicator status`, then ask again."
+            f"The daemon did not confirm the command for lane {lane}.",
+            next_step="See `replicator status`, then repeat the command.",
         )
     return True
 

@@ -1,5 +1,5 @@
-"""Runs the checks of `doctor` (every source with its database and connector, every sink, the dead letters, the
-machine), and lists the parts of a support bundle."""
+"""Runs the checks of `doctor`, and lists the parts of a support bundle. `doctor` checks every source with its database
+and connector, every sink, the dead letters, and the machine."""
 
 from __future__ import annotations
 

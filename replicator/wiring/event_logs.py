@@ -62,10 +62,10 @@ def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
         known = [name for name in settings.sources if settings.find_table(table, name) is not None]
         if not known:
             raise ConfigProblem(
-                f"no entry of `tables` matches {table!r}", next_step="Name the table as its source calls it: SCHEMA.TABLE."
+                f"no entry of `tables` matches {table!r}", next_step="Use the table's name at the source: SCHEMA.TABLE."
             )
         raise ConfigProblem(
-            f"table {table} goes to no event log, and only that keeps what its rows were",
+            f"table {table} has no event log, which is the only place with earlier versions of its rows",
             next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
         )
     return next((one for one in found if get_log_transport(loaded, one[1]) == LAKE_TRANSPORT), found[0])

@@ -18,7 +18,7 @@ def open_store(loaded: Loaded) -> EventStore:
     settings = loaded.settings.event_store
     if settings is None:
         raise ConfigProblem(
-            "the configuration names no store of events",
+            "the configuration has no event store",
             next_step="Add one, for example event_store: {path: ./deltalake/events}",
         )
     kind = "delta" if settings.path is not None else "postgres"

@@ -56,7 +56,7 @@ def _refuse_other_package(_import_path: tuple[str, ...]) -> None:
     except PackageNotFoundError:
         return
     raise EnvironmentProblem(
-        "The package 'adapters' is installed in this environment, and its files are in the place of replicator's own.",
-        next_step="Give replicator an environment of its own, or: pip uninstall adapters, then "
+        "The package 'adapters' is installed in this environment, and its files have replaced Replicator's own.",
+        next_step="Install Replicator in an environment of its own, or: pip uninstall adapters, then "
         "pip install --force-reinstall --no-deps replicator.",
     )

@@ -80,18 +80,16 @@ def _list_lanes_into(loaded: Loaded, target: str) -> Iterator[LaneSettings]:
 
 def _describe_slow(kind: str, options: Mapping[str, Any], key: GroupKey | None, target: str) -> Iterator[tuple[str, str]]:
     if kind == "postgres":
-        sentence = (
-            f"{target} is in PostgreSQL, where what has changed is not told by groups: each change of it computes everything"
-        )
-        yield sentence, "read a target of the table in a lake instead, or say how often to refresh, as in refresh: 5 minutes"
+        sentence = f"{target} is in PostgreSQL, where the changed groups are unknown: each change computes all groups again"
+        yield sentence, "read a target of the table in a lake instead, or set an interval, such as refresh: 5 minutes"
         return
     if not options.get("change_data_feed"):
-        sentence = f"what has changed in {target} is found by reading whole files"
+        sentence = f"changes of {target} are found by reading whole files"
         yield sentence, "add change_data_feed: true"
     if not (options.get("partition_by") or options.get("cluster_by")):
         column = key and key.column
-        step = f"add partition_by: [{column}], or a column computed of it" if column else "add partition_by"
-        yield f"rows of a group may be in any file of {target}, so all are read", step
+        step = f"add partition_by: [{column}], or a column computed from it" if column else "add partition_by"
+        yield f"rows of a group may be in any file of {target}, so all files are read", step
 
 
 def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection, ...]:
@@ -100,7 +98,7 @@ def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection
     known = [one.name for one in there]
     if not known:
         raise ConfigProblem(
-            "the configuration names no projection",
+            "the configuration has no projection",
             next_step="Add one, for example projections: {sums: {sql: sums.sql, inputs: {orders: lake.orders}, sink: lake}}",
         )
     for name in names:

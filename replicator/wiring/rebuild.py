@@ -24,7 +24,7 @@ from .event_logs import find_log, get_log_transport, make_log_options
 
 
 class LogSettings(SourceSettings):
-    """An event log as a source: read as topics, whatever its format, and decoded like the recorded source."""
+    """An event log as a source: always read as topics, and decoded like the recorded source."""
 
     transport: str
     path: LakePath | None = None

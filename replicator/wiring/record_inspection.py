@@ -41,13 +41,14 @@ def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa
         raise ConfigProblem(f"there is no source {name!r}, and no file or folder", next_step=f"The sources are: {known}.")
     if settings.stateful_table is not None:
         raise ConfigProblem(
-            f"source {name!r} takes in what it reads, so it cannot be inspected", next_step="Query its targets instead."
+            f"source {name!r} stores the rows that it reads, so it cannot be inspected",
+            next_step="Query its targets instead.",
         )
     local = adapters.use_local_engine(loaded)
     if local.settings.engine != adapters.LOCAL:
         raise ConfigProblem(
-            f"source {name!r} is read by the engine {local.settings.engine!r} alone, so it cannot be inspected",
-            next_step="Ask for its rows in Spark SQL.",
+            f"only the engine {local.settings.engine!r} can read source {name!r}, so it cannot be inspected",
+            next_step="Query its rows with Spark SQL.",
         )
     own = form in (None, settings.format)
     decoder = adapters.build_unfiltered_decoder(local, name) if own else load_adapter("replicator.decoders", str(form))({})

@@ -20,8 +20,8 @@ def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
     """Retry the selected dead letters with this configuration. Fenced while the daemon runs."""
     if ask_status(loaded) is not None:
         raise Fenced(
-            "the daemon runs, and has the configuration of its start",
-            next_step="Stop it, replay, and start it again: it goes on where it stopped.",
+            "the daemon is running, with the configuration of its start",
+            next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
         )
     container = Container(loaded=loaded)
     with container.instance(), _open_pipelines(container) as pipelines:

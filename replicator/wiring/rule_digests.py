@@ -22,8 +22,8 @@ RECORD_KEYS = adapters.DECODER_KEYS - {"registry"}
 
 
 def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
-    """A digest of everything in the config that decides the rows of a lane: options of its decoder and of the lane,
-    masks with their keys.
+    """A digest of everything in the config that decides the rows of a lane. These are the options of its decoder and of
+    the lane, and masks with their keys.
 
     The locations of source, registry and target do not count, nor the physical layout of the target.
     """

@@ -31,7 +31,7 @@ CONNINFO = re.compile(r"(^|\s)(host|hostaddr|port|dbname|user|password|service)\
 """Parameters of libpq, among them secrets, which would be taken for the name of a folder."""
 MARIADB = 'The page "MariaDB and MySQL through Debezium" has a config for them.'
 OTHERS = dict.fromkeys(("mysql", "mariadb"), MARIADB)
-"""What to do for databases that `init` does not look at."""
+"""Next steps for databases that `init` does not read."""
 SECRET_MODE = 0o600
 ENV_COMMENT = "Secrets of config/replicator.yaml: keep this file out of version control."
 
@@ -50,8 +50,8 @@ class StartingProject:
 def find_sources(folder: Path, source: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]:
     """The sources behind a URL, for a project in `folder`.
 
-    Raises ConfigProblem for a URL of an unknown kind and a source without tables; the error of `ask_password`; and errors of
-    `ports.discovery.Discover`.
+    Raises ConfigProblem for a URL of an unknown kind and a source without tables. Also raises the error of
+    `ask_password`, and errors of `ports.discovery.Discover`.
     """
     sources = [_use_project_path(one, _find_root(folder)) for one in _discover(source, "--from", ask_password)]
     if not any(one.tables for one in sources):
@@ -78,7 +78,7 @@ def make_project(
         if kind == "lake":
             title, place = target, target.rstrip("/") if "://" in target else str((root / target).resolve())
             if any(Path(place).is_relative_to(path) for path in paths):
-                raise ConfigProblem(f"{target} is in the folder that is read", next_step="Name another folder with --to.")
+                raise ConfigProblem(f"{target} is in the source folder", next_step="Name another folder with --to.")
             sinks[name] = {"kind": "delta", "path": place if ".." in Path(target).parts else target}
         else:
             database = _discover(target, "--to", ask_password)[0]
@@ -108,7 +108,7 @@ def write_project(folder: Path, project: StartingProject) -> list[str]:
         and not (path == ENV_FILE and _has_variables(folder / path, project.variables))
     }
     if obstacles:
-        step = "Name another folder, or remove what is there."
+        step = "Name another folder, or remove the existing files."
         sentence = f"{', '.join(sorted(obstacles))} exist{'s' * (len(obstacles) == 1)} with another text"
         raise ConfigProblem(sentence, next_step=step)
     return list(_write_files(folder, project.files))
@@ -124,12 +124,12 @@ def _write_files(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
             create_file(file, text.encode(), SECRET_MODE if path == ENV_FILE else 0o666)
         except OSError as error:
             sentence = f"{file} cannot be written: {error.strerror}"
-            raise ConfigProblem(sentence, next_step="Name a folder in which you may write.") from None
+            raise ConfigProblem(sentence, next_step="Name a writable folder.") from None
         yield path
 
 
 def _find_obstacle(file: Path, text: str) -> Path | None:
-    """What is in the place of the file or of one of its folders, and is another one."""
+    """Something else at the path of the file or of one of its folders; None if there is nothing else."""
     for folder in file.parents:
         if os.path.lexists(folder) and not folder.is_dir():
             return folder
@@ -153,11 +153,11 @@ def _find_kind(text: str, option: str) -> str:
     """
     is_database = text.partition(":")[0].lower() in DATABASES
     if is_database and has_unclear_user(text):
-        sentence = f"the URL of {option} has a user or password with characters that end it too early"
+        sentence = f"the URL of {option} has a user or password with characters that must be encoded"
         raise ConfigProblem(sentence, next_step=f"{ENCODE.capitalize()}.")
     if not is_database and CONNINFO.search(text):
         step = "Write postgresql://USER@HOST:PORT/DATABASE."
-        raise ConfigProblem(f"{option} takes the URL of a database, not parameters of its connection", next_step=step)
+        raise ConfigProblem(f"{option} needs the URL of a database, not connection parameters", next_step=step)
     return DATABASE if is_database else text.partition("://")[0].lower() if "://" in text else FOLDERS
 
 
@@ -195,7 +195,7 @@ def _refuse_other_values(variables: Mapping[str, str]) -> None:
     """Raise ConfigProblem if the environment has another value of a variable: it would go before that of `.env`."""
     other = [n for n, value in variables.items() if os.environ.get(n, value) != value or f"{n}_FILE" in os.environ]
     if other:
-        sentence = f"the environment has another {', '.join(other)}, which would be used instead of that in {ENV_FILE}"
+        sentence = f"the environment has another {', '.join(other)}, which would replace the value in {ENV_FILE}"
         raise ConfigProblem(sentence, next_step=f"unset {' '.join(other)}, also with _FILE, and repeat the command.")
 
 

@@ -76,7 +76,7 @@ def test_a_lane_that_waits_does_so_after_a_restart_and_is_not_asked_again(tmp_pa
     for _ in range(2):
         lane = here.run()["lake.t"]
         assert (lane["status"], lane["position"]) == ("suspended", make_position(1))
-        assert "--accept-schema 2` lets the lane go on" in lane["next_step"]
+        assert "--accept-schema 2` continues the lane" in lane["next_step"]
     feed(here, "b", stream(*make_inserts(2), start=2))
     assert here.run()["lake.t"]["status"] == "suspended" and ids(here) == [1]
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0

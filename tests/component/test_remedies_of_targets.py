@@ -119,7 +119,7 @@ WRITTEN = "is written by lane mirror.t of pipeline older"
 @pytest.mark.parametrize(
     ("happens", "why", "follow"),
     [
-        ("DROP TABLE public.t", "is gone", loaded_again),
+        ("DROP TABLE public.t", "does not exist any more", loaded_again),
         ("TRUNCATE public.t", "was truncated", loaded_again),
         ("UPDATE _replicator.positions SET state = '[]'", "is damaged", loaded_again),
         (
@@ -175,7 +175,9 @@ def grants(project: Project) -> int:
 @pytest.mark.parametrize(("before", "why"), [("", "for database"), ("CREATE SCHEMA mirror", "for database")])
 def test_a_role_gets_missing_privileges(tmp_path: Path, postgres_dsn: str, before: str, why: str) -> None:
     project, _ = of_a_role(tmp_path, postgres_dsn, before)
-    assert find_remedy_of_refusal(project, f"permission denied {why}").startswith("Grant this role what the sentence names")
+    assert find_remedy_of_refusal(project, f"permission denied {why}").startswith(
+        "Grant this role the right that the sentence names"
+    )
     assert grants(project) == 2
     assert project.run()["mirror.t"]["status"] == "running"
 
@@ -269,7 +271,7 @@ def rewrite_column(project: Project, step: str) -> str:
         (with_features("clustering", "domainMetadata"), "has liquid clustering", elsewhere("lake")),
         (with_features("fromTheFuture"), "has the table feature fromTheFuture", elsewhere("lake")),
         (with_features("fromTheFuture"), "has the table feature fromTheFuture", without_feature),
-        (shorten_transaction_retention, "it would forget where its lane stands", elsewhere("lake")),
+        (shorten_transaction_retention, "it would lose the position of its lane", elsewhere("lake")),
     ],
 )
 def test_a_delta_table_that_is_there(tmp_path: Path, table: Callable[[Project], None], why: str, follow: Follow) -> None:

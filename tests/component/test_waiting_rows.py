@@ -32,7 +32,7 @@ def test_a_waiting_dead_letter_is_retried_once_the_other_row_is_there(tmp_path: 
     [letter] = project.ask("dlq", "list")["result"]
     [told] = project.ask("dlq", "explain", letter["event_id"])["result"]
     assert told["lane"] == "mirror.t" and "it waits for its row of table" in told["sentence"]
-    assert told["what_to_do"] == "Replay it once the other row is there, or gone: `replicator dlq replay`."
+    assert told["what_to_do"] == "Replay the record when the other row exists, or is deleted: `replicator dlq replay`."
     assert project.ask("dlq", "replay")["result"] == {"replayed": 0, "rejected": 1, "left": {}}, "it is not there yet"
     project.feed("b", [row(7, None, 2)])
     project.run()

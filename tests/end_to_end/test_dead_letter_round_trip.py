@@ -90,7 +90,7 @@ def test_poison_is_explained_let_in_and_replayed(world: World) -> None:
     assert differ(world) != []
     some = {each["code"]: each["event_id"] for each in found.values()}
     told = {each["code"]: each for event in some.values() for each in world.ask("dlq", "explain", event)}
-    assert told["TOO_LARGE"]["what_to_do"].startswith("Raise what it exceeds under `limits`")
+    assert told["TOO_LARGE"]["what_to_do"].startswith("Raise the limit that the reason names, under `limits`")
     assert "first" in told["INCOMPLETE"]["what_to_do"]
     assert json.loads(told["TOO_LARGE"]["record"])["payload"]["op"] == "c"
     check_messages(world, found)

@@ -264,5 +264,5 @@ def test_rows_that_a_hand_inserted_are_named_and_stay(postgres_dsn: str, tmp_pat
     assert world.backfill().without == ()
     world.execute("INSERT INTO mirror.softly (id, note) VALUES (901, 'by hand'), (902, 'by hand')")
     (softly,) = world.backfill().without
-    assert "that pg.softly keeps" in softly and "(their _cdc_seq_1 is NULL): 2." in softly
+    assert softly.startswith("pg.softly has 2 rows that") and "(_cdc_seq_1 is NULL)" in softly
     assert world.execute("SELECT id FROM mirror.softly WHERE note = 'by hand' ORDER BY id") == [(901,), (902,)]

@@ -96,5 +96,5 @@ def test_a_lane_of_records_without_log_positions_is_refused_and_says_what_helps(
     said = run(project(tmp_path, postgres_dsn, "local", (refused,)), "run", "--until-caught-up", code=2)
     for lane in said["result"]["lanes"]:
         assert (lane["status"], lane["exit_code"]) == ("suspended", 2)
-        assert "table test.product do not say where in their source's log they are" in lane["error"]
+        assert "table test.product contain no position in their source's log" in lane["error"]
         assert "sequence_by" in lane["next_step"] and "replicator.yaml:" in lane["next_step"]

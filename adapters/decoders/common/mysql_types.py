@@ -14,7 +14,7 @@ instead: see `dts_avro/types.py`.
 | char, varchar, texts, enum, set, json, vector | string |
 | binary, varbinary, blobs, geometries | binary |
 
-`find_mysql_reader` returns readers for values that are sent in another form: enums and sets as numbers, bytes as text.
+`find_mysql_reader` returns readers for values in another form: enums and sets as numbers, bytes as text.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ class DebeziumChangeBlock:
     def _find_doubtful(self, gone: set[int], images: list[Any]) -> dict[int, list[str]]:
         """For deletes of key changes whose image may not show the row: the non-key columns, by index.
 
-        PostgreSQL sends only the key unless REPLICA IDENTITY is FULL, and does not mark the difference; the connector
-        fills in the rest. Deferrable keys are only possible with FULL: they cannot be a replica identity
+        PostgreSQL sends only the key unless REPLICA IDENTITY is FULL, and does not mark the difference. The connector
+        fills in the rest. Deferrable keys are only possible with FULL. They cannot be a replica identity
         (`RelationGetIndexList` skips indexes that are not `indimmediate`), and PostgreSQL refuses changes of published
         rows without one. So an image with only the key needs no comparison with the row, and a full image shows the row.
 

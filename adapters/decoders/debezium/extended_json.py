@@ -4,7 +4,7 @@
 | --- | --- |
 | ObjectId, symbol, UUID in text | string |
 | 32 and 64 bits, double, decimal128 | a number that can hold it; string |
-| date | timestamp, timestamp[us, UTC]; date32 if it is midnight in UTC; string |
+| date | timestamp, timestamp[us, UTC], string, or date32 if it is midnight in UTC |
 | binary | binary; string, as base64 |
 | document, array, regular expression and the rest | string, as its JSON; an array in a list of its type |
 | null, undefined | NULL |

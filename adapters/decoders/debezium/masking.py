@@ -1,7 +1,7 @@
 """Masking of private columns, in decoded changes and in records before they are stored.
 
 A stored record has the same JSON with masked values in both images, in the key and in the headers that repeat keys. Other
-headers and metadata that may contain values are removed (`metadata_fields`). The schema marks the columns: a column whose
+headers and metadata that may contain values are removed (`metadata_fields`). The schema marks the columns. A column whose
 values became text has the type string and the name `MASKED`, and decoding does not mask it again. Values are read like
 decoded values (`masked_values`), so both get the same text for every type. Placeholders of unchanged values stay
 placeholders.

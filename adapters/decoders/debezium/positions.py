@@ -108,7 +108,7 @@ def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed:
 
 def mongodb_positions(facts: PositionFacts) -> Found:
     """(seconds, ordinal in the second, offset), as in the oplog. From connector 3.4 on, `ts_ms` is the server's wall
-    clock, which may stand still or go back, while the ordinal restarts with each second of the oplog. The offset alone
+    clock, which may stand still or go back. But the ordinal restarts with each second of the oplog. So the offset alone
     orders the changes of such connectors. They sort after all changes of older ones."""
     return _read_each(facts, _mongodb_position)
 

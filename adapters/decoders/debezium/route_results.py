@@ -51,8 +51,8 @@ Outcome = tuple[str | None, str | None, str | None, str | None]
 
 
 class RouteResults:
-    """Combines kinds of values and keys. A truncate has no key and a tombstone no value, so the last key of each table
-    and the last table of each topic are stored."""
+    """Combines kinds of values and keys. A truncate has no key and a tombstone no value. So this stores the last key of each
+    table and the last table of each topic."""
 
     def __init__(self, options: DebeziumOptions) -> None:
         self._options = options

@@ -120,7 +120,7 @@ def _order_in_transaction(facts: SequenceFacts, errors: dict[int, Reject]) -> pa
     """The tie-breaker of changes with the same log position, such as rows of one COPY.
 
     - With a key: 0, because such rows differ in their key. The order in the transaction is not used, as it may differ
-      when a change is sent again: a connector that resumes within a transaction restarts its count.
+      when a change is sent again. A connector that resumes within a transaction restarts its count.
     - Without a key: the order in the transaction, or without transaction metadata the offset.
     """
     nothing = pa.repeat(pa.scalar(0, pa.int64()), len(facts.keyed))

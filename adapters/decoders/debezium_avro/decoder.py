@@ -39,9 +39,9 @@ class AvroOptions(DebeziumOptions):
 class DebeziumAvroDecoder(CompositeDecoder):
     """`ports.decoder.Decoder` of Debezium's events in Avro. Raises ConfigProblem that names every wrong option.
 
-    Pickled as its options; schemas are cached in each process. Any call may raise Retryable (the registry does not
-    answer) and EnvironmentProblem (the registry refuses access), but only for an id whose schema is not cached. The call
-    has done nothing then.
+    Pickled as its options; schemas are cached in each process. A call may raise Retryable (the registry does not answer)
+    or EnvironmentProblem (the registry refuses access). This only happens for an id whose schema is not cached, and the
+    call has done nothing then.
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:

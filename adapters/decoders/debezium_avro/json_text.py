@@ -38,8 +38,8 @@ UNFRAMED = malformed_reject(
     "it does not begin with a zero byte and the id of its schema, as Confluent's AvroConverter writes records"
 )
 EIGHT_BYTES = malformed_reject(
-    "it begins with a zero byte and the schema id 0, as Apicurio's converter writes records with ids of 8 bytes; let it "
-    "write ids of 4 bytes, as Confluent's does (`apicurio.registry.as-confluent=true`)"
+    "it begins with a zero byte and the schema id 0, so Apicurio's converter has written it with an id of 8 bytes. Set "
+    "`apicurio.registry.as-confluent=true`, so that ids have 4 bytes, as with Confluent's converter"
 )
 AS_TEXT = "replicator.json"
 """Header of a record that is stored as JSON text, because its Avro types cannot hold masked values."""
@@ -64,8 +64,8 @@ class AvroTextReader:
         self._schemas, self._limits = schemas, limits
 
     def read_texts(self, raw: pa.RecordBatch) -> JsonTexts:
-        """The records as text. Unchanged are keys without a frame, which another converter may have written; records of
-        backfills; and records stored as text."""
+        """The records as text. Keys without a frame, which another converter may have written, stay unchanged. So do records
+        of backfills, and records stored as text."""
         as_text = _find_text_records(raw.column("topic")) | {
             place for place, *_ in find_entries(raw.column("headers"), AS_TEXT)
         }

@@ -9,7 +9,7 @@ An event is a row `(id, aggregatetype, aggregateid, type, payload, event_offset)
 | table | `route_to` with its aggregatetype | its topic |
 | id, aggregatetype | columns of the row (`outbox_events.columns`) | header `id`, topic |
 | aggregateid, type | columns of the row | message key, header `type` or `eventType` |
-| payload | a column: text that contains JSON, or a JSON value | the message: likewise, or below a schema |
+| payload | a column: text that contains JSON, or a JSON value | the message: the same, or below a schema |
 | time | commit at the source | the record's |
 
 `payload` is the JSON text as sent, with the source type `io.debezium.data.Json`; NULL if the event has none.

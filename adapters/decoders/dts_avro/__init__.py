@@ -6,9 +6,9 @@ aliyun/aliyun-dts-subscribe-sdk-java, LioRoger/subscribe_example and aliyun/aliy
 
 **Tables** are `database.table` or `database.schema.table` from `objectName`. A shard of a logical table (tags
 `l_db_name`, `l_tb_name`) belongs to that table. **Types** come from `dataTypeNumber` for MySQL and PolarDB-X (`types`);
-otherwise a column is text. The configuration may declare columns, all or some (`schema:`). **The key** is the first of:
-the key in the configuration, `PRIMARY` in the tag `pk_uk_info`, the hidden column `__#alibaba_rds_row_id#__` of tables
-without a key.
+otherwise a column is text. The configuration may declare columns, all or some (`schema:`). **The key** is the key in the
+configuration, or else `PRIMARY` in the tag `pk_uk_info`. Tables without a key have the hidden column
+`__#alibaba_rds_row_id#__`.
 
 | `operation` | |
 | --- | --- |
@@ -35,7 +35,7 @@ without a key.
 **Order** is (0 for INIT, 1 for the stream; then `id`), not the offset. `id` is unique in the whole stream and increases
 along its only partition. After a failover of the store, records are sent again with other offsets but the same ids. By
 offset they would be newer than the stored rows; by id they are duplicates. The first element orders the full load before
-the stream, so a full load that runs beside the stream, or again, never undoes a change. A new task restarts its ids: then
+the stream, so a full load that runs in parallel, or again, never undoes a change. A new task restarts its ids: then
 reload the tables, or raise the option `epoch`.
 """
 

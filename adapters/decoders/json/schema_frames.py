@@ -195,9 +195,9 @@ def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], dept
 def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
     """Schema (or None) and payload of one record of any layout. Raises one of UNREADABLE.
 
-    The depth of a payload with a schema is not checked here: the check is also missing if the record is found by its
-    prefix, and neighbours decide which of the two happens. For the same reason a payload behind a schema from Connect
-    does not have to be valid JSON.
+    The depth of a payload with a schema is not checked here. If the record is found by its prefix, the check is also
+    missing, and the records around it decide which of the two happens. For the same reason a payload behind a schema from
+    Connect does not have to be valid JSON.
     """
     try:
         document = _document(text)

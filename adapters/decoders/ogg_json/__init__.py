@@ -11,7 +11,7 @@ one in the configuration, or `primary_keys` if messages have it (`includePrimary
 
 | `op_type` | |
 | --- | --- |
-| I, U, D | changes; a column missing in `after` of an update is unchanged; another key in `before` is a key change |
+| I, U, D | changes. A column missing in `after` of an update is unchanged. Another key in `before` is a key change |
 | T | a truncate |
 
 **Order** is `pos`, the position in the trail, a number of any length: usually the file and the offset in it, ten digits

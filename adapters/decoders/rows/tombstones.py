@@ -25,7 +25,7 @@ class TombstoneRows:
         self._delete = meanings[0] if meanings else None
 
     def to_rows(self, raw: pa.Table) -> pa.Table:
-        """The records. Those with a key but no value become deletes if their table has `tombstones: delete`."""
+        """The records. A record with a key but no value becomes a delete if its table has `tombstones: delete`."""
         if self._delete is None or not raw["value"].null_count:
             return raw
         names = ("topic", "key", "value")

@@ -1,14 +1,14 @@
 """Decoding of the next batches in worker processes.
 
-Decoding holds the GIL for most of its time, and the threads that read, pack and write slow it down: it costs 6
+Decoding holds the GIL for most of its time, and the threads that read, pack and write slow it down. It costs 6
 microseconds per record there, and 3.5 in a process that does nothing else (measured). Decoders are pure and picklable
 (`ports.decoder`), so worker processes can decode the next batches while this process uses the last one. Frames are
 exchanged as Arrow streams in shared memory, and are read without a copy.
 
-A batch is decoded ahead only if it is like the batch that was routed here last: at least `FEW` records, all of that
-batch's topics, table and schema, each with a key and a value. Such a batch does not depend on what routing keeps of other
-records, and adds nothing to it. This process routes and decodes all other batches itself, and every batch that a worker
-cannot decode, to report the error.
+A batch is decoded ahead only if it is like the batch that was routed here last. It needs at least `FEW` records, all with
+a key and a value, and with the topics, table and schema of that batch. Such a batch does not depend on the state that
+routing stores of other records, and does not change it. This process routes and decodes all other batches itself. It also
+decodes every batch that a worker cannot decode, to report the error.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class DecodePool:
     def _stop_worker(self, ended: WorkerEnded | WorkerFailed) -> None:
         self._failed = FAILURES
         self.rest()
-        log.warning("decoding ahead has failed; this process goes on alone", error=str(ended))
+        log.warning("decoding in worker processes has failed; this process continues alone", error=str(ended))
 
 
 def _pack_route(way: DecodeRoute) -> bytes:

@@ -1,6 +1,6 @@
 """The Spark engine: frames stay on the executors, the driver sees counts, positions and schemas.
 
-The order of arrival is the physical order of a frame's rows: sources read each partition in offset order, and no step
+The order of arrival is the physical order of a frame's rows. Sources read each partition in offset order, and no step
 before the fold moves rows between Spark's partitions.
 """
 

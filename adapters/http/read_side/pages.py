@@ -48,7 +48,7 @@ ul{padding-left:1.2rem}
 """
 DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read whole", "t": "truncated"}
+WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read by a snapshot", "t": "truncated"}
 SHOWN = 2_000
 """Maximum characters of a value on a page."""
 
@@ -114,7 +114,7 @@ def _render_values(entry: HistoryEntry) -> str:
 
 def _render_difference(before: Row, after: Row, changed: Sequence[str]) -> str:
     if not changed:
-        return "<p class=dim>No value that is shown here differs.</p>"
+        return "<p class=dim>No value on this page has changed.</p>"
     heads = "<thead><tr><th>column</th><th>before</th><th>after</th></tr></thead>"
     cells = "".join(
         f"<tr><th scope=row>{_escape_text(name)}</th><td><del>{_render_before(before, name)}</del></td>"

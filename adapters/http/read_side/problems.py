@@ -58,11 +58,13 @@ def to_problem(error: Exception) -> HttpProblem:
             return HttpProblem(status, error.sentence, error.next_step, _retry_headers(status))
     if isinstance(error, Retryable | EnvironmentProblem):
         log.warning("a target cannot be read: %s", error)
-        return HttpProblem(503, "the table cannot be read now", "Repeat the request; the log says why.", _retry_headers(503))
+        return HttpProblem(
+            503, "the table cannot be read now", "Repeat the request. The cause is in the log.", _retry_headers(503)
+        )
     if isinstance(error, ReplicatorError):
         return HttpProblem(422, error.sentence, error.next_step)
     log.error("a request failed", exc_info=error)
-    return HttpProblem(500, f"the request failed ({type(error).__name__})", "The log says why.")
+    return HttpProblem(500, f"the request failed ({type(error).__name__})", "The cause is in the log.")
 
 
 def _retry_headers(status: int) -> dict[str, str]:
@@ -73,5 +75,5 @@ def refuse_unrouted(_: Request, error: Exception) -> Response:
     """The answer to requests without a route."""
     status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
     return HttpProblem(
-        status, HTTPStatus(status).description or HTTPStatus(status).phrase, "/docs says what there is.", headers
+        status, HTTPStatus(status).description or HTTPStatus(status).phrase, "/docs lists the paths.", headers
     ).to_response()

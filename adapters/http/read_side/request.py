@@ -36,7 +36,7 @@ class RowsRequest:
             if operator is not None or name not in WORDS:
                 asked.filters.append(Filter(column, operator or "eq", text))
             elif name in asked.words:
-                raise HttpProblem(400, f"`{name}` is said twice", "Say it once.")
+                raise HttpProblem(400, f"`{name}` is given twice", "Say it once.")
             else:
                 asked.words[name] = text
         return asked
@@ -46,32 +46,32 @@ class RowsRequest:
         others = [word for word in self.words if word not in words] + [one.column for one in self.filters]
         if others:
             known = f"There are: {', '.join(words)}." if words else "There are none."
-            raise HttpProblem(400, f"the parameter {others[0]!r} means nothing here", known)
+            raise HttpProblem(400, f"the parameter {others[0]!r} is unknown here", known)
 
     def read_limit(self, most: int) -> int:
         """The maximum number of results."""
         said = self.words.get("limit", str(min(LIMIT, most)))
         if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
-            raise HttpProblem(400, f"`limit` is no number from 1 to {most}", "Ask for several pages.")
+            raise HttpProblem(400, f"`limit` is not a number from 1 to {most}", "Read several pages.")
         return int(said)
 
     def read_skipped(self) -> int:
         """The number of changes on earlier pages."""
         said = self.words.get("after", "0")
         if not re.fullmatch(r"[0-9]{1,9}", said):
-            raise HttpProblem(400, "`after` is no number", "It says how many changes were told before.")
+            raise HttpProblem(400, "`after` is not a number", "It is the number of changes on the pages before.")
         return int(said)
 
     def to_wanted(self, most: int, key: tuple[str, ...] = ()) -> PageRequest:
         """The request for a page of rows."""
         said = self.words.get("from_log", "false")
         if said not in ("true", "false"):
-            raise HttpProblem(400, "`from_log` is neither true nor false", "Say one of the two.")
+            raise HttpProblem(400, "`from_log` is neither true nor false", "Use one of these two.")
         try:
             as_of = parse_time(self.words["as_of"]) if "as_of" in self.words else None
         except ValueError:
             example = "Write it as 2026-05-15T12:00:00Z; a plus is %2B in a URL."
-            raise HttpProblem(400, "`as_of` is no time", example) from None
+            raise HttpProblem(400, "`as_of` is not a time", example) from None
         return PageRequest(self.read_limit(most), tuple(self.filters), key, as_of, said == "true", self.words.get("after"))
 
 

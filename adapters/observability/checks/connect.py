@@ -172,7 +172,7 @@ class ConnectCheck:
         for task in tasks:
             yield self._check_state(name, f"Task {task['id']} of connector {name}", task)
         if not tasks and status["connector"]["state"] == "RUNNING":
-            step = "Wait a moment; if it stays so, read the worker's log (`replicator stack logs connect`)."
+            step = "Wait a few seconds. If it stays so, read the worker's log (`replicator stack logs connect`)."
             yield Diagnosis("warning", self._name, f"Connector {name} has no task.", step)
 
     def _check_state(self, name: str, what: str, part: Mapping[str, Any]) -> Diagnosis:
@@ -186,7 +186,7 @@ class ConnectCheck:
             return Diagnosis(
                 "error", self._name, f"{what} has failed: {cause}.", f"{find_advice(cause)} Then: {restart}".strip()
             )
-        step = f"curl -X PUT {command}/resume" if state in ("PAUSED", "STOPPED") else "Wait a moment and look again."
+        step = f"curl -X PUT {command}/resume" if state in ("PAUSED", "STOPPED") else "Wait a few seconds and check again."
         return Diagnosis("warning", self._name, f"{what} is {state}.", step)
 
 

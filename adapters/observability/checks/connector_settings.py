@@ -27,9 +27,13 @@ class SettingLoss:
 
 @dataclass(frozen=True, slots=True)
 class SettingRule:
-    """A rule for a setting that can lose data. `setting`: a regular expression for the whole name. `default`: the value of
-    a missing setting; without it, missing settings are fine. `bad`: lossy values in lower case; with `good`, all others
-    are lossy. Conditions: `of`, kinds of database; `wanted`, a feature of the pipeline; `converter`, its class."""
+    """A rule for a setting that can lose data.
+
+    - `setting`: a regular expression for the whole name.
+    - `default`: the value of a missing setting; without it, missing settings are fine.
+    - `bad`: lossy values in lower case; with `good`, all others are lossy.
+    - Conditions: `of` (kinds of database), `wanted` (a feature of the pipeline), and `converter` (its class).
+    """
 
     setting: str
     lost: str

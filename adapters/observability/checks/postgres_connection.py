@@ -44,14 +44,14 @@ def fetch_rows(connection: psycopg.Connection, query: str, *parameters: object) 
 
 
 def check_transport(connection: psycopg.Connection, name: str) -> Iterator[Diagnosis]:
-    """Check that nobody on the network can read the connection or impersonate the server. Local connections are skipped."""
+    """Check that no one on the network can read the connection or impersonate the server. Local connections are skipped."""
     if _is_local(connection.info.hostaddr):
         return
     mode = connection.info.get_parameters().get("sslmode", "prefer")
     if connection.pgconn.ssl_in_use and mode == "verify-full":
-        yield Diagnosis("ok", name, "The connection is encrypted, and the server has shown who it is.")
+        yield Diagnosis("ok", name, "The connection is encrypted, and the server has proven its identity.")
         return
-    what = "who answers is not checked" if connection.pgconn.ssl_in_use else "the connection is not encrypted"
+    what = "the identity of the server is not checked" if connection.pgconn.ssl_in_use else "the connection is not encrypted"
     step = "Add sslmode=verify-full and sslrootcert=FILE to `dsn`; the server needs a certificate for the host in it."
     yield Diagnosis("warning", name, f"With sslmode {mode}, {what}.", step)
 

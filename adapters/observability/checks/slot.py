@@ -50,8 +50,8 @@ def _lost_diagnosis(name: str, slot: str) -> Diagnosis:
 def _check_reader(name: str, slot: str, active: bool) -> Diagnosis:
     if active:
         return Diagnosis("ok", name, f"Replication slot {slot} is being read.")
-    step = "Start the connector: until then the server keeps all log. Drop the slot if nobody will read it again."
-    return Diagnosis("warning", name, f"Nobody reads replication slot {slot}.", step)
+    step = "Start the connector: until then the server keeps all log. Drop the slot if it is not needed any more."
+    return Diagnosis("warning", name, f"Replication slot {slot} has no reader.", step)
 
 
 def _check_retained(name: str, slot: str, held: int, limit_mb: int, status: str) -> Diagnosis:

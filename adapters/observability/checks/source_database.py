@@ -70,9 +70,12 @@ UNSENT = {
 
 
 class SourceDatabaseCheck:
-    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, `tables` (names and globs), `replica_identity` (as in
-    the source's config) and `whole_rows`. Each of these has the `columns` of tables of `match` that the config `key` of a
-    `lane` needs in all changes `of` a kind: deletes or updates."""
+    """`ports.diagnosis.Check`. Options:
+
+    - `dsn`, `publication`, `slot`, `tables` (names and globs), `replica_identity` (as in the source's config)
+    - `whole_rows`: columns that a lane needs in all changes of a kind. Each item has the `columns` of tables of `match`, the
+      config `key` and the `lane`, and the kind `of` changes: deletes or updates.
+    """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -108,6 +108,6 @@ def _read_batches(rows: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch
 
 def _not_empty_error(lane: Lane) -> DataLoss:
     return DataLoss(
-        f"the target of lane {lane.id} is not empty, so it cannot be loaded in parts",
-        next_step=f"Begin anew: `replicator drop {lane.id}`, then repeat the command.",
+        f"the target of lane {lane.id} is not empty, so a bulk load is not possible",
+        next_step=f"Start from scratch: `replicator drop {lane.id}`, then repeat the command.",
     )

@@ -15,8 +15,8 @@ from ...delta.options import config_location
 from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema
 
 WHICH = (
-    "rows can be clustered by text, whole numbers, dates, timestamps and decimals of up to 15 digits alone, "
-    "in columns whose names are letters, digits and underscores"
+    "rows can only be clustered by text, whole numbers, dates, timestamps and decimals of up to 15 digits. "
+    "Names of the columns must consist of letters, digits and underscores"
 )
 
 

@@ -34,8 +34,8 @@ def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]
         kept = now if now in schema.names else stored_name(now)
         if kept not in schema.names:
             raise Fatal(
-                f"table {table} has no column {now!r}, by which the rows of a key are found",
-                next_step=f"Load it anew with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
+                f"table {table} has no column {now!r}, which is needed to find the rows of a key",
+                next_step=f"Load it again with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
             )
         value = _to_value(make_text_mask(rule.mask)(text) if rule.mask is not None else text, schema.field(kept).type)
         if value is None:

@@ -119,7 +119,7 @@ class EventNumbering:
         return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
 
     def clear(self, _: LaneState | None, /) -> Operation | None:
-        """See `sinks.delta.lane.WriteStages.clear`. Events stay, whoever stored them."""
+        """See `sinks.delta.lane.WriteStages.clear`. All events stay, also events of other writers."""
         return None
 
     def clear_blindly(self, _: Lane, __: DataLoss, /) -> Operation:
@@ -127,7 +127,7 @@ class EventNumbering:
         return append_nothing
 
     def _read_heads(self, snapshot: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
-        """The heads are cached as long as nobody else commits."""
+        """The heads are cached as long as no other writer commits."""
         if self._seen != snapshot.version() or len(self._heads) > MOST_HEADS:
             self._heads = {}
         missing = aggregates - self._heads.keys()

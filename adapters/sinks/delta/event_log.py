@@ -199,9 +199,9 @@ class LogClearing:
     def clear_blindly(self, lane: Lane, why: DataLoss) -> Operation:
         """Raises DataLoss: only the position shows which records belong to the lane."""
         raise DataLoss(
-            f"{why.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
+            f"{why.sentence}, so it is unknown which records belong to lane {lane.id}",
             next_step=f"Restore the file. Or stop the daemon and remove the folder {self._root}: every lane of that event "
-            "log begins anew at the next start.",
+            "log then starts from scratch.",
         ) from why
 
 

@@ -45,8 +45,8 @@ class DeltaEventStore:
     """`ports.event_store.EventStore`; options `path` (the table's own folder), `storage` and `compact_every`.
 
     The first write creates the table. A commit is valid only directly after the snapshot in which ids and
-    versions were read, so any number of writers can run. Heads of aggregates are cached as long as nobody else
-    commits.
+    versions were read, so any number of writers can run. Heads of aggregates are cached as long as no other
+    writer commits.
     """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
@@ -101,7 +101,7 @@ class DeltaEventStore:
             self._drop_snapshot()
 
     def _attempt(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """One commit of all events on one snapshot. Raises CommitFailedError when somebody else committed first."""
+        """One commit of all events on one snapshot. Raises CommitFailedError when another writer committed first."""
         table = self._take_snapshot()
         before = table.version()
         known = event_table.find_known_events(table, events, self._heads)

@@ -72,7 +72,7 @@ def check_table(table: DeltaTable) -> DeltaTable:
     if table.metadata().configuration.get(APPEND_ONLY) != "true":
         raise ConfigProblem(
             "the table of the events may be rewritten",
-            next_step=f"Set its property {APPEND_ONLY} to true, as it was made with.",
+            next_step=f"Set its property {APPEND_ONLY} to true, as at its creation.",
         )
     return table
 

@@ -76,7 +76,7 @@ class DeltaLane:
         self._shelf = shelf
 
     def apply(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
-        """After a commit of somebody else, stages 2 to 4 are repeated on the new snapshot."""
+        """After a commit of another writer, stages 2 to 4 are repeated on the new snapshot."""
         with translate_errors(self.lane.into):
             for _ in range(ATTEMPTS):
                 snapshot = self._take_snapshot()
@@ -267,6 +267,6 @@ def _refuse_gaps(lane: Lane, span: Span, state: LaneState) -> None:
     if gaps:
         first = gaps[0]
         raise DataLoss(
-            f"lane {lane.id} stands at {first} offset {state.position[first]}, but the batch starts at {span.start[first]}",
+            f"lane {lane.id} is at {first} offset {state.position[first]}, but the batch starts at {span.start[first]}",
             next_step=describe_reload_or_skip(lane.id, f"{first.topic}:{first.partition}:{span.start[first]}"),
         )

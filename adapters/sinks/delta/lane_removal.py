@@ -1,8 +1,8 @@
 """Removes a lane from a lake: its table, tombstones, schemas and positions.
 
-A drop first writes a mark beside the positions, and removes it last. A lane with the mark is half dropped,
-whatever else exists: nobody reads its state or writes it until the drop is repeated. So a drop can be killed at
-any point, and the order in which an object store deletes files does not matter.
+A drop first writes a mark next to the positions, and removes it last. A lane with the mark is half dropped: its
+state is not read or written until the drop is repeated. So a drop can be killed at any point, and the order in
+which an object store deletes files does not matter.
 """
 
 from __future__ import annotations
@@ -30,12 +30,16 @@ WRITTEN = "_cdc_seq_1"
 """Null only in rows from before replication started."""
 
 Kind = Literal["none", "made", "found"]
-"""The origin of the lane's table: it does not exist or belongs to others; this program created it; it existed
-before."""
+"""The origin of the lane's table.
+
+- `none`: it does not exist or belongs to others.
+- `made`: this program created it.
+- `found`: it existed before.
+"""
 
 STAYS = {
-    "table": "it was there before the lane wrote to it: the rows that the lane wrote go, the table stays",
-    "positions": "the last one stays and says that the lane begins anew, because the log of the table names it",
+    "table": "it existed before the lane: the rows of the lane are removed, the table stays",
+    "positions": "the last one stays, because the log of the table names it; the lane starts from scratch all the same",
 }
 """The reasons why artifacts stay if the table existed before."""
 
@@ -44,8 +48,8 @@ def refuse_half_dropped(lake: Lake, lane: Lane) -> None:
     """Raises DataLoss for a lane with an unfinished drop."""
     if lake.positions(lane.pipeline, lane.id).has_file(MARK):
         raise DataLoss(
-            f"lane {lane.id} was dropped half way: what is still there of it is no state to go on from",
-            next_step=f"`replicator drop {lane.id}` removes the rest; after that the lane can be loaded anew.",
+            f"lane {lane.id} is half dropped, so it cannot continue",
+            next_step=f"`replicator drop {lane.id}` removes the rest. Then the lane can be loaded again.",
         )
 
 
@@ -102,7 +106,7 @@ class DeltaLaneRemains:
             other = f"lane {decode_name(home.name)} of pipeline {decode_name(home.parent.name)}"
             raise Fatal(
                 f"table {self._lane.into} is written by {other} too; nothing was removed",
-                next_step=f"If that lane is no more, remove {home}, and repeat.",
+                next_step=f"If that lane does not exist any more, remove {home}, and repeat.",
             )
         # No table is in HOME, so every link leads out of it.
         if self._table.is_link_outside(self._lake.root / HOME):

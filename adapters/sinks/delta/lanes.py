@@ -113,7 +113,7 @@ class DeltaLanes:
     def version(self, lane: Lane) -> int | None:
         """The version of the lane's table; None while there is no table.
 
-        It is cached until this instance writes the table, because nobody else writes the lane.
+        It is cached until this instance writes the table, because no other instance writes the lane.
         """
         path = self._path_of(lane)
         if path in self._shelf:

@@ -71,7 +71,7 @@ def _start_deadline(name: str, seconds: float | None) -> Callable[[], None]:
         if end is not None and time.monotonic() > end:
             raise ReadTimeout(
                 f"reading table {name} takes longer than {seconds:g} s",
-                next_step="Ask for fewer rows by the first column of its key, or give it more time (`serve.query_timeout`).",
+                next_step="Filter by the first column of its key, or allow more time (`serve.query_timeout`).",
             )
 
     return check

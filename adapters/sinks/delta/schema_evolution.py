@@ -42,8 +42,8 @@ def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, pl
     for name in place.layout:
         if laid.get(name) != schema.field(name):
             raise Fatal(
-                f"column {name!r} of table {place.name}, by which its files are laid out, is another one now",
-                next_step="Load the table anew under another name with `into`.",
+                f"column {name!r} of table {place.name}, which decides the layout of its files, has changed",
+                next_step="Load the table again under another name with `into`.",
             )
     covered = columns_with_statistics(table)
     same = [k.field.name for k in columns if k.field.name == k.was and k.was in covered]

@@ -18,8 +18,8 @@ def read_versions(folder: Folder) -> list[SchemaVersion]:
         found = [from_json(record) for record in map(json.loads, texts) if "number" in record]
     except (KeyError, TypeError, ValueError) as damaged:
         raise DataLoss(
-            f"a file of {folder} is damaged, and with it what the lane knows of its schema",
-            next_step="Restore the folder, or remove it: the lane then takes the schema that it meets next for its first.",
+            f"a file of {folder} is damaged, so the schemas of the lane are lost",
+            next_step="Restore the folder, or remove it: the next schema that the lane reads then becomes its first.",
         ) from damaged
     return sorted(found, key=lambda version: version.number)
 

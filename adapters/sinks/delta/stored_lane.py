@@ -70,7 +70,7 @@ def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position
     names = [column.name for column in stored_columns(tuple(columns), kept.names)]
     if set(kept.names) - {EVENT_ID} != set(names) - {EVENT_ID}:
         wrong = sorted({*kept.names} ^ {*names})
-        raise CheckpointUnsupported(f"has other columns than the schema it tells: {', '.join(wrong)}")
+        raise CheckpointUnsupported(f"has other columns than its schema: {', '.join(wrong)}")
     for batch in pa.RecordBatchReader.from_stream(table.scan()):
         rows = pa.table(batch).cast(pa.schema([kept.field(name) for name in batch.schema.names]))
         if applied is not None and EVENT_ID in kept.names:
@@ -84,7 +84,7 @@ def _to_sent_type(column: pa.ChunkedArray, to: Column) -> pa.ChunkedArray:
         found, failing = cast_column(restore_type(column, to.type), to.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CheckpointUnsupported(
-            f"keeps column {to.name!r} in a type from which there is no way back to {to.type}"
+            f"keeps column {to.name!r} in a type that cannot be converted back to {to.type}"
         ) from error
     if failing:
         raise CheckpointUnsupported(f"has a value in column {to.name!r} that is no {to.type}")

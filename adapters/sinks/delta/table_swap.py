@@ -4,7 +4,7 @@ The commit overwrites the table. A renamed folder would take two steps, lose the
 does not exist in object stores.
 
 Tombstones and schemas are in other files. So the state of that commit names the table to copy them from, and
-the next holder of the lane copies them before anything else. A mark beside the positions shows that there may
+the next holder of the lane copies them before anything else. A mark next to the positions shows that there may
 be such a state. It is written first and removed last.
 """
 
@@ -60,7 +60,7 @@ def swap_tables(
     held, rebuilt = lanes
     source, made = rebuilt.newest(), rebuilt.state()
     if made is None:
-        raise Fatal(f"{rebuilt.lane.id} was not filled, so that nothing of it can be in the place of {held.lane.id}")
+        raise Fatal(f"{rebuilt.lane.id} is empty, so it cannot replace {held.lane.id}")
     _refuse_unswappable(held, source)
     state = judge(held.state(), made)
     lake.positions(held.lane.pipeline, held.lane.id).put(MARK, {"format": 1})
@@ -89,12 +89,12 @@ def _refuse_unswappable(held: SwapLane, source: DeltaTable) -> None:
     table = held.newest()
     if not is_owned(table.metadata().description):
         raise Fatal(
-            f"table {held.lane.into} was there before lane {held.lane.id} wrote to it, and keeps its own rows",
+            f"table {held.lane.into} existed before lane {held.lane.id}, and keeps its own rows",
             next_step="Name another table with `--into`.",
         )
     if partition_columns(table) and not partition_columns(source):
         raise Fatal(
-            f"table {held.lane.into} is partitioned, and anew it would not be, which no commit changes",
+            f"table {held.lane.into} is partitioned, but its rebuild is not, and no commit can change that",
             next_step=f"Name another table with `--into`, or `replicator drop {held.lane.id}` and load it.",
         )
 
@@ -103,7 +103,8 @@ def _copy_side_tables(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
     """Copies the side tables of the rebuild. Returns the lane's state afterwards; may be repeated."""
     if not has_table(lake.table(state.copied_from)):
         raise DataLoss(
-            f"the rows of lane {lane.id} came from table {state.copied_from}, which is gone, and with it what it remembered",
+            f"the rows of lane {lane.id} came from table {state.copied_from}, which does not exist any more, so its "
+            "tombstones are lost",
             next_step=f"Load the lane again with `replicator lanes resync {lane.id}`.",
         )
     version = copy_table(lake.tombstones(state.copied_from), lake.tombstones(lane.into), state.side_table_version, lane.into)

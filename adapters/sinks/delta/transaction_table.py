@@ -119,7 +119,7 @@ class TransactionTable:
             if table.version() % VACUUM_EVERY == 0:
                 table.vacuum(dry_run=False)
         except CommitFailedError as error:
-            raise Retryable("somebody else wrote the table of transactions at the same time") from error
+            raise Retryable("another writer changed the table of transactions at the same time") from error
         self._table, self._rows[pipeline, source] = table, row
 
 

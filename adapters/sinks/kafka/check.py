@@ -1,4 +1,4 @@
-"""The topic of dead letters as `doctor` looks at it: reachable, never forgetting, and on enough brokers."""
+"""The checks of `doctor` for the topic of dead letters: it is reachable, never deletes records, and has enough replicas."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class DeadLetterTopicCheck:
         there = topic.exists()
         yield Diagnosis("ok", self._name, f"The broker at {self._options.bootstrap_servers} answers.")
         if not there:
-            step = "Nothing to do, unless the user may not make topics: then make it with retention.ms=-1."
-            yield Diagnosis("ok", self._name, f"There is no topic {topic.name} yet: it comes with the first reject.", step)
+            step = "Nothing to do. If the user may not create topics, create it with retention.ms=-1."
+            yield Diagnosis("ok", self._name, f"There is no topic {topic.name} yet. The first reject creates it.", step)
             return
         settings = topic.settings()
         if "compact" in settings.get("cleanup.policy", ""):
-            text = f"The topic {topic.name} is compacted: it would forget rejected records."
+            text = f"The topic {topic.name} is compacted, so it would lose rejected records."
             yield Diagnosis("error", self._name, text, "Set its cleanup.policy to delete.")
         limits = [key for key in ("retention.ms", "retention.bytes") if settings.get(key, "-1") != "-1"]
         if limits:
-            text = f"The topic {topic.name} forgets rejected records by itself, by {' and '.join(limits)}."
+            text = f"The topic {topic.name} deletes rejected records by itself, by {' and '.join(limits)}."
             step = f"Set {', '.join(f'{key}=-1' for key in limits)} with kafka-configs."
             yield Diagnosis("warning", self._name, text, step)
         copies = topic.copies()

@@ -1,4 +1,4 @@
-"""What the messages of a topic, read in their order, leave of dead letters."""
+"""The dead letters of a topic, from its messages in their order."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Name = tuple[str, str, str]
 
 @dataclass(slots=True)
 class OpenDeadLetter:
-    """A letter that is there, and the offset of the message it began with."""
+    """An existing dead letter, and the offset of its first message."""
 
     letter: DeadLetter
     since: int
 
 
 class DeadLetterLog:
-    """Takes every message of the topic, from its beginning. What it knows after some of them is what holds, whoever wrote
-    them: that a letter is marked or gone counts only where nothing was written of it since it was read."""
+    """Reads every message of the topic, from its beginning, and then has the current dead letters. The messages may come
+    from several writers. A mark or a removal only counts if the dead letter was not written again since it was read."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -31,7 +31,7 @@ class DeadLetterLog:
         self._foreign: int | None = None
 
     def apply_message(self, offset: int, message: DeadLetterMessage) -> None:
-        """The next message."""
+        """Apply the next message."""
         said = message_to_event(message)
         if said is None:
             self._foreign = offset if self._foreign is None else self._foreign
@@ -58,13 +58,13 @@ class DeadLetterLog:
         return OpenDeadLetter(replace(letter, first_seen=before.first_seen, last_seen=last, attempts=attempts), known.since)
 
     def list_dead_letters(self) -> Sequence[DeadLetter]:
-        """Those of the pipeline, newest first."""
+        """The dead letters of the pipeline, newest first."""
         mine = [life.letter for (pipeline, _, _), life in self._lives.items() if pipeline == self._pipeline]
         mine.sort(key=lambda letter: (letter.event_id, letter.lane))
         return sorted(mine, key=lambda letter: letter.last_seen, reverse=True)
 
     def find_oldest_needed(self, end: int) -> int:
-        """The lowest offset of a message that says something of a letter that is there, of whatever pipeline, or that is
-        somebody else's; `end` when there is none."""
+        """The lowest offset of a message about an existing dead letter of any pipeline, or of a message of another
+        program. `end` if there is no such message."""
         foreign = end if self._foreign is None else self._foreign
         return min([end, foreign, *(life.since for life in self._lives.values())])

@@ -1,4 +1,4 @@
-"""Dead letters in a Kafka topic, as everything that was said of them, in its order."""
+"""Dead letters in a Kafka topic: a message for each of their changes, in order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ READINGS = 5
 
 
 class KafkaDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options of `TopicOptions`. Makes its topic when it first writes, unless it is there.
+    """`ports.dead_letters.DeadLetters`; options of `TopicOptions`. The first write creates the topic if it is missing.
 
-    A letter that is written twice is two messages, and one letter for whoever reads here.
+    A dead letter that is written twice has two messages, and is returned once.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -32,7 +32,7 @@ class KafkaDeadLetters:
         self._made = False
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """On every replica in sync when it returns."""
+        """The messages are on every replica in sync when it returns."""
         self._write_messages([record_to_message(letter, self._options.pipeline) for letter in letters])
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
@@ -56,8 +56,8 @@ class KafkaDeadLetters:
         )
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """Messages at the topic's beginning that nothing needs any more are
-        deleted from it; those behind one that is needed lie there until that one is gone too."""
+        """Deletes messages at the beginning of the topic that are not needed any more. Messages behind a needed one stay
+        until that one is not needed either."""
         with self._turn:
             self._write_messages([change_to_message(letter, REMOVED, self._options.pipeline) for letter in letters])
             if letters:
@@ -80,7 +80,7 @@ class KafkaDeadLetters:
             self._topic.write_messages(messages)
 
     def _read_log(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
-        """What the topic says, and the offsets between which it was read."""
+        """The content of the topic, and the offsets between which it was read."""
         for _ in range(READINGS - 1):
             try:
                 return self._read_log_once(topic)

@@ -1,4 +1,4 @@
-"""Letters as Kafka messages: the record as it came, and headers as Kafka Connect writes them, and more of our own."""
+"""Dead letters as Kafka messages: the record as it came, headers as Kafka Connect writes them, and headers of our own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from replicator.domain.archive_bytes import decode_bytes
 from replicator.ports.dead_letters import DeadLetter
 
 CONNECT = "__connect.errors."
-"""What Connect's headers begin with (KIP-298; `DeadLetterQueueReporter`)."""
+"""The beginning of Connect's headers (KIP-298; `DeadLetterQueueReporter`)."""
 OWN = "replicator."
 STAGES = {"route": "VALUE_CONVERTER", "decode": "VALUE_CONVERTER", "shape": "TRANSFORMATION", "apply": "TASK_PUT"}
-"""Stages by the names that Connect has for them."""
+"""Connect's names of the stages."""
 TASK = "0"
 
 REJECTED, MARKED, REMOVED = KINDS = ("rejected", "marked", "removed")
@@ -26,14 +26,14 @@ NOTHING = {
     **dict.fromkeys(("partition", "offset"), "-1"),
     **dict.fromkeys(("first_seen", "last_seen"), "1970-01-01T00:00:00+00:00"),
 }
-"""What a message leaves out that is about a letter and none itself."""
+"""Placeholders for values that the message of a mark or a removal leaves out."""
 
 Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterMessage:
-    """`headers` in their order; the last of a name counts."""
+    """`headers` are in their order; the last one with a name counts."""
 
     key: bytes | None
     value: bytes | None
@@ -42,8 +42,8 @@ class DeadLetterMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterEvent:
-    """What a message says: that a letter was written (`kind` is REJECTED), or that it has another state or is gone, as long
-    as it was written `attempts` times. Of `letter`, only what it is called and its state count then."""
+    """The content of a message: a dead letter was written (`kind` is REJECTED), marked, or removed. A mark or a removal
+    only counts while the dead letter has `attempts`; its `letter` only has the names and the state."""
 
     kind: str
     pipeline: str
@@ -51,13 +51,13 @@ class DeadLetterEvent:
 
 
 def record_to_message(letter: DeadLetter, pipeline: str) -> DeadLetterMessage:
-    """The message of a letter: key and value of the record, its own headers, and ours behind them."""
+    """The message of a dead letter: key and value of the record, its own headers, and ours after them."""
     own = [*_record_headers(letter), *_connect_headers(letter, pipeline), *_letter_headers(letter, REJECTED, pipeline)]
     return DeadLetterMessage(letter.key, letter.record, [*own, _to_header(f"{OWN}retry", letter.retry)])
 
 
 def change_to_message(letter: DeadLetter, kind: str, pipeline: str) -> DeadLetterMessage:
-    """The message that a letter, as it was read, is gone or has another state: without the record."""
+    """The message of a mark or a removal of a dead letter, without the record."""
     named = {f"{OWN}{name}" for name in ("event", "pipeline", "event_id", "lane", "state", "attempts")}
     return DeadLetterMessage(
         None, None, [header for header in _letter_headers(letter, kind, pipeline) if header[0] in named]
@@ -65,7 +65,7 @@ def change_to_message(letter: DeadLetter, kind: str, pipeline: str) -> DeadLette
 
 
 def message_to_event(message: DeadLetterMessage) -> DeadLetterEvent | None:
-    """What `record_to_message` or `change_to_message` wrote; None for a message of somebody else."""
+    """The content of a message of `record_to_message` or `change_to_message`; None for a message of another program."""
     last = {name.removeprefix(OWN): value for name, value in message.headers if name.startswith(OWN)}
     try:
         said = {name: value.decode() for name, value in last.items() if value is not None}
@@ -103,14 +103,14 @@ def _connect_headers(letter: DeadLetter, pipeline: str) -> list[Header]:
 
 
 def _letter_headers(letter: DeadLetter, kind: str, pipeline: str) -> list[Header]:
-    """All of them, also those that say nothing: the record itself may have headers that are called so."""
+    """All of our headers, also empty ones: the record itself may have headers with these names."""
     moments = {name: at and at.isoformat() for name in MOMENTS for at in [getattr(letter, name)]}
     plain = {name: getattr(letter, name) for name in (*TEXTS, *NUMBERS, "headers")}
     return [_to_header(f"{OWN}{k}", v) for k, v in {"event": kind, "pipeline": pipeline, **plain, **moments}.items()]
 
 
 def _record_headers(letter: DeadLetter) -> list[Header]:
-    """The record's own, for others to see; whole and exact they stand under a name of ours. A C client ends names at NUL."""
+    """The record's own headers, for other readers; the exact ones are in a header of ours. A C client ends names at NUL."""
     found = json.loads(letter.headers) if letter.headers else []
     return [(name.replace("\0", "\N{SYMBOL FOR NULL}"), decode_bytes(value)) for name, value in found]
 

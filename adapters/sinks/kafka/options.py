@@ -1,4 +1,4 @@
-"""Options of dead letters in a topic, and what becomes of them in librdkafka."""
+"""Options of dead letters in a topic, and their settings of librdkafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...kafka import clients
 from ...kafka.clients import ClientOptions
 
 DURABLE: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true", "message.timeout.ms": "20000"}
-"""What nothing may override: on every replica in sync, in the order of writing, or refused while somebody waits."""
+"""Settings that cannot be overridden. Writes are on every replica in sync and in order, or fail while the caller waits."""
 
 WHOLE: Mapping[str, str] = {
     "auto.offset.reset": "error",
@@ -19,10 +19,10 @@ WHOLE: Mapping[str, str] = {
     "isolation.level": "read_uncommitted",
     "group.id": "replicator-dead-letters",
 }
-"""As above, for reading. No group is joined, and nothing committed for it."""
+"""The same for reading. No group is joined, and no offsets are committed."""
 
 LARGEST = 96 * 1024 * 1024
-"""Bytes of a record in a topic that is made here: what brokers take in one request by default, and some room."""
+"""The maximum bytes of a record in a topic that is created here: slightly less than the default limit of a request."""
 
 OWNED: Mapping[str, str] = {
     **clients.OWNED,
@@ -31,8 +31,11 @@ OWNED: Mapping[str, str] = {
 
 
 class TopicOptions(ClientOptions):
-    """`dead_letters` of the configuration with `topic`. `pipeline`: whose letters are read and written; several may share
-    a topic. `copies`: replicas of the topic where it is made here; -1 is the broker's default."""
+    """`dead_letters` of the configuration with `topic`.
+
+    - `pipeline`: its dead letters are read and written; several pipelines may share a topic.
+    - `copies`: replicas of a topic that is created here; -1 is the broker's default.
+    """
 
     whose = "dead_letters"
     owned = OWNED
@@ -42,9 +45,9 @@ class TopicOptions(ClientOptions):
     copies: int = Field(-1, ge=-1)
 
     def producer(self) -> dict[str, str]:
-        """librdkafka configuration of who writes. Holds secrets: never log it."""
+        """librdkafka's configuration of the producer. Contains secrets: never log it."""
         return {"message.max.bytes": str(LARGEST), **self.options, **self.client_settings(), **DURABLE}
 
     def consumer(self) -> dict[str, str]:
-        """librdkafka configuration of who reads. Holds secrets: never log it."""
+        """librdkafka's configuration of the consumer. Contains secrets: never log it."""
         return {"receive.message.max.bytes": str(4 * LARGEST), **self.options, **self.client_settings(), **WHOLE}

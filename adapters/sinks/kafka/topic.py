@@ -1,4 +1,4 @@
-"""The topic of dead letters: made, written, read whole, and cut at its beginning."""
+"""Creates the topic of dead letters, writes it, reads it from its beginning, and deletes its oldest messages."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .messages import DeadLetterMessage, Header
 from .options import LARGEST, TopicOptions
 
 TIMEOUT = 10.0
-"""Seconds one request may take, and how long nothing may come of a topic that is read."""
+"""The time limit of one request, and for the next message of a topic, in seconds."""
 PARTITION = 0
-"""All letters are in it: what becomes of one is said in the order of its messages, however many partitions there will be."""
+"""All messages are in this partition, also if the topic gets more: the order of a dead letter's messages counts."""
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(LARGEST)}
-"""Of a topic that is made here: what was rejected goes when it is purged."""
+"""Settings of a topic that is created here. Only a purge deletes dead letters."""
 CHUNK = 500
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 
 class TopicTruncated(Retryable):
-    """Records of the topic went while it was read or cut: its beginning was cut, or it was made again."""
+    """Records of the topic were deleted while it was read or truncated, or the topic was created again."""
 
 
 class DeadLetterTopic:
@@ -46,22 +46,22 @@ class DeadLetterTopic:
         self._admin: Any = None
 
     def close(self) -> None:
-        """Let go of the connections; may be called twice."""
+        """Close the connections; may be called twice."""
         self._producer = self._admin = None
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """True if the topic exists."""
         return self._describe() is not None
 
     def copies(self) -> int:
-        """How many replicas the letters have; 0 when it is not there."""
+        """The number of replicas; 0 if the topic does not exist."""
         found = self._describe()
         return len(found.partitions[PARTITION].replicas) if found else 0
 
     def _describe(self) -> Any:
-        """None when it is not there. Who asks for its metadata in another way may have the broker make it, as it likes."""
+        """The description of the topic; None if it does not exist. Other metadata requests may make the broker create it."""
         asked = TopicCollection([self.name])
-        with self._translate_errors("could not be looked for"):
+        with self._translate_errors("could not be found"):
             (found,) = self._open_admin().describe_topics(asked, request_timeout=TIMEOUT).values()
             try:
                 return found.result(2 * TIMEOUT)
@@ -71,26 +71,26 @@ class DeadLetterTopic:
                 raise
 
     def settings(self) -> dict[str, str]:
-        """The broker's settings of the topic, which exists."""
+        """The broker's settings of the existing topic."""
         asked = cast(Any, admin).ConfigResource(cast(Any, admin).ConfigResource.Type.TOPIC, self.name)
         with self._translate_errors("could not be described"):
             (found,) = self._open_admin().describe_configs([asked], request_timeout=TIMEOUT).values()
             return {key: entry.value for key, entry in found.result(2 * TIMEOUT).items()}
 
     def create(self) -> None:
-        """Unless it is there. ConfigProblem for one that forgets records whose key comes again: those of dead letters do."""
+        """Create the topic if it is missing. ConfigProblem for a compacted topic, which would lose dead letters."""
         if not self.exists() and self._try_create():
-            return  # Its settings are known, and the broker may not tell them yet.
+            return  # Its settings are known, and the broker may not return them yet.
         if "compact" in self.settings().get("cleanup.policy", ""):
             raise ConfigProblem(
-                f"the topic of the dead letters, {self.name}, is compacted: it would forget some of them",
+                f"the topic of the dead letters, {self.name}, is compacted, so it would lose some of them",
                 next_step="Set its cleanup.policy to delete, or name another topic under `dead_letters`.",
             )
 
     def _try_create(self) -> bool:
-        """Make it; False where somebody else has meanwhile."""
+        """Create the topic; False if another process has just created it."""
         wanted = admin.NewTopic(self.name, 1, self._options.copies, config=KEPT)
-        with self._translate_errors("could not be made"):
+        with self._translate_errors("could not be created"):
             (made,) = self._open_admin().create_topics([wanted], request_timeout=TIMEOUT).values()
             try:
                 made.result(2 * TIMEOUT)
@@ -101,7 +101,8 @@ class DeadLetterTopic:
         return True
 
     def write_messages(self, messages: Sequence[DeadLetterMessage]) -> None:
-        """In their order, on every replica in sync when it returns. After a failure some of them may be there."""
+        """Write the messages in their order. They are on every replica in sync when it returns. After a failure some may be
+        written."""
         failed: list[KafkaError] = []
         try:
             with self._translate_errors("could not be written"):
@@ -133,8 +134,8 @@ class DeadLetterTopic:
                 return
 
     def read_messages(self, take: Callable[[int, DeadLetterMessage], None]) -> tuple[int, int]:
-        """Give `take` every message that is there now, with its offset; the offsets between which they are. CutMeanwhile
-        when some that were still to come are not there any more."""
+        """Call `take` with every message that exists now, and its offset. Returns the offsets between which they are.
+        TopicTruncated if some of them were deleted before they were read."""
         place = KafkaPartition(self.name, PARTITION)
         with self._translate_errors("could not be read"), ExitStack() as opened:
             consumer = self._open_consumer()
@@ -152,7 +153,7 @@ class DeadLetterTopic:
             return begin, end
 
     def _next_offset(self, message: KafkaMessage, at: int, take: Callable[[int, DeadLetterMessage], None]) -> int:
-        """Where to go on after a message, or after what librdkafka says instead of one."""
+        """The next offset after a message, or after an error that librdkafka returns instead of a message."""
         error = message.error()
         if error is None:
             offset = cast(int, message.offset())
@@ -169,8 +170,8 @@ class DeadLetterTopic:
         return at
 
     def truncate_before(self, offset: int) -> None:
-        """Delete every message below `offset`, of whomever."""
-        with self._translate_errors("could not be cut"):
+        """Delete every message below `offset`, of any writer."""
+        with self._translate_errors("could not be truncated"):
             (done,) = self._open_admin().delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
             try:
                 done.result(2 * TIMEOUT)

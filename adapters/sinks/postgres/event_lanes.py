@@ -63,7 +63,7 @@ class PostgresEventLanes(PostgresLanes):
         """
         if plan.policy not in POLICIES:
             raise ConfigProblem(
-                f"the store of events does not apply policy {plan.policy!r} of lane {lane.id}",
+                f"the event store does not support policy {plan.policy!r} of lane {lane.id}",
                 next_step=f"Use policy append ({lane.config_line}).",
             )
         schema, table = self._find_table(lane)
@@ -72,12 +72,12 @@ class PostgresEventLanes(PostgresLanes):
         self._ensure_own_tables()
         self._lanes.acquire(lane, quote_name(schema, table))
         stands = self.state(lane) is not None
-        with self.session.transaction("preparing the store of events") as cursor:
+        with self.session.transaction("preparing the event store") as cursor:
             cursor.execute("BEGIN")
             if stands and not self._events.read_columns(cursor):
                 raise DataLoss(
-                    f"table {schema}.{table} is gone, and with it what lane {lane.id} had applied",
-                    next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+                    f"table {schema}.{table} does not exist any more, so the rows of lane {lane.id} are lost",
+                    next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
                 )
             self._events.ensure(cursor)
             write_schema_versions(cursor, lane, plan.versions)
@@ -136,4 +136,4 @@ class PostgresEventLanes(PostgresLanes):
         return WriteOutcome(after, counts, [rejects] if rejects.num_rows else []), events
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
-        """Does nothing: events stay, whoever stored them."""
+        """Does nothing: all events stay, also events of other writers."""

@@ -85,7 +85,7 @@ class PostgresEventLog(PostgresLanes):
 def _unreadable_state_error(lane: Lane, relation: str, lost: DataLoss) -> DataLoss:
     key = f"pipeline = {text_literal(lane.pipeline)} AND lane = {text_literal(lane.id)}"
     return DataLoss(
-        f"{lost.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
+        f"{lost.sentence}, so it is unknown which records belong to lane {lane.id}",
         next_step=f"Restore it. Or stop the daemon, delete the records of its topics from {relation}, and run "
-        f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: it begins anew at the next start.",
+        f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: the lane then starts from scratch.",
     )

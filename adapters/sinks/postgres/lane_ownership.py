@@ -135,8 +135,8 @@ def describe_conflict(lane: Lane, pipeline: str, other: str) -> str:
     """The next step for a table of `lane` that the lane `other` of `pipeline` also writes."""
     place = f"pipeline = {text_literal(pipeline)} AND lane = {text_literal(other)}"
     return (
-        f"Name another table with `into`, or another schema or database. If that lane is no more, run DELETE FROM "
-        f"_replicator.positions WHERE {place}; and load the table anew with `replicator lanes resync {lane.id}`."
+        "Name another table with `into`, or another schema or database. If that lane does not exist any more, run DELETE "
+        f"FROM _replicator.positions WHERE {place}; and load the table again with `replicator lanes resync {lane.id}`."
     )
 
 

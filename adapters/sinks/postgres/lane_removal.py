@@ -30,7 +30,7 @@ TABLE = sql.SQL(
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
 )
 KNOWN = sql.SQL("SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL")
-FOUND = "it was there before the lane wrote to it: the rows that the lane wrote go, the table stays"
+FOUND = "it existed before the lane: the rows of the lane are removed, the table stays"
 
 
 @dataclass(frozen=True)

@@ -325,7 +325,7 @@ class PostgresLanes:
         return states, moved
 
     def _refuse_emptied(self, cursor: psycopg.Cursor, lane: Lane) -> None:
-        """Raises DataLoss for a table that somebody else truncated or recreated.
+        """Raises DataLoss for a table that another program truncated or recreated.
 
         A table with rows was only rewritten, or restored with its rows.
         """
@@ -433,15 +433,15 @@ def to_applied(outcomes: Sequence[tuple[Lane, WriteOutcome]]) -> ApplyOutcome:
 
 def _missing_table_error(lane: Lane, name: str) -> DataLoss:
     return DataLoss(
-        f"table {name} is gone, and with it what lane {lane.id} had applied",
-        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+        f"table {name} does not exist any more, so the rows of lane {lane.id} are lost",
+        next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
     )
 
 
 def _emptied_table_error(lane: Lane, name: str) -> DataLoss:
     return DataLoss(
-        f"table {name} was truncated, or dropped and made anew, and with it what lane {lane.id} had applied is gone",
-        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+        f"table {name} was truncated, or dropped and created again, so the rows of lane {lane.id} are lost",
+        next_step=f"Load it again with `replicator lanes resync {lane.id}`.",
     )
 
 

@@ -92,7 +92,7 @@ class SwappableLanes(DroppableLanes):
         with self._exclusive_transaction(lane, "exchanging the table of", rebuilt) as cursor:
             found = read_state(cursor, rebuilt.pipeline, rebuilt.id)
             if found is None:
-                raise Fatal(f"{rebuilt.id} was not filled, so that nothing of it can be in the place of {lane.id}")
+                raise Fatal(f"{rebuilt.id} is empty, so it cannot replace {lane.id}")
             _refuse_unswappable(cursor, lane, schema, table)
             state = judge(read_state(cursor, lane.pipeline, lane.id), found)
             withdraw_completeness(cursor, lane)
@@ -121,9 +121,9 @@ class SwappableLanes(DroppableLanes):
                 return
             if time.monotonic() > end:
                 raise Fatal(
-                    f"server process {reader[0]} ({reader[1]!r}) reads what was there before the new table of {rebuilt.id} "
-                    "was complete, and would find neither the old rows nor the new",
-                    next_step="Repeat the command once its transaction has ended.",
+                    f"server process {reader[0]} ({reader[1]!r}) has an older snapshot than the new table of "
+                    f"{rebuilt.id}, so it would see neither the old rows nor the new",
+                    next_step="Repeat the command when its transaction has ended.",
                 )
             time.sleep(0.1)
 

@@ -134,21 +134,21 @@ class SourceDatabase(Protocol[C]):
     def locate_rows(
         self, table: BackfillTable[C], keys: pa.Table, borders: Sequence[Sequence[str]]
     ) -> Iterable[tuple[str, int]]:
-        """The JSON text of each row in `keys` (key columns as in targets), with the index of the first border key that is
-        not below it; the number of `borders` for rows above all of them."""
+        """The JSON text of each row in `keys` (key columns as in targets), each with an index. It is the index of the first
+        key in `borders` that is not below the row. A row above all of them has the number of `borders` as index."""
 
 
 def refuse_keyless(table: str, columns: Sequence[SourceColumn], keys: tuple[str, ...]) -> tuple[str, ...]:
     """The keys, which must be columns. Raises ConfigProblem otherwise."""
     if not keys:
         raise ConfigProblem(
-            f"Table {table} has no primary key, so rows that are read could not be told from those that are there.",
+            f"Table {table} has no primary key, so its rows could not be compared with the rows in the targets.",
             next_step="Name the columns of its key with `keys` in its entry under `tables`.",
         )
     missing = [name for name in keys if name not in {column.name for column in columns}]
     if missing:
         raise ConfigProblem(
-            f"{missing[0]!r} of the key of {table} is no column that is sent.", next_step="Correct `keys` of the table."
+            f"{missing[0]!r} of the key of {table} is not a column of its records.", next_step="Correct `keys` of the table."
         )
     return keys
 

@@ -114,7 +114,7 @@ class BackfillFolder:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise EnvironmentProblem(
                 f"{self.folder / STATE} cannot be read ({type(error).__name__}).",
-                next_step=f"Remove {self.folder} and backfill the table anew.",
+                next_step=f"Remove {self.folder} and backfill the table again.",
             ) from error
 
     def write_state(self, state: BackfillState) -> BackfillState:

@@ -31,8 +31,8 @@ class TableBackfill:
     - `table`; `keys`, if not those of its primary key.
     - `state`: the folder of the source's journal. `piece_rows`: the most rows of one file.
     - `plain_names`: the stream contains only names that Avro allows.
-    - For a table with private columns: `private`, which masks its records; `masked`, the names of these columns; `masks`,
-      a text that changes with the masks.
+    - For a table with private columns: `private` masks its records, `masked` has the names of these columns, and `masks`
+      is a text that changes with the masks.
 
     The journal contains no values of private columns. So if a key column is private, the position of an unfinished call
     is unknown, and the next call starts from the beginning.

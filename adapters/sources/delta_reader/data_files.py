@@ -43,7 +43,7 @@ def open_reader(path: DataPath) -> pq.ParquetFile:
 def read_slices(
     path: DataPath, reader: pq.ParquetFile, most: int, columns: Sequence[str], groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of some row groups, or of all: at most `most` rows at once, with at most SLICE_BYTES of text unless a
+    """These columns of some or all row groups. At most `most` rows at once, with at most SLICE_BYTES of text unless a
     single row has more. A value that many rows share is stored once in the file, but in memory once per row."""
     found = ParquetSlices(reader, lambda: _to_open(path), SLICE_BYTES, most, groups=groups, columns=columns)
     return (found.unpack(rows) for rows, _ in found.read())
@@ -63,5 +63,5 @@ def translate_damage(path: DataPath) -> Iterator[None]:
     except (pa.ArrowInvalid, OSError) as damage:
         raise EnvironmentProblem(
             f"The file {path} of the table cannot be read: {str(damage).splitlines()[0][:200]}",
-            next_step="Restore it from a copy. What was read before it stays applied.",
+            next_step="Restore it from a copy. Rows of earlier files stay applied.",
         ) from damage

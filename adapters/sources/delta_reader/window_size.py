@@ -57,9 +57,9 @@ class WholeTableSize(WindowSize):
         """Raise Fatal if the batch exceeds the limit. No batch was delivered then."""
         if size > self._bytes:
             raise Fatal(
-                f"What has accumulated in {self._table} has more than the {self._bytes:,} bytes of keys and values that fit "
-                "into one batch (`mode: batch`). Nothing of it was applied.",
-                next_step="Raise `limits.memory`; or leave `mode` out, and it is applied in several batches.",
+                f"The new rows of {self._table} have more than the {self._bytes:,} bytes of keys and values that fit into "
+                "one batch (`mode: batch`). None of them was applied.",
+                next_step="Raise `limits.memory`. Or remove `mode`: then they are applied in several batches.",
             )
 
     def grow(self, records: int, size: int) -> None:

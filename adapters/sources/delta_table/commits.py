@@ -162,9 +162,7 @@ class TableState:
             raise _unreadable_error(where, "column mapping", "Read a copy of the table that was made without it.")
         own = [name for name in OWN if name in self.schema.names]
         if own:
-            raise _unreadable_error(
-                where, f"a column {own[0]!r}, a name that records have for themselves", "Rename the column."
-            )
+            raise _unreadable_error(where, f"a column {own[0]!r}, which is reserved", "Rename the column.")
         for name in self.partition_by:
             kind = self.schema.field(name).type
             if not (t.is_string(kind) or t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind) or t.is_decimal(kind)):

@@ -33,8 +33,8 @@ def vacuumed_error(name: str, version: int, path: str) -> DataLoss:
 def other_table_error(name: str) -> DataLoss:
     """The error for a table that was replaced by another one."""
     return DataLoss(
-        f"The table {name} is another one than the one that was read: it was made anew.",
-        next_step="Put the one that was read back, or load this one with `replicator lanes resync LANE`.",
+        f"The table {name} was created again: it is another table than before.",
+        next_step="Restore the earlier table, or load this one with `replicator lanes resync LANE`.",
     )
 
 

@@ -34,8 +34,11 @@ BEFORE, AFTER = "update_preimage", "update_postimage"
 
 @dataclass(frozen=True)
 class Content:
-    """Common facts of the files of one version: topic, version, commit time in milliseconds, columns with their names in
-    the files, columns to leave out, masked columns."""
+    """Common facts of the files of one version.
+
+    They are: topic, version, commit time in milliseconds, columns with their names in the files, columns to leave out,
+    masked columns.
+    """
 
     topic: str
     version: int
@@ -113,7 +116,7 @@ def read_records(piece: RowSplit) -> Iterator[pa.Table]:
 
 def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) -> Iterator[pa.Table]:
     """The changes of a change data file. The first old row and the first new row form one change, and so on. The feed
-    does not define these pairs, but any pairing gives the same result: keys that are only among the old rows are deleted,
+    does not define these pairs, but any pairing gives the same result. Keys that are only among the old rows are deleted,
     all others get the new values. Rows without a partner have it in another file, because their partition changed."""
     kinds = reader.read([CHANGE])[CHANGE].to_pylist()
     befores = [i for i, kind in enumerate(kinds) if kind == BEFORE]

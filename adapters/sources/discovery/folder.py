@@ -40,7 +40,7 @@ NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(?P<fraction>\.\d+)?")
 COLUMN = re.compile(r"[^\W\d][\w .-]*")
 OPERATION = re.compile("_?op(eration)?", re.IGNORECASE)
 OPERATIONS = {"I", "U", "D"}
-"""What files of DMS have in front of rows."""
+"""The first values of rows in files of DMS."""
 HEADER = {"csv": {"header": True}}
 NO_HEADER = "has no header row, or another separator than a comma"
 UNKEYED = "write `keys` and `policy: scd1` for current rows"
@@ -99,7 +99,7 @@ def _has_name(parse: Callable[[Path], object], file: Path) -> bool:
 
 
 def _describe_archive(root: Path, files: Mapping[str, str], paths: Iterable[Path]) -> DiscoveredSource:
-    """Records in files: the first ones of each path tell the formats."""
+    """Records in files: the first records of each path show the formats."""
     raw = pa.concat_tables([RAW.empty_table(), *(_read_records({"path": str(path), **files}) for path in paths)])
     topics = list(dict.fromkeys(raw["topic"].to_pylist()))
     described = {topic: describe_topic(topic, raw.filter(pc.equal(raw["topic"], topic))) for topic in topics}

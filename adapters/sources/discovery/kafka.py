@@ -1,4 +1,4 @@
-"""Looks at the topics of a broker: some records of each tell its format and tables."""
+"""Reads some records of each topic of a broker, to find its format and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What some records of a topic tell: their format, and their tables with keys and columns."""
+"""Finds the format of a topic, and its tables with keys and columns, from some records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY_LISTS = ("primary_keys", "primary_key_columns")
 """Fields of GoldenGate's and Maxwell's messages."""
 MAXWELL_KEY, DOCUMENT_KEY = "pk.", "_id"
 ADDED = "__"
-"""The beginning of fields that ExtractNewRecordState adds. Such rows need settings that they do not tell."""
+"""The beginning of fields that ExtractNewRecordState adds. Such rows need settings that they do not contain."""
 Locate: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 """The settings of a source that reads these topics, without the format."""
 TYPES = (({bool}, "bool"), ({int}, "int64"), ({int, float}, "float64"))
@@ -58,9 +58,9 @@ def describe_topic(topic: str, raw: pa.Table) -> tuple[str, list[DiscoveredTable
 def list_sources(
     name: str, place: str, described: Mapping[str, tuple[str, list[DiscoveredTable]]], locate: Locate
 ) -> list[DiscoveredSource]:
-    """A source for each format of the topics, as `describe_topic` returned them, and for each prefix of topics if several
-    have a table of one name. `name`: of the only one; sources of several formats have the names of these. Raises
-    ConfigProblem if no table is found."""
+    """A source for each format of the topics, as `describe_topic` returned them. If topics with several prefixes have a
+    table of one name, there is a source for each prefix. `name`: of the only source; sources of several formats have the
+    names of these. Raises ConfigProblem if no table is found."""
     left = ", ".join(topic for topic, (_, tables) in described.items() if not tables)
     found = _group_topics({topic: one for topic, one in described.items() if one[1]})
     if not found:

@@ -60,7 +60,7 @@ def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
             raise EnvironmentProblem(f"{file.path} ends too early: it was not copied to its end.") from None
         except _BlockTooLarge as problem:
             raise ConfigProblem(
-                f"{file.path} has {problem}, more than {most}: limits.message_bytes and {BLOCK} for records beside",
+                f"{file.path} has {problem}, more than {most}: limits.message_bytes plus {BLOCK} for other records",
                 next_step="Raise `limits.message_bytes` of the source, if the file comes from the connector.",
             ) from None
         except ValueMisfit as unfit:

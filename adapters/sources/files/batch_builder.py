@@ -100,9 +100,9 @@ def refuse_larger(size: int, options: ArchiveOptions) -> None:
     # not joined instead, because writes of two schemas cannot be joined.
     if size > options.batch_bytes:
         raise Fatal(
-            f"What has accumulated in {options.path} has more than the {options.batch_bytes:,} bytes of keys and values "
-            "that fit into one batch (`mode: batch`). Nothing of it was applied.",
-            next_step="Raise `limits.memory`; or leave `mode` out, and it is applied in several batches.",
+            f"The new records in {options.path} have more than the {options.batch_bytes:,} bytes of keys and values that "
+            "fit into one batch (`mode: batch`). None of them was applied.",
+            next_step="Raise `limits.memory`. Or remove `mode`: then they are applied in several batches.",
         )
 
 

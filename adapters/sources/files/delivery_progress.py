@@ -9,8 +9,8 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
 
 NEXT_STEP = (
-    "Files are read in the order of their names, and each from its first line on. Where offsets do not rise so, "
-    "rename the files, or sort their lines. Then start again; where the table has a lane by now, load it anew with "
+    "Files are read in the order of their names, and each from its first line on. Offsets must increase in this order: "
+    "rename the files, or sort their lines. Then start again. If the table already has a lane, load it again with "
     "`replicator lanes resync LANE`."
 )
 

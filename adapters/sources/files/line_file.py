@@ -1,7 +1,7 @@
 """The growing file of Kafka Connect's file sink (FileStreamSink), read as one partition of a topic.
 
 A line is the value of a record, as text; a line `null` is a null value. The file has no keys, partitions, offsets or
-topics: the topic is an option, the partition is 0, and the offset is the line number from 0. Blank lines are skipped. A
+topics. The topic is an option, the partition is 0, and the offset is the line number from 0. Blank lines are skipped. A
 line without a line end is still being written. The first line identifies the file. A file with another first line, or one
 that shrank, is refused, because its lines have the offsets of lines that were read.
 """

@@ -61,9 +61,9 @@ class ArchiveSource:
     Keep at least the newest file of every topic: without any, the topic counts as removed. Offsets may start anywhere and
     have holes. So records missing *between* others are not detected, only records missing before the first one.
 
-    An unreadable line is delivered as a record: topic `archive:<file within the archive>`, partition 0, the line number
-    as offset, its bytes as value, and a header `replicator.error` with a `Reject` as text. A last line without a line end
-    is a record if it is readable; otherwise the source waits for the rest.
+    An unreadable line is delivered as a record of the topic `archive:<file within the archive>`, partition 0. The line
+    number is its offset, and its bytes are the value. A header `replicator.error` has a `Reject` as text. A last line
+    without a line end is a record if it is readable; otherwise the source waits for the rest.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:

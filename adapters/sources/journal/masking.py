@@ -47,9 +47,9 @@ class RowMasker:
         others = sorted(name for name in columns if noted.get(name) != now.get(name))
         if others:
             raise DataLoss(
-                f"What was read of {self._table} is written down with another mask of {', '.join(map(repr, others))}, or "
-                "none, than the configuration says now.",
-                next_step=f"{restart_step} Event logs and dead letters keep what they have. Or say the masks of before.",
+                f"The stored rows of {self._table} have another mask of {', '.join(map(repr, others))}, or none, than the "
+                "configuration has now.",
+                next_step=f"{restart_step} Event logs and dead letters stay as they are. Or restore the earlier masks.",
             )
 
 

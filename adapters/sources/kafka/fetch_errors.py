@@ -30,7 +30,7 @@ class Streak:
 
 
 class Streaks(dict[TopicPartition, Streak]):
-    """Streaks by partition. One that made progress, or had no error for `QUIET` seconds, starts a new streak."""
+    """Streaks by partition. After progress, or `QUIET` seconds without an error, a partition starts a new streak."""
 
     def add(self, partition: TopicPartition, offset: int) -> Streak:
         """Add an error at the next offset."""

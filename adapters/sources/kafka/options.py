@@ -72,8 +72,8 @@ def _check_start(value: object) -> object:
 class KafkaOptions(ClientOptions):
     """`sources.<name>` in the configuration with `transport: kafka`.
 
-    - `topics`: names or globs (`cdc.public.*`). One that starts with `^` is a regular expression, matched from the start
-      of the topic name.
+    - `topics`: names or globs (`cdc.public.*`). A text that starts with `^` is a regular expression, matched from the
+      start of the topic name.
     - `batch_records`, `batch_bytes`: limits of one batch.
     - `max_records_per_trigger`, `trigger`: for Spark, the offsets in one micro-batch and the time between two.
     - `patience_seconds`: the time for which a broker may be unavailable, or a partition fail, before a retryable error.

@@ -141,7 +141,7 @@ class PartitionReader:
         return {p for p, offset in self.next.items() if offset > self._handed[p]}
 
     def gather(self, wait: float) -> RecordBuffer:
-        """All available records; if there are none, the first one within `wait` seconds; possibly nothing."""
+        """All available records. If there are none, the first record within `wait` seconds, or nothing."""
         got = RecordBuffer()
         first = self._consumer.poll(wait)
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]

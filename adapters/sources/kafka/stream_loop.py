@@ -16,8 +16,8 @@ from .reader import PartitionReader, RecordBuffer
 from .topic_poller import TICK, WAIT, TopicPoller
 
 PACE = 0.1
-"""Seconds between the starts of two new topics, at most one per batch. Each start causes work in all later steps, for
-which the other topics wait: a thousand new topics at once would delay them by half a minute."""
+"""Seconds between the starts of two new topics, at most one per batch. Each start causes work in all later steps, and the
+other topics wait for it. A thousand new topics at once would delay them by half a minute."""
 ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 
 

@@ -30,8 +30,8 @@ LOOK = 0.4
 is detected before its first record is delivered. An exception is a recreation that is faster than this while no fetch is
 pending."""
 SOME = 20
-"""Topics without news that are checked along with the others: records wait for the check, which takes a loaded broker
-about a millisecond for each topic."""
+"""The number of topics without news that are checked along with the others. Records wait for the check, which takes a
+loaded broker about a millisecond for each topic."""
 GROW = 2.0
 """Seconds between two searches for new topics and partitions."""
 GONE = 3.0
@@ -125,14 +125,14 @@ class TopicPoller:
 
     def confirm_loss(self, partition: TopicPartition, offset: int, said: str) -> None:
         """Check an offset that the broker refused with the message `said`. Raises DataLoss if the broker does not have
-        it. A broker that just took over a partition may refuse existing offsets for a moment; repeated refusals are
-        final."""
+        it. A broker that just took over a partition may refuse existing offsets for a short time; repeated refusals
+        are final."""
         refusals = self._refusals.add(partition, offset).count
         found = find_losses(self._cluster, self._topics, Position({partition: offset}), self.identity)
         if found or refusals > BELIEVED:
             sentence = found.get(partition) or f"{partition} cannot be read on from offset {offset}: {said}."
             raise DataLoss(sentence, next_step=describe_reload_or_skip())
-        log.warning("The broker refused offset %d of %s (%s), and has it; it is asked again.", offset, partition, said)
+        log.warning("The broker refused offset %d of %s (%s), but has it; it is requested again.", offset, partition, said)
 
     def _refuse_changed(self, known: Set[str]) -> None:
         now, at = self._cluster.describe_topics(known, timeout=TICK), time.monotonic()

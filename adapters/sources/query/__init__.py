@@ -5,12 +5,12 @@ in a Delta table in the state folder, some rows per commit. Each commit also has
 this journal as rows of a Delta table (`adapters.sources.delta_table`). A kill between two commits loses and duplicates
 nothing, because rows and position are one commit.
 
-**Query.** Each query reads all rows from the highest value that was read, less an overlap: transactions that committed
+**Query.** Each query reads all rows from the highest value that was read, less an overlap. Transactions that committed
 late have rows with older values, and several rows may share the highest value. Rows that were read before are recognised
 by their key and all of their values (`adapters.sources.query.recent_rows`), and left out.
 
-**Order.** For each key the row that was read later is newer, whatever its time is: clocks go back. Versions are times of
-reading.
+**Order.** For each key the row that was read later is newer, even if its time is older: clocks go back. Versions are times
+of reading.
 """
 
 from .source import QuerySource

@@ -14,7 +14,7 @@ from .options import QueryOptions
 
 PLACE = ("dsn", "table", "query", "cursor_column", "start_after")
 START = "Start the server, or correct host and port in `dsn`."
-NO_DELETES = "Rows that are deleted are not seen: where that matters, read the table with `transport: snapshots`."
+NO_DELETES = "A query does not see deleted rows. If that matters, read the table with `transport: snapshots`."
 
 
 class QueryCheck:
@@ -37,14 +37,11 @@ class QueryCheck:
                     step = f"There are: {', '.join(reading.schema.names)}. Correct `keys`."
                     return [Diagnosis("error", self._name, f"{options.name} has no column {missing[0]!r}.", step)]
                 reading.check_query()
-                found = [
-                    Diagnosis(
-                        "ok", self._name, f"{options.name} can be asked: {format_count(len(reading.columns), 'column')}."
-                    )
-                ]
+                columns = format_count(len(reading.columns), "column")
+                found = [Diagnosis("ok", self._name, f"{options.name} can be queried: {columns}.")]
                 if options.query is None and self._keys and not reading.is_unique(self._keys):
-                    sentence = f"The database does not know ({', '.join(self._keys)}) as a key of {options.name}."
-                    step = "Where two rows have the same, one is lost: correct `keys`, or make a unique index."
+                    sentence = f"The database has no unique index on ({', '.join(self._keys)}) of {options.name}."
+                    step = "If two rows have equal keys, one of them is lost. Correct `keys`, or create a unique index."
                     found.append(Diagnosis("warning", self._name, sentence, step))
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]

@@ -39,7 +39,7 @@ def _value_between(low: Value, high: Value, number: int, count: int) -> Value:
 
 
 class ParallelReader:
-    """Reads the unfinished parts, each from its border, with a connection of its own. Few rows are queued."""
+    """Reads the unfinished parts, each from its position, with a connection of its own. Few rows are queued."""
 
     def __init__(self, database: QueryDatabase, parts: tuple[CursorRange, ...], borders: CursorValues) -> None:
         self._database, self._parts, self._borders = database, parts, borders

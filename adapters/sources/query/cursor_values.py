@@ -32,7 +32,7 @@ class CursorValues:
         whole = t.is_integer(kind) or (t.is_decimal(kind) and kind.scale <= 0)
         if not (self.is_time or whole):
             raise ConfigProblem(
-                f"Column {self._name!r} of {options.name} is {kind}: it does not say what is new.",
+                f"Column {self._name!r} of {options.name} is {kind}: it cannot show which rows are new.",
                 next_step="Name a column of times, dates or whole numbers in `cursor_column`.",
             )
         self._overlap = self._check(options.overlap)
@@ -50,7 +50,7 @@ class CursorValues:
             return None
 
     def advance(self, border: Value | None, value: Value, clock: Value | None) -> Value:
-        """The border after `value` was read. It never decreases, and never exceeds the server's clock: otherwise one row
+        """The position after `value` was read. It never decreases, and never exceeds the server's clock: otherwise one row
         with a time in 2099 would hide all later rows."""
         reached = value if clock is None else min(value, clock)
         return reached if border is None else max(border, reached)

@@ -83,9 +83,13 @@ class QueryDatabase:
 
     @contextmanager
     def connect(self) -> Iterator[QueryConnection]:
-        """A read-only connection. Raises Retryable while the server does not answer, ConfigProblem for an unknown table
-        or column or an invalid query, EnvironmentProblem if the server refuses the user, Fatal for a value that its
-        column's type cannot hold."""
+        """A read-only connection. Raises:
+
+        - Retryable while the server does not answer
+        - ConfigProblem for an unknown table or column, or an invalid query
+        - EnvironmentProblem if the server refuses the user
+        - Fatal for a value that its column's type cannot hold
+        """
         with translate_errors(self._doing, self._engine.dialect):
             connection = self._engine.connect()
             try:
@@ -157,7 +161,7 @@ class QueryConnection:
             if self._connection.execute(found).first() is not None:
                 name = self._options.cursor_column
                 raise DataLoss(
-                    f"{self._options.name} has rows whose {name!r} is NULL: they are never seen to be new.",
+                    f"{self._options.name} has rows whose {name!r} is NULL: they never count as new.",
                     next_step=f"Give them a value; or write a `query` with coalesce({name}, ...) AS {name}.",
                 )
 
@@ -262,7 +266,7 @@ def _select_table(connection: sa.Connection, options: QueryOptions) -> tuple[Any
 
 
 def _widen_type(kind: AnyType) -> AnyType:
-    """SQLite stores 64-bit integers and doubles, whatever the column's type is."""
+    """SQLite stores 64-bit integers and doubles, for any type of the column."""
     if isinstance(kind, sa.Integer):
         return sa.BigInteger()
     return sa.Double() if isinstance(kind, sa.Float) else kind

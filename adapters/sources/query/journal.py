@@ -90,8 +90,8 @@ class QueryJournal:
         others = [name for name in now if was is not None and was[name] != now[name]]
         if others:
             raise DataLoss(
-                f"{self._options.name} was read with another {' and '.join(others)} than the configuration says now.",
-                next_step=f"{self._anew} Or say what it was before.",
+                f"{self._options.name} was read with another {' and '.join(others)} than the configuration has now.",
+                next_step=f"{self._anew} Or restore the earlier setting.",
             )
         masks = was[MASKS] if was is not None else {}
         if self.has_rows and masks != self._privacy.mask_notes:
@@ -102,7 +102,9 @@ class QueryJournal:
         types."""
         if not self.has_rows:
             if (self._read_note() or {}).get("made"):
-                raise DataLoss(f"{self._path} is gone, and with it what was read of the database.", next_step=self._anew)
+                raise DataLoss(
+                    f"{self._path} does not exist any more, so the rows that were read are lost.", next_step=self._anew
+                )
             self._create(schema)
         if self._schema is None:
             own = (CHANGE, VERSION)
@@ -121,7 +123,7 @@ class QueryJournal:
             for commit in DeltaTable(str(self._path)).history():
                 if OF_COMMIT in commit:
                     return QueryProgress.from_text(commit[OF_COMMIT])
-        raise DataLoss(f"No commit of {self._path} says how far was read.", next_step=self._anew)
+        raise DataLoss(f"No commit of {self._path} has the position of the query.", next_step=self._anew)
 
     def append(self, rows: pa.Table, progress: QueryProgress) -> None:
         """Append rows as version `progress.version`, with the progress."""

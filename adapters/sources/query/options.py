@@ -56,7 +56,7 @@ class QueryOptions(JournalOptions):
         if (self.query is None) == bool(self.columns):
             raise ValueError("columns are declared in 'schema' where there is a 'query', and only there")
         if self.cursor_column in self.private:
-            raise ValueError("the cursor_column cannot be masked: by it is known what is new")
+            raise ValueError("the cursor_column cannot be masked: it shows which rows are new")
         return self
 
     @property
@@ -70,7 +70,7 @@ class QueryOptions(JournalOptions):
         found = cls.from_options(options, "a query")
         if not found.keys:
             raise ConfigProblem(
-                f"Nothing says what the key of {found.name} is, by which rows that were read before are known.",
+                f"The key of {found.name} is unknown. It is needed to recognise rows that were read before.",
                 next_step=f"Write a table with `match: {found.name}` and `keys`.",
             )
         return found

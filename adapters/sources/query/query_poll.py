@@ -139,7 +139,7 @@ class QueryPolls:
             recent.drop_below(pa.scalar(floor, recent.schema.field(self._options.cursor_column).type))
 
     def _to_snapshot(self, rows: pa.Table) -> ReadSnapshot:
-        return ReadSnapshot(f"What was read of {self._options.name}", 0, rows, remedy=REMEDY)
+        return ReadSnapshot(f"The result for {self._options.name}", 0, rows, remedy=REMEDY)
 
 
 def _next_version(version: int) -> int:
@@ -166,8 +166,8 @@ class QueryPoller(PacedPoller):
             self._wait(TURN)
         if not self._polls.journal.has_rows:
             raise Retryable(
-                f"{self._name} is being asked for its columns.",
-                next_step="The program waits for it: where another command said this, `replicator run` first.",
+                f"{self._name}: its columns are being read.",
+                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
             )
         self._polls.journal.check_rules()
 

@@ -40,9 +40,8 @@ class SnapshotsCheck:
     def _check_database(self) -> Diagnosis:
         options = SnapshotsOptions.read({**self._place, "state": ".", "keys": ()})
         columns = snapshot_query(options).read_columns()
-        return Diagnosis(
-            "ok", self._name, f"The database can be asked for {options.name}: {format_count(len(columns), 'column')}."
-        )
+        count = format_count(len(columns), "column")
+        return Diagnosis("ok", self._name, f"The database can be queried for {options.name}: {count}.")
 
     def _check_folder(self, path: str) -> Diagnosis:
         kind = self._place.get("files", "parquet")
@@ -56,6 +55,6 @@ class SnapshotsCheck:
             return Diagnosis("ok", self._name, f"{newest}.")
         rows = found[-1].read_rows(form)
         if rows is None:
-            step = "It is taken in once it is whole."
-            return Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)
+            step = "It is read when it is complete."
+            return Diagnosis("warning", self._name, f"{newest}, which is not complete yet.", step)
         return Diagnosis("ok", self._name, f"{newest}, with {format_count(rows.num_rows, 'row')}.")

@@ -16,8 +16,8 @@ from ..journal.options import CHANGE, VERSION
 from .snapshot_provider import ReadSnapshot
 
 ANEW = (
-    "{remedy}. Where the columns are to be these from now on, remove the folder {state} and load the table "
-    "anew with `replicator lanes resync LANE`."
+    "{remedy}. If these columns are correct from now on, remove the folder {state} and load the table "
+    "again with `replicator lanes resync LANE`."
 )
 
 
@@ -28,10 +28,10 @@ def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
     for key in keys:
         if key not in rows.schema.names:
             sentence = f"{snapshot.name} has no column {key!r}, which `keys` names."
-            raise ConfigProblem(sentence, next_step=f"Correct `keys`. {snapshot.remedy} where it has to be there.")
+            raise ConfigProblem(sentence, next_step=f"Correct `keys`. {snapshot.remedy} if the column must exist.")
         kind = rows.schema.field(key).type
         if t.is_floating(kind) or t.is_nested(kind):
-            sentence = f"Column {key!r} of {snapshot.name} is {kind}: rows cannot be told apart by it."
+            sentence = f"Column {key!r} of {snapshot.name} is {kind}, which cannot identify rows."
             raise ConfigProblem(sentence, next_step="Name other columns in `keys`.")
         if rows[key].null_count:
             raise DataLoss(
@@ -42,7 +42,7 @@ def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
     if twice:
         raise DataLoss(
             f"{snapshot.name} has {format_count(twice, 'row')} more than keys ({', '.join(keys)}).",
-            next_step=f"{snapshot.remedy}, or correct `keys`: which of two rows counts is not known.",
+            next_step=f"{snapshot.remedy}, or correct `keys`: it is unknown which of two equal rows counts.",
         )
 
 

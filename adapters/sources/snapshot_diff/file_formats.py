@@ -58,7 +58,7 @@ class ParquetFormat:
         except pa.ArrowException:
             if not _has_footer(file):
                 return None  # Replaced in the meantime.
-            raise DataLoss(f"{file} {_describe_fault(file)}.", next_step="Write the snapshot anew, or remove it.") from None
+            raise DataLoss(f"{file} {_describe_fault(file)}.", next_step="Write the snapshot again, or remove it.") from None
 
 
 def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:

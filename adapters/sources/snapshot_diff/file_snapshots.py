@@ -34,9 +34,13 @@ class FileSnapshot:
     path: Path
 
     def read_rows(self, form: SnapshotFormat = PARQUET) -> pa.Table | None:
-        """Its rows in types of Delta tables; None while it is incomplete. Raises ConfigProblem if it is larger than the
-        format allows, EnvironmentProblem if it is unreadable, Fatal for a type that Delta tables lack, DataLoss for
-        invalid text."""
+        """Its rows in types of Delta tables; None while it is incomplete. Raises:
+
+        - ConfigProblem if it is larger than the format allows
+        - EnvironmentProblem if it is unreadable
+        - Fatal for a type that Delta tables lack
+        - DataLoss for invalid text
+        """
         if self.path.is_dir() and not (self.path / DONE).exists():
             log.warning("%s has no %s yet.", self.path, DONE)
             return None
@@ -106,7 +110,7 @@ class FileSnapshot:
             return [self.path]
         files = [file for file in sorted(self.path.iterdir()) if file.name.endswith(suffixes)]
         if not files:
-            raise DataLoss(f"The snapshot {self.path} has no {suffixes[0]} file.", next_step="Write it anew, or remove it.")
+            raise DataLoss(f"The snapshot {self.path} has no {suffixes[0]} file.", next_step="Write it again, or remove it.")
         return files
 
     def _concat_tables(self, tables: list[pa.Table]) -> pa.Table:
@@ -136,8 +140,8 @@ class SnapshotFolder:
                 continue
             if taken and found.version < max(taken):
                 raise DataLoss(
-                    f"{found.path} turned up after version {max(taken)} had been taken in.",
-                    next_step="Remove it where it is of no use; otherwise: " + self._anew,
+                    f"{found.path} appeared after version {max(taken)} had been read.",
+                    next_step="Remove it if it is not needed. Otherwise: " + self._anew,
                 )
             rows = found.read_rows(self._form)
             size = (
@@ -159,8 +163,8 @@ class SnapshotFolder:
 def _refuse_other_size(found: FileSnapshot, now: int | None, size: int | None) -> None:
     if None not in (size, now) and size != now:
         raise DataLoss(
-            f"{found.path} is another one than the version {found.version} that was taken in.",
-            next_step="Give it a later version; or put the old one back, or remove it.",
+            f"{found.path} differs from the version {found.version} that was read before.",
+            next_step="Give it a later version, or restore the old file, or remove it.",
         )
 
 
@@ -187,8 +191,8 @@ def _refuse_uneven(paths: Sequence[Path], form: SnapshotFormat) -> None:
         other = next(path for widths, path in by_widths.items() if widths != apart)
         one, two = sorted([by_widths[apart], other])
         raise ConfigProblem(
-            f"The versions in the names of {one} and {two} have parts of other widths: which is later is not said.",
-            next_step="Write each part with as many digits in all names: 2024-01-05, not 2024-1-5.",
+            f"The versions in the names of {one} and {two} have parts of different lengths, so their order is unknown.",
+            next_step="Use the same number of digits for each part in all names: 2024-01-05, not 2024-1-5.",
         )
 
 

@@ -34,7 +34,7 @@ MASKS = "masks"
 
 def restart_step(state: Path) -> str:
     """The next step if the state folder is unusable."""
-    return f"Remove the folder {state} and load the table anew with `replicator lanes resync LANE`."
+    return f"Remove the folder {state} and load the table again with `replicator lanes resync LANE`."
 
 
 def unwritable_error(state: Path, error: OSError) -> EnvironmentProblem:
@@ -80,8 +80,8 @@ class SnapshotJournal:
         if noted != set(self._options.keys):
             was, now = ", ".join(sorted(noted)), ", ".join(self._options.keys)
             raise DataLoss(
-                f"The snapshots of {self._options.name} were compared by the keys ({was}), and `keys` says ({now}).",
-                next_step=f"{self._anew} Or say the keys of before.",
+                f"The snapshots of {self._options.name} were compared by the keys ({was}), but `keys` is now ({now}).",
+                next_step=f"{self._anew} Or restore the earlier keys.",
             )
         if masks != self._privacy.mask_notes:
             with translate_errors(self._options.name):
@@ -121,8 +121,8 @@ class SnapshotJournal:
         # Most empty snapshots are failed exports, and this one would delete every row in every target.
         if not rows.num_rows and not self._options.allow_empty:
             raise DataLoss(
-                f"{snapshot.name} has no rows: taken in, it would delete every row of the table.",
-                next_step=f"{snapshot.remedy}; or say `allow_empty: true` in the source.",
+                f"{snapshot.name} has no rows, so it would delete every row of the table.",
+                next_step=f"{snapshot.remedy}. Or set `allow_empty: true` in the source.",
             )
         before = self._read_previous(taken)
         if before is None:
@@ -153,7 +153,8 @@ class SnapshotJournal:
         if not self.has_snapshots:
             if noted:
                 raise DataLoss(
-                    f"{self._path} is gone, and with it what is kept of snapshots.", next_step=restart_step(self._state)
+                    f"{self._path} does not exist any more, so the stored snapshots are lost.",
+                    next_step=restart_step(self._state),
                 )
             return {}
         with translate_errors(self._options.name):
@@ -169,7 +170,7 @@ class SnapshotJournal:
         for commit in DeltaTable(str(self._path)).history():
             if OF_COMMIT in commit:
                 return int(commit[OF_COMMIT])
-        raise DataLoss(f"No commit of {self._path} says which snapshot it is of.", next_step=self._anew)
+        raise DataLoss(f"No commit of {self._path} names its snapshot.", next_step=self._anew)
 
     def _add_version(self, taken: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
         """The versions to store after this one. If versions are assigned here, only the newest is needed."""

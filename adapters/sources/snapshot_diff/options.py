@@ -16,8 +16,9 @@ from ..journal.options import JournalOptions
 class SnapshotsOptions(JournalOptions):
     """`sources.<name>` in the configuration with `transport: snapshots`.
 
-    - `path`: the folder of the snapshots, with the name of the table. Or instead: `dsn`, the database that is queried
-      `every` so many seconds; `table`, the table's name; `query`, by default the whole table.
+    - `path`: the folder of the snapshots, with the name of the table.
+    - `dsn`, instead of `path`: the database that is queried `every` so many seconds. `table`: the table's name. `query`: by
+      default the whole table.
     - `keys`: the columns for comparisons.
     - `allow_empty`: snapshots may have no rows.
     - `files`: the format of the files. For text, `schema` has its columns and types, and `csv` the CSV dialect.
@@ -39,7 +40,7 @@ class SnapshotsOptions(JournalOptions):
     def _check_location(self) -> SnapshotsOptions:
         asked = self.dsn is not None and self.table is not None and self.path is None
         if not asked and (self.path is None or self.dsn or self.table or self.query):
-            raise ValueError("give either path, or dsn and table")
+            raise ValueError("set either path, or dsn and table")
         return self
 
     @property

@@ -101,7 +101,7 @@ class QuerySnapshotPoller(PacedPoller):
         if not self._journal.has_snapshots:
             raise Retryable(
                 f"The first snapshot of {self._name} is being read.",
-                next_step="The program waits for it: where another command said this, `replicator run` first.",
+                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
             )
         self._journal.check_rules()
 

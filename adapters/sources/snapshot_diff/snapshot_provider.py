@@ -25,7 +25,7 @@ class ReadSnapshot:
     version: int
     rows: pa.Table
     size: int | None = None
-    remedy: str = "Write the snapshot anew"
+    remedy: str = "Write the snapshot again"
 
 
 class SnapshotProvider(Protocol):

@@ -81,7 +81,7 @@ def make_poller(options: SnapshotsOptions) -> SnapshotPoller:
     """The poller for these options. Raises ConfigProblem if no key is configured."""
     if not options.keys:
         raise ConfigProblem(
-            f"Nothing says what the key of {options.name} is, by which its snapshots are compared.",
+            f"The key of {options.name} is unknown. It is needed to compare its snapshots.",
             next_step=f"Write a table with `match: {options.name}` and `keys`.",
         )
     return FolderPoller(options) if options.dsn is None else QuerySnapshotPoller(options)
@@ -99,7 +99,7 @@ class FolderPoller:
         """Raises Retryable while the first snapshot may still be written, EnvironmentProblem if there is none."""
         if not self._journal.has_snapshots and not self._journal.take_next() and not self._journal.has_snapshots:
             if self._folder.seconds_until_stable({}) > 0:
-                raise Retryable(f"The snapshot in {self._path} was written to a moment ago.")
+                raise Retryable(f"The snapshot in {self._path} is still being written.")
             raise EnvironmentProblem(
                 f"There is no whole snapshot in {self._path} yet.",
                 next_step="Start again when there is one: a file, or a folder of them with _SUCCESS in it.",

@@ -29,7 +29,7 @@ from ...decoders.json.type_names import find_type_reader
 from .file_formats import ParquetFormat, SnapshotFormat, SnapshotTooLarge
 from .options import SnapshotsOptions
 
-STEP = "Write the snapshot anew, or correct `schema` of its table."
+STEP = "Write the snapshot again, or correct `schema` of its table."
 LARGEST = 256 << 20
 """Bytes of text that are parsed at once: offsets in a text column have 31 bits."""
 LINES = 65_536
@@ -57,7 +57,7 @@ def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader
             sentence = f"Column {name!r} in 'schema' of table {table}: {unknown}."
             raise ConfigProblem(sentence, next_step=f"Write a type such as {NAMES}.") from None
     if not found:
-        sentence = f"Nothing says what the columns of {table} are, whose snapshots are text."
+        sentence = f"The columns of {table} are unknown, because its snapshots are text."
         raise ConfigProblem(sentence, next_step="Write 'schema: {COLUMN: TYPE, ...}' in its table.")
     return found
 

@@ -32,7 +32,7 @@ def refuse_unsupported(snapshot: ReadSnapshot, table: str) -> None:
     for field, column in zip(snapshot.rows.schema, snapshot.rows.columns, strict=True):
         if any(_has_days_beyond(days) for days in _list_days(column)):
             raise DataLoss(
-                f"Column {field.name!r} of {snapshot.name} holds infinity, or a day that no Delta table keeps.",
+                f"Column {field.name!r} of {snapshot.name} contains infinity, or a day that Delta tables cannot store.",
                 next_step=f"{snapshot.remedy}: with NULL or another day in its place, or with the column as text.",
             )
 
@@ -43,7 +43,7 @@ def _refuse_names(schema: pa.Schema) -> None:
             what = f"column {name!r} has a NUL character in its name" if name else "it has a column without a name"
             raise Fatal(what, next_step="Give it another name." if name else "Give it one.")
         if name in OWN or name.casefold() in (CHANGE, VERSION):
-            raise Fatal(f"it has a column {name!r}, which records have for themselves", next_step="Give it another name.")
+            raise Fatal(f"it has a column {name!r}, which is reserved", next_step="Give it another name.")
     _refuse_alike(schema.names, "")
     for field in schema:
         _refuse_alike_within(field.type, field.name)
@@ -55,7 +55,7 @@ def _refuse_alike(names: Sequence[str], within: str) -> None:
         other = seen.get(name.casefold())
         if other is not None:
             what = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}, which differ in case only"
-            raise Fatal(f"it has {what}{within}", next_step="Rename one of them: Delta tables do not tell them apart.")
+            raise Fatal(f"it has {what}{within}", next_step="Rename one of them: Delta tables ignore case.")
         seen[name.casefold()] = name
 
 

@@ -1,8 +1,8 @@
 """Bulk load: writes the first rows of a new target in one commit, from spill files.
 
 Merging batch after batch would rewrite the target each time, and compare each batch with all of it in memory.
-If nobody reads new rows before the stream ends and the target is empty, rows go to files instead, partitioned
-by key hash. A partition holds all changes of its keys, so it is folded by itself, once.
+If new rows are only needed at the end of the stream, and the target is empty, rows go to files instead. The files
+are partitioned by key hash. A partition contains all changes of its keys, so it is folded by itself, once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class BulkLoader(Generic[F]):
         total = parts.counts.total + applied.counts.total
         ensure_accounting(
             total == spill_files.rows,
-            f"Of {format_count(spill_files.rows, 'spilled row')} of lane {lane.id} {total} are accounted for.",
+            f"Lane {lane.id} has spilled {format_count(spill_files.rows, 'row')}, but accounts for {total}.",
         )
         return self._finish_load(lane, replace(applied, counts=spill_files.counts + parts.counts + applied.counts))
 
@@ -231,7 +231,7 @@ class _FoldedPartitions(Generic[F]):
 
 
 def _make_orphan_error(lane: str, why: str) -> Fatal:
-    step = f"Begin anew: `replicator drop {lane}`, then repeat the command."
+    step = f"Start from scratch: `replicator drop {lane}`, then repeat the command."
     return Fatal(f"the spill files of lane {lane} {why}", next_step=step)
 
 
@@ -245,5 +245,5 @@ def _wrap_os_errors(act: Any) -> Any:
     except OSError as error:
         raise EnvironmentProblem(
             f"the spill files of a new target cannot be written or read ({error.strerror or error})",
-            next_step="Make room where `state` of the config is, and repeat: it goes on.",
+            next_step="Free disk space in the `state` folder of the config, and repeat the command: it resumes.",
         ) from error

@@ -210,9 +210,9 @@ class Delivery(Generic[F]):
     def finish(self) -> None:
         """Finish the work; no more items follow.
 
-        Spilled rows are loaded into their targets, unless `stop` is set: then a later run continues. Likewise
-        for writes that wait for rows of other lanes: they are retried until no other sink has writes in flight,
-        and then for the last time.
+        Spilled rows are loaded into their targets, unless `stop` is set: then a later run continues. Writes that
+        wait for rows of other lanes are retried until no other sink has writes in flight, and then for the last
+        time.
         """
         self._write_new_lanes(None)
         while self._waiting_lanes and not self._stop.is_set() and not self._abandon.is_set():
@@ -386,7 +386,7 @@ class Delivery(Generic[F]):
         """Raise ConfigProblem if the plan has a watermark and the sink does not support watermarks."""
         if plan.watermark is not None and not self._sink.capabilities.watermarks:
             raise ConfigProblem(
-                f"The sink of lane {lane.id} does not know watermarks.",
+                f"The sink of lane {lane.id} does not support watermarks.",
                 next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",
             )
 
@@ -418,7 +418,7 @@ class Delivery(Generic[F]):
     def _reject_rows(self, pending: Sequence[WriteRequest[F]], lane: Lane, rows: F) -> None:
         mine = [p for p in pending if p.run.lane.id == lane.id]
         if not mine:
-            raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
+            raise Fatal(f"The sink rejected rows of lane {lane.id}, but no write of this lane was in progress.")
         self._store_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in mine for one in item.raw}.values())))
 
     def _store_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
@@ -442,9 +442,9 @@ def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:
 def _check_counts(items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:
     lane = items[0].run.lane.id
     if outcome is None:
-        raise make_accounting_error(f"The sink said nothing of lane {lane} after applying it.")
+        raise make_accounting_error(f"The sink returned no outcome for lane {lane} after a write.")
     rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
-    ensure_accounting(rows == total, f"Lane {lane} was handed {format_count(rows, 'row')} and accounts for {total}.")
+    ensure_accounting(rows == total, f"Lane {lane} got {format_count(rows, 'row')}, but accounts for {total}.")
     ensure_accounting(
-        not items[-1].write.span.after(outcome.position), f"Lane {lane} applied a span and stands before its end."
+        not items[-1].write.span.after(outcome.position), f"Lane {lane} applied a span, but its position is before the end."
     )

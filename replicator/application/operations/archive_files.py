@@ -100,7 +100,7 @@ def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, no
     No position of the pipeline moves. ConfigProblem if the file exists. EnvironmentProblem if no topic matches.
     """
     if path.exists():
-        raise ConfigProblem(f"{path} is there already", next_step="Name another file, or remove it.")
+        raise ConfigProblem(f"{path} already exists", next_step="Name another file, or remove it.")
     reader = open_reader()
     stop, written = threading.Event(), 0
     try:
@@ -116,7 +116,7 @@ def record_topics(open_reader: OpenReader, topics: Sequence[str], path: Path, no
             reader.run(start, write, stop, once=True)
             if not written and not reader.end():
                 names = ", ".join(topics)
-                step = "`replicator doctor` lists the topics there are."
+                step = "`replicator doctor` lists the existing topics."
                 raise EnvironmentProblem(f"No topic matches {names}.", next_step=step)
     finally:
         reader.close()

@@ -67,7 +67,7 @@ def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
         if isinstance(value, datetime):
             return AsOf(value, None)
         raise InvalidReadQuery(
-            f"no record of table {lane.table} was seen yet", next_step="Start the program, or ask for a time."
+            f"no record of table {lane.table} has been read yet", next_step="Start the daemon, or query by time."
         )
     with closing(parts.open_sink(log.sink)) as kept:
         state: LaneState | None = kept.state(log)
@@ -76,9 +76,9 @@ def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
         _refuse_unknown_partition(value, border)
     if border is None and lane.deletes_by_tombstones:
         raise InvalidReadQuery(
-            f"records of table {lane.table} did not come in the order of their times, and tombstones, which delete rows, "
-            "tell none: which of them had come by then nobody can say",
-            next_step="Ask for a place, TOPIC:PARTITION:OFFSET, as `history` and `audit` tell them.",
+            f"records of table {lane.table} are not in the order of their times, and its tombstones, which delete rows, "
+            "have no time. So the records up to that time are unknown",
+            next_step="Query by position, TOPIC:PARTITION:OFFSET, as `history` and `audit` show it.",
         )
     return AsOf(value, border)
 
@@ -128,17 +128,17 @@ def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
         raise InvalidReadQuery(f"the event log has no records of {strange[0]}", next_step=step)
     if missing:
         raise InvalidReadQuery(
-            f"the table's records are in {format_count(len(known), 'partition')}, and of {missing[0]} no place is said",
-            next_step=f"Say one of each, as in {to_places(Position({**cut.end, **value}))}.",
+            f"the table's records are in {format_count(len(known), 'partition')}, but there is no offset for {missing[0]}",
+            next_step=f"Name an offset of each partition, for example {to_places(Position({**cut.end, **value}))}.",
         )
     beyond = sorted(place for place, offset in value.items() if offset > cut.end[place])
     if beyond:
-        raise InvalidReadQuery(f"the event log ends before that place of {beyond[0]}", next_step=f"Its last one is {last}.")
+        raise InvalidReadQuery(f"the event log ends before that offset of {beyond[0]}", next_step=f"It ends at {last}.")
 
 
 ReadTarget = Callable[[Any, str], pa.Table]
 """Reads a table of a reader."""
-HISTORY_STEP = "What there is of a row tells `replicator history`; ask for a version (`--version`) where the target has some"
+HISTORY_STEP = "`replicator history` shows the known changes of a row. If the target has versions, query one (`--version`)"
 
 
 def read_rows_as_of(
@@ -161,7 +161,7 @@ def read_rows_as_of(
     with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
         begun = copy_newest(parts, lane, Path(folder), at.until)
         if begun is not None:
-            tell(f"going on from snapshot {begun.number}, which ends at {begun.newest}")
+            tell(f"starting from snapshot {begun.number}, which ends at {begun.newest}")
         else:
             refuse_truncated(parts, lane)
         refuse_incomplete(parts, lane, begun.begun if begun else Position(), HISTORY_STEP)
@@ -172,7 +172,7 @@ def read_rows_as_of(
             if AS_OF_FOLDER not in reader.tables():
                 raise Fatal(
                     f"the event log of {lane.table} has no changes up to {at}",
-                    next_step="Ask for a later time; `replicator history` tells when a row first came.",
+                    next_step="Query a later time. `replicator history` shows when a row first appeared.",
                 )
             found = read(reader, AS_OF_FOLDER)
             return found.replace_schema_metadata(None)
@@ -201,7 +201,7 @@ def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iter
     if late.is_set():
         raise ReadTimeout(
             f"{doing} takes longer than {seconds:g} s",
-            next_step="Ask on the command line (`replicator query`, `replicator history`), or give it more time "
+            next_step="Use the command line (`replicator query`, `replicator history`), or allow more time "
             "(`serve.query_timeout`).",
         )
 
@@ -212,6 +212,6 @@ def find_lane(parts: Components, sink: str, into: str) -> Lane:
         if lane.table and lane.id == f"{sink}.{into}":
             return lane
     raise ConfigProblem(
-        f"no lane of the config has the target {sink}.{into}, so its past cannot be told",
+        f"no lane of the config has the target {sink}.{into}, so its earlier rows are unknown",
         next_step="Name a target of the config, or a version (`--version`).",
     )

@@ -87,7 +87,7 @@ class BackfillWaiter:
         waiting = [x.id for x in self.lanes if x.id in by_id and not self.is_released(by_id[x.id], position)]
         if waiting:
             raise Fatal(
-                f"Changes of {', '.join(waiting)} wait for the rest of their transactions, which has not come yet.",
+                f"Changes of {', '.join(waiting)} wait for the rest of their transactions, which has not arrived yet.",
                 next_step="Start the daemon, which waits for it up to `patience`, and repeat the command.",
             )
 
@@ -107,7 +107,7 @@ class BackfillWaiter:
             if status is None:
                 raise EnvironmentProblem(
                     "The daemon has ended.",
-                    next_step="Repeat the command, with the daemon or without: it goes on where it was.",
+                    next_step="Repeat the command, with or without the daemon: it resumes.",
                 )
             lanes = self._select_lanes(status)
             _refuse_halted(lanes)
@@ -125,7 +125,7 @@ def _refuse_halted(lanes: Sequence[Status]) -> None:
         step = halted["next_step"] or f"`replicator lanes resume {halted['id']}`."
         raise Fatal(
             f"Lane {halted['id']} is {halted['status']}{': ' + halted['error'] if halted['error'] else '.'}",
-            next_step=f"{step} Then repeat the command: it goes on where it was.",
+            next_step=f"{step} Then repeat the command: it resumes.",
         )
 
 
@@ -187,9 +187,9 @@ class BackfillOperation:
         if rows is None or not rows.num_rows:
             return ""
         return (
-            f"Rows that {lane.id} keeps, although the table does not hold them and no record has written them "
-            f"(their {column} is NULL): {rows.num_rows:,}. They were there before, or somebody inserted them: "
-            "delete them by hand if they are wrong."
+            f"{lane.id} has {format_count(rows.num_rows, 'row')} that the source table does not have and that no record has "
+            f"written ({column} is NULL). They existed before, or another program inserted them. Delete them by hand if "
+            "they are wrong."
         )
 
     def _wait_until_applied(self, position: Position, what: str) -> None:
@@ -217,18 +217,18 @@ def find_deletable_lanes(lanes: Sequence[Lane], keys: Sequence[str]) -> tuple[li
     if ordered is not None:
         columns = ", ".join(ordered.row_transforms.sequence_by)
         return [], [
-            f"Rows that the table no longer holds stay: {ordered.id} orders its changes by {columns}, "
-            f"which a row that is gone does not have ({ordered.config_line})."
+            f"Deleted rows of the table stay in its targets: {ordered.id} orders its changes by {columns}, "
+            f"which a deleted row does not have ({ordered.config_line})."
         ]
     why = {lane.id: _describe_not_deletable(lane, keys) for lane in lanes}
     return [lane for lane in lanes if not why[lane.id]], [
-        f"Of {name} no rows are deleted: {one}." for name, one in why.items() if one
+        f"No rows of {name} are deleted: {one}." for name, one in why.items() if one
     ]
 
 
 def _describe_not_deletable(lane: Lane, keys: Sequence[str]) -> str:
     if lane.policy in CHANGE_POLICIES or lane.row_transforms.without_deletes:
-        return "it keeps every change, or says `deletes: ignore`"
+        return "it keeps every change, or has `deletes: ignore`"
     rules = {name: lane.row_transforms.column_transforms.get_rule(name) for name in keys}
     other = next((name for name, rule in rules.items() if rule.drop or rule.mask or rule.cast), None)
     return f"its {other} has another type than in the source, or a mask ({lane.config_line})" if other else ""

@@ -52,7 +52,7 @@ class ChangeLogResult:
     def missing_sentences(self) -> list[str]:
         """A sentence for each partition with missing records."""
         return [
-            f"the event log has no records below offset {first} of {place} any more: its retention removed them"
+            f"log retention has removed the records below offset {first} of {place} from the event log"
             for place, first in sorted(self.missing.items())
         ]
 
@@ -123,7 +123,7 @@ def read_history(
     if not known:
         raise Fatal(
             f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
-            next_step="Name the table as its source calls it (`replicator plan` lists them), or look at `dlq list`.",
+            next_step="Use the table's name at the source (`replicator plan` lists them), or see `replicator dlq list`.",
         )
     asked = frozenset(known)  # Several if the type of the key has changed.
     while fresh := find_old_keys(frames) - known:
@@ -170,14 +170,14 @@ def parse_key(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
     another type."""
     if not table.keys:
         raise InvalidReadQuery(
-            f"table {table.name} has no key, so none of its rows can be told from the others",
-            next_step="Say `keys` in its entry under `tables`.",
+            f"table {table.name} has no key, so its rows cannot be identified",
+            next_step="Set `keys` in its entry under `tables`.",
         )
     if len(key) != len(table.keys):
         raise InvalidReadQuery(
             f"the key of table {table.name} has {format_count(len(table.keys), 'column')} "
             f"({', '.join(table.keys)}), not {len(key)}",
-            next_step="Give a value for each, in this order.",
+            next_step="Pass a value for each column, in this order.",
         )
     for name, text in zip(table.keys, key, strict=True):
         yield _parse_value(name, text, table.column(name).type)
@@ -188,5 +188,5 @@ def _parse_value(name: str, text: str, kind: pa.DataType) -> pa.Scalar:
         return parse_value(text, kind)
     except ValueError:
         raise InvalidReadQuery(
-            f"{text!r} is no {kind}, which key column {name} is", next_step="Write it as `query` shows it."
+            f"{text!r} does not fit type {kind} of key column {name}", next_step="Write the value as `query` shows it."
         ) from None

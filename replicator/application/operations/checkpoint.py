@@ -28,7 +28,7 @@ CHECKPOINTS_FOLDER = Path("_replicator") / "snapshots"
 AS_OF_FOLDER = "then"
 """The name of the target in a temporary lake."""
 NO_CHECKPOINT_REASON = (
-    "none was taken under the rules of today, ends by the time that is asked for, and reaches up to what the log has"
+    "none has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
 )
 MAX_TRIES = 3
 """Number of attempts to find a checkpoint while old ones are being removed."""
@@ -93,8 +93,8 @@ def take_checkpoint(parts: Components, lane: Lane, tell: Report = lambda _: None
     if shelf is None:
         place = "a database" if parts.sinks[log].is_log_in_database else "an object store"
         raise ConfigProblem(
-            f"the event log {log} is in {place}, beside which no snapshots are kept yet",
-            next_step="Without one replays read the whole log.",
+            f"the event log {log} is in {place}, for which snapshots are not supported yet",
+            next_step="Run `replicator replay` without a snapshot: it reads the whole log.",
         )
     with shelf.lock():
         shelf.remove_leftovers()
@@ -179,7 +179,7 @@ def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpo
             continue
     raise EnvironmentProblem(
         "snapshots are removed faster than they can be copied",
-        next_step="Repeat the command; or have more of them kept (`snapshots: {keep: ...}` of the event log).",
+        next_step="Repeat the command. Or keep more snapshots (`snapshots: {keep: ...}` of the event log).",
     )
 
 
@@ -192,9 +192,9 @@ def refuse_truncated(parts: Components, lane: Lane, why: str = NO_CHECKPOINT_REA
     if missing:
         because = why if list_checkpoints(parts, lane) else f"none was taken of lane {lane.id}"
         raise DataLoss(
-            f"{_describe_truncated(parts, lane, missing)}; and of the snapshots that hold what they made {because}",
-            next_step="Go back to the rules under which one was taken, ask for a later time, or load the target anew from "
-            f"its source with `replicator lanes resync {lane.id}`.",
+            f"{_describe_truncated(parts, lane, missing)}. No snapshot replaces them: {because}",
+            next_step="Restore the rules of an existing snapshot, or choose a later time. Or load the target again from its "
+            f"source with `replicator lanes resync {lane.id}`.",
         )
 
 
@@ -203,13 +203,13 @@ def report_truncated(parts: Components, lane: Lane, tell: Report) -> None:
     records."""
     missing = get_removed(parts, lane)
     if missing:
-        tell(f"{_describe_truncated(parts, lane, missing)}; those of them that were asked for are missing")
+        tell(f"{_describe_truncated(parts, lane, missing)}. The result lacks the requested records among them")
 
 
 def _describe_truncated(parts: Components, lane: Lane, missing: Position) -> str:
     log = parts.find_log(lane.table).sink
     gone = ", ".join(f"below offset {first} of {place}" for place, first in sorted(missing.items()))
-    return f"the event log {log} has no records {gone} any more: its retention removed them"
+    return f"log retention has removed the records {gone} from the event log {log}"
 
 
 def get_removed(parts: Components, lane: Lane) -> Position:
@@ -233,7 +233,7 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
         if state is None:
             raise Fatal(
                 f"the event log has no changes of table {lane.table}",
-                next_step="Name the table as its source calls it (`replicator plan` lists them), or look at `dlq list`.",
+                next_step="Use the table's name at the source (`replicator plan` lists them), or see `replicator dlq list`.",
             )
         sink.end_versions(then)
         rows = sink.rows(then)
@@ -260,8 +260,8 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
 def _describe_start(lane: Lane, last: Checkpoint | None, there: list[Checkpoint]) -> str:
     name = lane.id
     if last is not None:
-        return f"{name}: going on from snapshot {last.number} of {last.taken_at.isoformat()}"
-    why = "those there are were taken under other rules" if there else "there is none yet"
+        return f"{name}: starting from snapshot {last.number} of {last.taken_at.isoformat()}"
+    why = "all snapshots have other rules" if there else "there is no snapshot yet"
     return f"{name}: from the beginning of the event log ({why})"
 
 

@@ -30,7 +30,7 @@ from .log_completeness import refuse_incomplete
 from .rebuild import BEGIN_FILE, get_rebuild_folder, prepare_rebuild
 
 Report = Callable[[str], None]
-PARTIAL_STEP = "Make one of a part of the records with `--since TIME --into NAME`"
+PARTIAL_STEP = "Rebuild from a part of the records with `--since TIME --into NAME`"
 
 
 def ignore_report(_: str) -> None:
@@ -66,7 +66,7 @@ def _restore(parts: Components, request: RebuildRequest, report: Report, taken: 
     try:
         _restore_state(parts, made, request, folder)
     except CheckpointUnsupported as unfit:
-        return _prepare_from_log(parts, request, report, f"none can be used, as number {taken.number} {unfit}")
+        return _prepare_from_log(parts, request, report, f"none can be used, because number {taken.number} {unfit}")
     return made
 
 
@@ -75,7 +75,7 @@ def _prepare_from_log(parts: Components, request: RebuildRequest, report: Report
     drop_lane(parts, cutover.make_rebuild_lane(request.lane, request.into))
     checkpoint.refuse_truncated(parts, request.lane, why)
     refuse_incomplete(parts, request.lane, Position(), PARTIAL_STEP)
-    report(f"{request.id}: the whole event log is read; of the snapshots {why}")
+    report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
     return prepare_rebuild(parts, request)
 
 
@@ -96,14 +96,14 @@ def find_checkpoint(parts: Components, request: RebuildRequest, report: Report =
     until = None if request.until is None else datetime.fromisoformat(request.until)
     found = checkpoint.find_newest(parts, request.lane, until) if why == checkpoint.NO_CHECKPOINT_REASON else None
     if found is not None:
-        report(f"{request.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")
+        report(f"{request.id}: starting from snapshot {found.number} of {found.taken_at.isoformat()}")
         return found
     if request.since is None:
         checkpoint.refuse_truncated(parts, request.lane, why)
     else:
         checkpoint.report_truncated(parts, request.lane, report)
     if there:
-        report(f"{request.id}: the whole event log is read; of the snapshots {why}")
+        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
     return None
 
 
@@ -125,14 +125,10 @@ def _find_rebuild_start(parts: Components, request: RebuildRequest) -> Position:
 def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> str:
     """Why no checkpoint can be used; empty if one may be."""
     if request.since is not None:
-        return "none can be used, as only records of a period are asked for"
+        return "none can be used, because only records of a period are requested"
     if request.policy not in (None, request.lane.policy):
-        return f"none can be used, as they are of policy {request.lane.policy}"
-    return (
-        ""
-        if hasattr(sink, "restore_state")
-        else f"none can be used, as targets in sink {rebuilt.sink} do not begin with one yet"
-    )
+        return f"none can be used, because they have policy {request.lane.policy}"
+    return "" if hasattr(sink, "restore_state") else f"none can be used, because sink {rebuilt.sink} does not support it yet"
 
 
 def _restore_state(parts: Components, made: Components, request: RebuildRequest, folder: Path) -> None:
@@ -175,4 +171,4 @@ def _refuse_missing_rows(made: Components, rebuilt: Lane, letters: Sequence[Dead
     """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
     if unkept and made.sinks[rebuilt.sink].kind != "delta":
-        raise CheckpointUnsupported("lacks rows with values that no lake keeps, and this target may")
+        raise CheckpointUnsupported("lacks rows with values that a lake cannot store, but this target may")

@@ -51,7 +51,10 @@ class CheckpointStore:
         """Why a checkpoint cannot be used; empty if it can."""
         path = self.get_folder(snapshot)
         if (path / CHANGING_MARK).exists():
-            return f"snapshot {snapshot.number} in {path} is not used: a row is being forgotten in it; repeat that `forget`"
+            return (
+                f"snapshot {snapshot.number} in {path} is not used, because an erasure in it is unfinished. Repeat the "
+                "`replicator forget` command"
+            )
         try:
             listed: dict[str, int] = json.loads((path / FILE_LIST).read_bytes())
             wrong = [name for name, size in listed.items() if _read_size(path / name) != size]
@@ -59,7 +62,7 @@ class CheckpointStore:
             wrong = [FILE_LIST]
         if not wrong:
             return ""
-        return f"snapshot {snapshot.number} in {path} is damaged, and not used: see {wrong[0]}; remove the folder"
+        return f"snapshot {snapshot.number} in {path} is damaged ({wrong[0]}), and not used. Remove the folder"
 
     def list_all(self) -> list[Checkpoint]:
         """Every checkpoint, damaged ones too, the oldest first. A checkpoint without a readable manifest is left out."""
@@ -81,8 +84,8 @@ class CheckpointStore:
             lock.acquire()
         except Fenced as taken:
             raise Fenced(
-                f"the snapshots in {self.folder} are being taken or changed by another program",
-                next_step="Repeat the command when that is done.",
+                f"another program is writing or changing the snapshots in {self.folder}",
+                next_step="Repeat the command when it has finished.",
             ) from taken
         try:
             yield

@@ -40,14 +40,15 @@ class Cutover:
         for place, offset in without_transaction_topic(live.position, self.transactions).items():
             if place not in rebuilt.position and offset > self.begun.get(place, 0):
                 raise DataLoss(
-                    f"the event log has nothing of {place}, of which lane {self.lane.id} has applied records",
-                    next_step="Have the table's topics recorded (`to: [{sink: LOG}]`), or keep the table as it is.",
+                    f"the event log has no records of {place}, but lane {self.lane.id} has applied some",
+                    next_step="Record the table's topics in the event log (`to: [{sink: LOG}]`), or keep the table as it "
+                    "is.",
                 )
         ahead = [p for p, offset in rebuilt.position.items() if offset > live.position.get(p, self.begun.get(p, 0))]
         if self.transactions and self.transactions.together and ahead:
             raise Fatal(
                 f"the event log is ahead of lane {self.lane.id} in {ahead[0]}, which waits for the end of a transaction",
-                next_step="Repeat the command once the lane has caught up: what was rebuilt is kept.",
+                next_step="Repeat the command when the lane has caught up. The rebuilt rows are kept.",
             )
         position = Position({**live.position, **rebuilt.position})
         return replace(rebuilt, position=position, identity=live.identity)
@@ -71,8 +72,8 @@ def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None,
     if lost:
         sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
         raise DataLoss(
-            f"the event log ends at {place.to_option()}, from where lane {lane.id} could not go on: {sentences}",
-            next_step="See that the event log's lane goes on (`replicator lanes list`), and repeat the command.",
+            f"the event log ends at {place.to_option()}, and lane {lane.id} could not continue from there: {sentences}",
+            next_step="Check that the lane of the event log is running (`replicator lanes list`), and repeat the command.",
         )
 
 
@@ -91,8 +92,8 @@ def refuse_incomplete(
         if not any(first <= offset for first in firsts):
             missing = f"from {offset} to {min(firsts) - 1}" if firsts else f"from {offset} on"
             raise DataLoss(
-                f"the event log {log} lacks records {missing} of {place}, with which lane {lane.id} began",
-                next_step=f"Rows that only they know would not be there. {step}, or load the lane anew with "
+                f"the event log {log} lacks the records {missing} of {place}, with which lane {lane.id} began",
+                next_step=f"Some rows would be missing without them. {step}, or load the lane again with "
                 f"`replicator lanes resync {lane.id}`.",
             )
 
@@ -101,8 +102,8 @@ def swap_tables(sink: Any, lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneSta
     """Swap the tables of the two lanes. ConfigProblem for a sink that cannot."""
     if not hasattr(sink, "swap"):
         raise ConfigProblem(
-            f"the sink of lane {lane.id} cannot exchange a target for another one",
-            next_step="Name another table with `--into`; or stop the program, and repeat.",
+            f"the sink of lane {lane.id} cannot swap a target with its rebuild",
+            next_step="Name another table with `--into`. Or stop the daemon, and repeat the command.",
         )
     state: LaneState = sink.swap(lane, rebuilt, judge)
     return state

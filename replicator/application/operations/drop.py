@@ -58,7 +58,7 @@ def find_lane_to_drop(parts: Components, name: str) -> DropScope:
     found = [one for one in found if one.lane.id == name] or found
     if len(found) > 1:
         names = ", ".join(sorted(one.lane.id for one in found))
-        raise ConfigProblem(f"{name!r} fits several targets", next_step=f"Name one of them: {names}.")
+        raise ConfigProblem(f"{name!r} matches several targets", next_step=f"Name one of them: {names}.")
     if not found and refused:
         raise make_target_taken_error(refused[0])
     if found:
@@ -128,9 +128,10 @@ def _refuse_out_of_reach(parts: Components, lane: Lane) -> None:
     rules = parts.sinks[lane.sink]
     if rules.catalog_of not in (None, parts.engine):
         raise ConfigProblem(
-            f"{lane.id} has its name in the catalog of the engine {rules.catalog_of!r}, and {parts.engine!r} reaches none",
-            next_step=f"Repeat with `--set engine={rules.catalog_of}`. If it has none yet, take `schema` out of the sink "
-            f"({rules.config_line}).",
+            f"{lane.id} is registered in the catalog of the engine {rules.catalog_of!r}, which {parts.engine!r} cannot "
+            "reach",
+            next_step=f"Repeat with `--set engine={rules.catalog_of}`. If it is not registered yet, remove `schema` from "
+            f"the sink ({rules.config_line}).",
         )
 
 
@@ -138,8 +139,8 @@ def _refuse_event_logs(parts: Components, name: str) -> None:
     logs = {sink for sink, rules in parts.sinks.items() if rules.kind == EVENT_LOG_POLICY}
     if name in logs or name.partition(".")[0] in logs:
         raise ConfigProblem(
-            f"{name} is an event log, which is not dropped: its records are of many tables, and targets are rebuilt from it",
-            next_step="To record no more, take the sink out of the config; what it has recorded stays where it is.",
+            f"{name} is an event log and cannot be dropped: it has records of many tables, and rebuilds read it",
+            next_step="To stop recording, remove the sink from the config. Its records stay.",
         )
 
 
@@ -147,8 +148,8 @@ def _refuse_stored_events(parts: Components, name: str) -> None:
     sink = name.partition(".")[0]
     if sink in parts.sinks and parts.sinks[sink].kind == EVENT_STORE:
         raise ConfigProblem(
-            f"{name} is in the store of events, which is not dropped: its events are of many tables and programs, and stay",
-            next_step="To store no more of them, take the entry out of the config; what is stored stays where it is.",
+            f"{name} is in the event store and cannot be dropped: it has events of many tables and programs",
+            next_step="To stop storing events of this table, remove the entry from the config. Stored events stay.",
         )
 
 
@@ -195,13 +196,13 @@ def _make_not_found_error(parts: Components, name: str, unable: Sequence[str]) -
     if unable:
         return ConfigProblem(
             f"sink {unable[0]!r} cannot drop targets",
-            next_step="Remove the target with what the sink's own system has for that.",
+            next_step="Remove the target with the tools of the sink's own system.",
         )
     lanes = [lane for lane in list_lanes(parts) if lane.table]
     near = suggest_name(name, {text for lane in lanes for text in (lane.id, lane.into, lane.table)})
     near = near and f"{near[:1].upper()}{near[1:]}"
     listing = "`replicator lanes list` names the targets of the config."
-    return ConfigProblem(f"no sink keeps anything of a target {name!r}", next_step=f"{near} {listing}".strip())
+    return ConfigProblem(f"no sink has a target {name!r}", next_step=f"{near} {listing}".strip())
 
 
 @contextmanager
@@ -214,8 +215,9 @@ def _hold_lane(parts: Components, lane: Lane) -> Iterator[None]:
     if running is not None:
         if lane.config_line or any(one["id"] == lane.id for one in running["lanes"]):
             raise Fenced(
-                f"the daemon runs, and writes {lane.id}",
-                next_step="Stop it, and drop the target then. Take the table out of the config if it is to stay away.",
+                f"the daemon is running and writes {lane.id}",
+                next_step="Stop the daemon, then drop the target. To drop it for good, also remove the table from the "
+                "config.",
             )
         yield
         return

@@ -313,7 +313,7 @@ def _find_source(parts: Components, table: str, source: str | None) -> str:
         )
     if not known:
         raise ConfigProblem(
-            f"no entry of `tables` matches {table!r}", next_step="Name the table as its source calls it: SCHEMA.TABLE."
+            f"no entry of `tables` matches {table!r}", next_step="Use the table's name at the source: SCHEMA.TABLE."
         )
     if source is None and len(known) > 1:
         raise ConfigProblem(
@@ -326,10 +326,10 @@ def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> N
     for lane in rules.lanes:
         if not can_rebuild(parts, lane):
             raise ConfigProblem(
-                f"events of {table} go to the store of events, out of which none is taken; nothing was removed "
-                f"({lane.config_line})",
-                next_step="Take that entry out of the config to forget the event elsewhere. What is stored stays: keep what "
-                "must be forgotten out of events.",
+                f"events of {table} go to the event store, which never removes events ({lane.config_line}). Nothing was "
+                "removed",
+                next_step="To forget the event in all other places, remove that entry from the config first. Stored events "
+                "stay, so keep personal data out of events.",
             )
 
 
@@ -346,8 +346,8 @@ def _open_sink(parts: Components, lane: Lane, opened: ExitStack) -> Any:
     needed = "empty" if not lane.table else "erase"
     if not hasattr(sink, needed):
         raise ConfigProblem(
-            f"sink {lane.sink!r} cannot take single rows away; nothing was removed",
-            next_step="Take the lane out of the config, and remove the row with what the sink's own system has for that.",
+            f"sink {lane.sink!r} cannot remove single rows. Nothing was removed",
+            next_step="Remove the lane from the config, and delete the row with the tools of the sink's own system.",
         )
     return sink
 
@@ -362,8 +362,8 @@ def _find_schema(parts: Components, table: str, source: str, targets: Sequence[t
     keys = (rules and rules.keys) or parts.register.load(source).keys.get(table, ())
     if not keys:
         raise ConfigProblem(
-            f"the key of table {table} is not known: none of its targets has rows of it yet",
-            next_step="Say `keys` in its entry under `tables`, or run the pipeline first.",
+            f"the key of table {table} is unknown: none of its targets has rows yet",
+            next_step="Set `keys` in its entry under `tables`, or run the pipeline first.",
         )
     return TableSpec(table, tuple(Column(name, pa.string()) for name in keys), tuple(keys))
 
@@ -383,16 +383,16 @@ def _describe_remaining(parts: Components, table: str, source: str) -> Iterator[
     topic = parts.dead_letters.topic
     if topic:
         yield (
-            f"the Kafka topic {topic} of the dead letters cannot be edited: their bytes are gone once `replicator dlq "
-            "purge` or the topic's retention has deleted what is before them too"
+            f"the Kafka topic {topic} of the dead letters cannot be edited. `replicator dlq purge`, or the topic's "
+            "retention, removes the record when it deletes the topic up to there"
         )
     backfill = parts.sources[source].backfill_folder / quote(table, safe="")
     if backfill.is_dir():
-        yield f"{backfill} has what `replicator backfill` read of the table, until the next one replaces it"
+        yield f"{backfill} has the rows that `replicator backfill` read of the table, until the next backfill replaces them"
     kept = parts.sources[source].kept_folder
     if kept.is_dir():
-        yield f"{kept} has what source {source} compares its table with: remove the row at the source"
-    yield f"what source {source} itself keeps (topics, files, tables) is not touched; its records of the row are withheld"
+        yield f"{kept} has the rows that source {source} compares its table with: remove the row at the source"
+    yield f"topics, files and tables of source {source} itself stay unchanged; later records of the row are ignored"
 
 
 @contextmanager
@@ -401,8 +401,8 @@ def _hold_instance(parts: Components) -> Iterator[None]:
     the sinks."""
     if parts.ask_daemon() is not None:
         raise Fenced(
-            "the daemon runs, and would not know what is forgotten",
-            next_step="Stop it, forget, and start it again: it goes on where it stopped.",
+            "the daemon is running, and would still apply records of the erased row",
+            next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
         )
     with ExitStack() as held:
         for folder in (parts.folder, *(one / parts.pipeline for one in list_rebuild_folders(parts))):

@@ -69,7 +69,7 @@ def find_lane(parts: Components, lane_id: str) -> Lane:
     for lane in lanes:
         if lane.id == lane_id:
             return lane
-    names = ", ".join(lane.id for lane in lanes) or "none has been seen yet"
+    names = ", ".join(lane.id for lane in lanes) or "none yet"
     raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
 
 
@@ -230,7 +230,7 @@ def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
     names = {lane.id: {lane.id, lane.table, get_unqualified_name(lane.table), lane.into} for lane in lanes}
     asked = [lane for lane in lanes if table in names[lane.id]]
     if not asked:
-        known = ", ".join(sorted({lane.table for lane in lanes})) or "none has been seen yet"
+        known = ", ".join(sorted({lane.table for lane in lanes})) or "none yet"
         raise ConfigProblem(f"no lane has a table {table!r}", next_step=f"The tables are: {known}.")
     with ExitStack() as opened:
         names_of_sinks = dict.fromkeys(lane.sink for lane in asked)

@@ -52,7 +52,7 @@ def _truncate_log(lane: Lane, below: Position, before: datetime, sink: Any) -> M
 
 
 def find_unneeded(parts: Components, source: str, log: str) -> Position:
-    """For each partition the offset below which nothing needs the records in the log, whatever their age.
+    """For each partition the offset below which nothing needs the records in the log, regardless of their age.
 
     Partitions of which all records are needed are left out: a table with a lane without a checkpoint, or a lane
     that has not started.
@@ -90,7 +90,7 @@ def _list_needed_offsets(
 
 
 def _list_layer_offsets(parts: Components, log: str, place: TopicPartition, states: _LanePositions) -> Iterator[int]:
-    """Of sources in this config that read the log."""
+    """Offsets that sources of this config need, if they read the log."""
     for name, rules in parts.sources.items():
         if rules.lake and rules.lake == parts.sinks[log].log_folder:
             tables = parts.register.load(name).topics

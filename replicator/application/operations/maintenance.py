@@ -49,7 +49,7 @@ def vacuum_targets(
     """Vacuum the targets. Fenced if the daemon may be writing files that would be deleted."""
     if retain is not None and retain < SHORTEST_RETENTION and not dry_run and parts.ask_daemon() is not None:
         raise Fenced(
-            "the daemon runs, and a vacuum that retains less than an hour would delete files that it is writing",
+            "the daemon is running, and a vacuum that retains less than an hour would delete files that it is writing",
             next_step="Retain at least 1 hour, or stop the daemon.",
         )
     return _run_each(parts, names, "vacuum", lambda sink, *lane: sink.vacuum(*lane, retain, dry_run=dry_run))
@@ -69,7 +69,7 @@ def _run_each(parts: Components, names: Sequence[str], verb: str, act: Callable[
             if hasattr(sinks[name], verb):
                 yield _run_one(label, partial(act, sinks[name], *([] if lane is None else [lane])))
             elif label in names or lane is not None:
-                yield MaintenanceResult(label, skipped="its server does that itself")
+                yield MaintenanceResult(label, skipped="its server does this itself")
 
 
 def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:

@@ -39,7 +39,7 @@ class ScheduledProjection:
     seen_versions: object = None
     """The commits of the lanes at the last check."""
     next_at: float = 0.0
-    """The time of the next refresh, whatever the lanes commit."""
+    """The time of the next refresh, independent of the lanes' commits."""
     last: RefreshResult | None = None
     at: str | None = None
     problem: Problem | None = None

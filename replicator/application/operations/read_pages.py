@@ -84,8 +84,8 @@ class PageQuery:
             raise InvalidReadQuery(
                 f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(wanted)}"
                 if self._key
-                else "the table has no key that is known",
-                next_step="Give a value for each, in this order." if self._key else "Ask for its rows by filters.",
+                else "the key of the table is unknown",
+                next_step="Pass a value for each column, in this order." if self._key else "Use filters to select rows.",
             )
         return [Filter(name, "eq", text) for name, text in zip(self._key, wanted, strict=True)]
 
@@ -109,21 +109,24 @@ def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
     kind = schema.field(filter_.column).type
     if filter_.operator == "null":
         if filter_.text not in NULL_OPERATORS:
-            raise InvalidReadQuery(f"{filter_.column}[null] is neither true nor false", next_step="Say one of the two.")
+            raise InvalidReadQuery(
+                f"{filter_.column}[null] is neither true nor false", next_step="Write [null]=true or [null]=false."
+            )
         return ReadCondition(filter_.column, NULL_OPERATORS[filter_.text])
     if filter_.operator not in OPERATORS:
         known = ", ".join((*OPERATORS, "null"))
         raise InvalidReadQuery(f"there is no comparison {filter_.operator!r}", next_step=f"There are: {known}.")
     if not is_comparable(kind):
         raise InvalidReadQuery(
-            f"column {filter_.column!r} is a {kind}, which is compared with nothing",
+            f"column {filter_.column!r} is a {kind}, which cannot be compared",
             next_step="Filter by other columns, or by `[null]`.",
         )
     try:
         return ReadCondition(filter_.column, OPERATORS[filter_.operator], parse_value(filter_.text, kind))
     except ValueError:
         raise InvalidReadQuery(
-            f"{filter_.text!r} is no {kind}, which column {filter_.column!r} is", next_step="Write it as the rows show it."
+            f"{filter_.text!r} does not fit type {kind} of column {filter_.column!r}",
+            next_step="Write the value as the rows show it.",
         ) from None
 
 
@@ -152,8 +155,8 @@ def _decode_place(after: str | None, columns: int) -> tuple[PagePlace, int]:
         raise _make_place_error()
     if alike > MAX_EQUAL_ROWS:
         raise InvalidReadQuery(
-            f"more than {MAX_EQUAL_ROWS:,} rows cannot be told apart, so there is no next page",
-            next_step="Ask for a part of them by filters.",
+            f"more than {MAX_EQUAL_ROWS:,} rows are equal, so there is no next page",
+            next_step="Use filters to select fewer rows.",
         )
     return tuple(values), alike
 
@@ -164,4 +167,4 @@ def _parse_place(after: str) -> tuple[list[Any], Any]:
 
 
 def _make_place_error() -> InvalidReadQuery:
-    return InvalidReadQuery("`after` is no place that a page of these rows told", next_step=FROM_THE_BEGINNING)
+    return InvalidReadQuery("`after` is not from a page of these rows", next_step=FROM_THE_BEGINNING)

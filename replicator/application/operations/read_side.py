@@ -34,7 +34,7 @@ WAIT_SECONDS = 2.0
 """Maximum seconds that a read waits for its turn."""
 OpenHistory = Callable[[str], AbstractContextManager[ChangeLogReader]]
 Lanes = Mapping[str, Sequence[Lane]]
-NO_ROW_STEP = "`history` tells what became of rows that are gone."
+NO_ROW_STEP = "`history` shows the changes of deleted rows."
 
 
 class ConfiguredTargets:
@@ -60,7 +60,7 @@ class ConfiguredTargets:
 
     def rows(self, name: str, wanted: PageRequest) -> Page:
         if wanted.from_log and wanted.as_of is None:
-            raise InvalidReadQuery("`from_log` asks for a time", next_step="Give one with `as_of`.")
+            raise InvalidReadQuery("`from_log` needs a time", next_step="Set it with `as_of`.")
         target = self._find_target(name)
         paging = PageQuery(wanted, target.key, unique=target.policy in CURRENT_ROW_POLICIES)
         notes: list[str] = []
@@ -78,8 +78,8 @@ class ConfiguredTargets:
         target, lanes = self._find_target(name), self._list_lanes().get(name, [])
         if target.source_table is None or not lanes:
             raise NotFound(
-                f"{name} is not the target of one table, so no event log tells what became of its rows",
-                next_step="Ask for a target whose `source_table` is told.",
+                f"{name} is not the target of one table, so no event log has the history of its rows",
+                next_step="Use a target with a `source_table`.",
             )
         stop = threading.Event()
         doing = f"reading the event log of {target.source_table}"
@@ -98,7 +98,7 @@ class ConfiguredTargets:
     def _limit_readers(self, *, of_the_past: bool = False) -> Iterator[None]:
         turn = self._turns[of_the_past]
         if not turn.acquire(timeout=WAIT_SECONDS):
-            raise Busy("as many readings as may go on at once", next_step="Repeat the request in a moment.")
+            raise Busy("too many queries are running", next_step="Repeat the request in a few seconds.")
         try:
             yield
         finally:

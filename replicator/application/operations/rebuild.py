@@ -34,16 +34,16 @@ def find_lane(parts: Components, table: str, lane: str | None) -> Lane:
     mine = {name: one for name, one in every.items() if can_rebuild(parts, one)}
     if lane in every and lane not in mine:
         raise ConfigProblem(
-            f"{lane} numbers events in the store of events, which is not made anew: what is stored keeps its version",
-            next_step=f"What it lacks `replicator lanes resync {lane}` reads again; events that are stored change nothing.",
+            f"{lane} is in the event store, which cannot be rebuilt: stored events keep their versions",
+            next_step=f"`replicator lanes resync {lane}` reads missing events again. Events that are already stored stay.",
         )
     names = ", ".join(mine) or "none"
     if lane is not None and lane not in mine:
         raise ConfigProblem(f"table {table} has no lane {lane!r}", next_step=f"Its lanes are: {names}.")
     if not mine:
         raise ConfigProblem(
-            f"no entry of `tables` brings {table!r} into a target that can be made anew",
-            next_step="Name the table as its source calls it: SCHEMA.TABLE.",
+            f"no entry of `tables` writes {table!r} to a target that can be rebuilt",
+            next_step="Use the table's name at the source: SCHEMA.TABLE.",
         )
     if lane is None and len(mine) > 1:
         raise ConfigProblem(f"table {table} has several lanes", next_step=f"Name one with `--lane`: {names}.")
@@ -51,7 +51,7 @@ def find_lane(parts: Components, table: str, lane: str | None) -> Lane:
 
 
 def can_rebuild(parts: Components, lane: Lane) -> bool:
-    """True if the target of the lane can be made anew from records. The store of events cannot."""
+    """True if the target of the lane can be rebuilt from records. The event store cannot."""
     return parts.sinks[lane.sink].kind != EVENT_STORE
 
 
@@ -110,9 +110,9 @@ def list_rebuild_folders(parts: Components) -> list[Path]:
 def _refuse_engine(parts: Components, log: str) -> None:
     if parts.engine != LOCAL and parts.sinks[log].is_log_in_database:
         raise ConfigProblem(
-            f"the event log {log} is in a database, from where the engine {parts.engine!r} does not read it "
+            f"the event log {log} is in a database, and the engine {parts.engine!r} cannot read it there "
             f"({parts.sinks[log].config_line})",
-            next_step="Keep an event log in a lake (`path`) beside it, or use `engine: local`.",
+            next_step="Add a second event log in a lake (`path`), or use `engine: local`.",
         )
 
 
@@ -145,12 +145,13 @@ def _write_request(parts: Components, request: RebuildRequest, *, from_scratch: 
         file.write_text(json.dumps(said), encoding="utf-8")
     elif not file.exists():
         raise ConfigProblem(
-            f"{request.id} is there already, and no replay on this machine has made it", next_step="Choose another name."
+            f"{request.id} already exists, and no replay on this machine created it", next_step="Choose another name."
         )
     elif json.loads(file.read_text(encoding="utf-8")) != said or _is_of_other_table(parts, folder, rebuilt):
         raise ConfigProblem(
-            f"{request.id} was begun with other options",
-            next_step=f"Repeat them, name another target, or begin anew after `replicator drop {request.id}`.",
+            f"{request.id} was started with other options",
+            next_step="Use the same options, or name another target. To start from scratch: `replicator drop "
+            f"{request.id}`.",
         )
 
 

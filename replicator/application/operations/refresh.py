@@ -50,7 +50,7 @@ class ProjectionRefresher:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def refresh(self, projection: Projection, *, full: bool = False) -> RefreshResult:
-        """Update a projection to the newest versions of its inputs. `full`: compute all rows, whatever has changed.
+        """Update a projection to the newest versions of its inputs. `full`: compute all rows, also without changes.
 
         After an error the table is as before, or as this refresh makes it. The next refresh continues from there.
         """
@@ -95,7 +95,7 @@ class ProjectionRefresher:
         try:
             self.lineage.send_event(run.make_event(happened, self.now().isoformat(), outcome))
         except (Fatal, Retryable) as problem:
-            log.warning("lineage was not told", projection=run.projection.name, error=problem.sentence)
+            log.warning("lineage was not reported", projection=run.projection.name, error=problem.sentence)
 
 
 def _make_result(

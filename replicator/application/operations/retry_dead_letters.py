@@ -132,13 +132,13 @@ class RetryAttempt(Generic[F]):
 class DeadLetterRetry(Generic[F]):
     """Retries dead letters of one source, while no daemon runs.
 
-    One command may try a record several times in a lane: with the others of its slice, alone if one of these is rejected,
-    and again while it waits for rows that other records bring. It is rejected at most once in each lane, and stays open
-    then until the next command.
+    One command may try a record several times in a lane. The first try is with the others of its slice. If one of them is
+    rejected, each record is tried alone. It is tried again while it waits for rows of other records. It is rejected at
+    most once in each lane, and then stays open until the next command.
 
-    A lane applies them by their own sequences, whatever its position (`Write.out_of_band`). A change older than the
+    A lane applies records by their own sequences, not by its position (`Write.out_of_band`). A change older than the
     row is superseded; a change that was applied before is a duplicate. A retry that was killed can be repeated with
-    the same result: a dead letter is marked only after every lane that lacks it has committed. Event logs have
+    the same result. A dead letter is marked only after every lane that lacks it has committed. Event logs have
     every record anyway.
     """
 
@@ -233,7 +233,7 @@ class DeadLetterRetry(Generic[F]):
         for name in sorted({letter.lane for letter in letters if letter.lane}):
             lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
             if lane is None:
-                found |= {letter.event_id: f"there is no lane {name} any more; purge it" for letter in own}
+                found |= {letter.event_id: f"lane {name} does not exist any more; purge the dead letter" for letter in own}
             elif self._find_tables(own) - {lane.table}:
                 found |= {letter.event_id: why for letter in own if (why := self._describe_other_table(letter, lane))}
         return found
@@ -242,8 +242,8 @@ class DeadLetterRetry(Generic[F]):
         tables = self._find_tables([letter])
         if not tables or lane.table in tables:
             return ""
-        said = f"its record is of table {', '.join(sorted(tables))} now, which lane {lane.id} does not read"
-        return f"{said}; correct the source, or purge it"
+        said = f"its record now belongs to table {', '.join(sorted(tables))}, which lane {lane.id} does not read"
+        return f"{said}; correct the source, or purge the dead letter"
 
     def _find_tables(self, letters: Sequence[DeadLetter]) -> set[str]:
         """The tables of the records now, without records that cannot be routed."""
@@ -263,9 +263,12 @@ class DeadLetterRetry(Generic[F]):
         """The reason why no lane applies changes of the table; empty if one does, or if only event logs have it."""
         rules = self._context.rules_for(table)
         if rules is None:
-            return f"no entry of `tables` takes {table}; name it again, or purge the letter"
+            return f"no entry of `tables` matches {table}; add the table again, or purge the dead letter"
         if rules.lanes and not self._list_lanes([table]):
-            return f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge it"
+            return (
+                f"no lane of table {table} has a target of its own (see `replicator status`); correct `into`, or purge the "
+                "dead letter"
+            )
         return ""
 
     def _find_blocked(self, letters: Sequence[DeadLetter]) -> dict[str, str]:
@@ -278,7 +281,7 @@ class DeadLetterRetry(Generic[F]):
         held = find_blocked(sorted(known.values(), key=_record_position), tried)
         stuck = [event for event, waits in held.items() if waits and event in tried]
         self._waiting = [*self._waiting, *(known[event] for event in stuck)]
-        return dict.fromkeys(stuck, "a record of its key before it is not replayed yet")
+        return dict.fromkeys(stuck, "an earlier record of its key is not replayed yet")
 
     def _reject_undecodable(self, attempt: RetryAttempt[F]) -> set[str]:
         """Reject the records that cannot be routed or decoded. Returns the tables of the routed ones."""
@@ -294,7 +297,7 @@ class DeadLetterRetry(Generic[F]):
         return {slice_.table for slice_ in routed.slices}
 
     def _learn_tables(self, slices: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
-        """The slices of tables with lanes, after the catalog has read all of them: a later slice may have the key
+        """The slices of tables with lanes. The catalog reads all of them first, because a later slice may have the key
         that an earlier one lacks."""
         wanted = [slice_ for slice_ in slices if self._list_lanes([slice_.table])]
         try:
@@ -384,7 +387,7 @@ class DeadLetterRetry(Generic[F]):
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
         """The schema of the lane, as its sink has stored it.
 
-        Columns that are new or wider since then are accepted: the config may declare them now, and the lane will
+        Columns that are new or wider since then are accepted. The config may declare them now, and the lane will
         have them from its position on.
         """
         ask = self._context.workers[lane.sink].ask
@@ -403,7 +406,7 @@ class DeadLetterRetry(Generic[F]):
         def reject(_: Lane, rows: F) -> None:
             if not attempt.is_alone:
                 refused.append(None)
-                raise Fatal("one of several records was rejected, so each is tried by itself")
+                raise Fatal("one of several records was rejected, so each is tried alone")
             attempt.reject_rows(rows, "apply", lane.id)
 
         def apply(sink: Sink[F]) -> None:
@@ -426,7 +429,8 @@ class DeadLetterRetry(Generic[F]):
         except TimeoutError:
             if answer.cancel():
                 raise EnvironmentProblem(
-                    f"Sink {lane.sink} of lane {lane.id} does not answer.", next_step="Ask again once it does."
+                    f"Sink {lane.sink} of lane {lane.id} does not answer.",
+                    next_step="Repeat the command when the sink answers again.",
                 ) from None
             return answer.result()
 
@@ -465,5 +469,5 @@ def _make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:
     """The error for a dead letter whose source is not configured."""
     return ConfigProblem(
         f"the source {letter.source!r} of {letter.event_id} is not in the configuration",
-        next_step="Name it again, or forget its letters with `replicator dlq purge`.",
+        next_step="Add the source again, or delete its dead letters with `replicator dlq purge`.",
     )

@@ -54,7 +54,7 @@ def check_skip(source: Source[Any], at: LanePosition, until: Position | None) ->
         until = start.only(p for p in lost if at.covers(p))
         if not until:
             raise _make_skip_error(
-                at.lane, "no records that could be skipped are lost to it", "Name a place with `--until`."
+                at.lane, "it has lost no records that could be skipped", "Name a position with `--until`."
             )
     _refuse_unknown_partition(at, {*at.position, *filter(at.covers, start)}, until)
     _refuse_backward(at, until, lost)
@@ -90,23 +90,24 @@ def _refuse_backward(at: LanePosition, until: Position, lost: Mapping[TopicParti
     for partition, offset in until.items():
         own = 0 if partition in lost else at.position.get(partition, 0)
         if offset < own:
-            step = f"`replicator lanes resync {at.lane.id}` loads it anew."
-            raise _make_skip_error(at.lane, f"{offset} lies below {own}, where it stands in {partition}", step)
+            step = f"`replicator lanes resync {at.lane.id}` loads it again."
+            raise _make_skip_error(at.lane, f"{offset} is below {own}, its position in {partition}", step)
 
 
 def _refuse_beyond(source: Source[Any], at: LanePosition, until: Position) -> None:
     end, missing = source.end(), source.losses(until, {})
     for partition, offset in until.items():
         if offset > max(end.get(partition, offset), at.position.get(partition, 0)):
-            raise _make_skip_error(at.lane, f"{offset} lies past the end of {partition}", _describe_end(end, until))
+            raise _make_skip_error(at.lane, f"{offset} is above the end of {partition}", _describe_end(end, until))
         if partition in missing:
             raise _make_skip_error(
-                at.lane, f"it could not go on there. {missing[partition].rstrip('.')}", _describe_end(end, until)
+                at.lane, f"it could not continue there. {missing[partition].rstrip('.')}", _describe_end(end, until)
             )
 
 
 def _describe_end(end: Position, until: Position) -> str:
-    return f"The source ends at {end.only(until).to_option() or 'no record of them'}."
+    ends = end.only(until).to_option()
+    return f"The source ends at {ends}." if ends else "The source has no records of these partitions."
 
 
 def _make_skip_error(lane: Lane, why: str, step: str) -> ConfigProblem:

@@ -23,19 +23,19 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Replicat
 from replicator.ports.dead_letters import DeadLetter
 
 Parts = Mapping[str, Callable[[], Any]]
-"""What makes the content of each part, by its name."""
+"""By the name of each part, the function that makes its content."""
 PACKAGES = (
     "replicator", "pyarrow", "duckdb", "deltalake", "pyspark", "delta-spark", "psycopg", "confluent-kafka", "obstore",
     "pydantic", "msgspec", "sqlalchemy", "pymysql", "click",
 )  # fmt: skip
 README = """\
-What is here was written by `replicator support-bundle`. Secrets of the config are asterisks. Rows and records are not in
-it: of dead letters there are counts. Names of hosts, topics, tables and columns, constants of conditions, and the SQL of
-targets are. Look through it before you hand it on.
+`replicator support-bundle` wrote this file. It contains the names of hosts, topics, tables and columns, constants of
+conditions, and the SQL of targets. It contains no rows and no records: dead letters are only counted. Secrets of the config
+are asterisks. Look through the files before you pass them on.
 
-The daemon writes its log to stderr, and to no file that could be found here. `support-bundle --log FILE` adds the last MiB
-of FILE as log.txt, secrets of the config as asterisks. `--log -` takes what another program says, as in
-`journalctl -u UNIT | replicator support-bundle --log -` or `docker logs CONTAINER 2>&1 | ...`. Where nothing keeps the log,
+The daemon writes its log to stderr, so the log is not included by itself. `support-bundle --log FILE` adds the last MiB of
+FILE as log.txt, with secrets of the config as asterisks. `--log -` reads the log from another program:
+`journalctl -u UNIT | replicator support-bundle --log -`, or `docker logs CONTAINER 2>&1 | ...`. If nothing stores the log,
 start the daemon with `replicator run 2>> FILE`.
 """
 MOST_LOG = 1024 * 1024
@@ -74,10 +74,10 @@ def _create_file(path: Path) -> zipfile.ZipFile:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ConfigProblem(f"{path} is there already", next_step="Name another file, or remove it.") from None
+        raise ConfigProblem(f"{path} already exists", next_step="Name another file, or remove it.") from None
     except OSError as error:
         raise EnvironmentProblem(
-            f"{path} cannot be written ({error.strerror})", next_step="Name a file in a folder that is there."
+            f"{path} cannot be written ({error.strerror})", next_step="Name a file in an existing folder."
         ) from error
     return zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED)
 

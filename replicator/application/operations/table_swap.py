@@ -115,8 +115,8 @@ def _refuse_lane_without_target(parts: Components, lane: Lane) -> None:
     with closing(parts.open_sink(lane.sink)) as sink:
         if sink.state(lane) is None:
             raise Fatal(
-                f"lane {lane.id} has applied nothing yet, so that there is nothing to make anew",
-                next_step="Start the program; or name another table with `--into`.",
+                f"lane {lane.id} has applied nothing yet, so there is nothing to rebuild",
+                next_step="Start the daemon, or name another table with `--into`.",
             )
 
 
@@ -138,7 +138,8 @@ def _swap_tables(parts: Components, request: RebuildRequest) -> LaneState | None
     if running is not None:
         if found.lane.id not in {one["id"] for one in running["lanes"]}:
             raise ConfigProblem(
-                f"the daemon runs without lane {found.lane.id}", next_step="Stop it, repeat the command, and start it again."
+                f"the daemon runs without lane {found.lane.id}",
+                next_step="Stop the daemon, repeat the command, and start the daemon again.",
             )
         words = swap_to_text(SwapRequest(request.lane.table, request.into, parts.digest(request.lane, with_target=True)))
         parts.command_daemon("swap", found.lane.id, words)

@@ -98,7 +98,7 @@ def _read_rows(
 ) -> pa.Table:
     if request.as_of is None or request.version is not None:
         if request.as_of is not None:
-            raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
+            raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
         return request.read_from(reader, target[1])
     try:
         lane = _find_event_log_lane(parts, target)
@@ -107,7 +107,7 @@ def _read_rows(
             raise
         found = request.read_from(reader, target[1])
         report(
-            f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since no event log tells others"
+            f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since its table has no event log"
         )
         return found
     return _read_as_of(parts, lane, reader, request, report)
@@ -138,7 +138,8 @@ def _read_as_of(parts: Components, lane: Lane, reader: Any, request: ReadRequest
         if version is None or found is None:
             raise
         report(
-            f"{name}: version {version.number}, with columns of later records; the event log cannot tell: {unable.sentence}"
+            f"{name}: version {version.number}, with columns of later records; the event log has no answer: "
+            f"{unable.sentence}"
         )
         return found
 
@@ -169,8 +170,8 @@ def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigP
     known = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
     near = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
     near = near or suggest_name(name, known)
-    listing = "`replicator lanes list` names the targets seen so far; `replicator status` says how far they are."
-    return ConfigProblem(f"no sink holds a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
+    listing = "`replicator lanes list` names the known targets, `replicator status` shows their progress."
+    return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
 
 
 def _split_name(parts: Components, name: str) -> tuple[str | None, str]:
@@ -189,8 +190,8 @@ def _open_reader(parts: Components, name: str) -> Iterator[Reader]:
     with closing(parts.open_sink(name)) as sink:
         if parts.sinks[name].kind == EVENT_STORE:
             raise ConfigProblem(
-                "the store of events is not queried by table",
-                next_step="`replicator events TYPE [ID]` shows its events; its folder or table can be read with SQL.",
+                "the event store cannot be queried by table",
+                next_step="`replicator events TYPE [ID]` shows its events. SQL can read its folder or table.",
             )
         if not hasattr(sink, "read"):
             raise ConfigProblem(f"sink {name!r} cannot be queried", next_step="Read its files or its table with SQL.")

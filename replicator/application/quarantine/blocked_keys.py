@@ -19,7 +19,7 @@ BlockedKey = tuple[str, int, str]
 BLOCKED_REASON = str(
     Reject(
         RejectCode.HELD,
-        "a record of its key before it was rejected; `replicator dlq replay` applies both, in their order",
+        "an earlier record of its key was rejected; `replicator dlq replay` applies both, in order",
     )
 )
 
@@ -66,10 +66,9 @@ class BlockedKeys(Generic[F]):
         """Raise DataLoss if stored key hashes cannot be compared, so that the blocked keys are unknown."""
         if not all(self._hashes.is_comparable(key_hash) for _, _, key_hash in since):
             raise DataLoss(
-                f"Of source {self._source} records are held back whose keys were not hashed under the secret in "
-                "`keys.secret` (beside the list of forgotten rows), so that what comes after them is not known.",
-                next_step="Restore that file from a copy; or, where masks are new, replay or purge the records "
-                "(`replicator dlq`).",
+                f"Source {self._source} has blocked keys that were hashed with another secret than `keys.secret` (in the "
+                "folder of the erasure list). So it is unknown which later records must wait for them.",
+                next_step="Restore that file from a copy. If masks are new, replay or purge the records (`replicator dlq`).",
             )
 
 

@@ -61,7 +61,7 @@ class ErasureList:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._make_read_error(self._key if isinstance(error, OSError) else self._list, error) from error
         if hashes.check != content.get("check"):
-            raise self._make_read_error(self._key, ValueError("it is not the key of the list"))
+            raise self._make_read_error(self._key, ValueError("it is not the secret of the list"))
         return found
 
     def open_hashes(self) -> ErasureHashes:
@@ -90,8 +90,8 @@ class ErasureList:
     def _make_read_error(self, path: Path, error: Exception) -> EnvironmentProblem:
         why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
         return EnvironmentProblem(
-            f"{path}, by which rows that were forgotten are kept away, cannot be read: {why}",
-            next_step="Restore it from a copy. Without it nothing is read, since they would come back.",
+            f"{path}, a file of the erasure list, cannot be read: {why}",
+            next_step="Restore it from a copy. Nothing is read without it, because erased rows would come back.",
         )
 
     def _make_write_error(self, error: OSError) -> EnvironmentProblem:

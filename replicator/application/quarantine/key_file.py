@@ -28,8 +28,9 @@ class KeyFile:
             except (OSError, ValueError) as error:
                 why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
                 raise EnvironmentProblem(
-                    f"{self._path}, by which keys of rejected records are known again, cannot be read: {why}",
-                    next_step="Restore it from a copy; or remove it, and replay or purge what is held back (`dlq`).",
+                    f"{self._path}, the secret for hashes of blocked keys, cannot be read: {why}",
+                    next_step="Restore it from a copy. Or remove it, and replay or purge the held records (`replicator "
+                    "dlq`).",
                 ) from error
         return self._known
 
@@ -45,5 +46,5 @@ class KeyFile:
                 ) from error
         found = bytes.fromhex(self._path.read_text("ascii"))
         if len(found) != BYTES:
-            raise ValueError(f"it holds {format_count(len(found), 'byte')} instead of {BYTES}")
+            raise ValueError(f"it has {format_count(len(found), 'byte')} instead of {BYTES}")
         return found

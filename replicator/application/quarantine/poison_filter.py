@@ -19,7 +19,7 @@ RecordPosition = tuple[str, int, int]
 """Topic, partition and offset."""
 
 POISON_REASON = str(
-    Reject(RejectCode.CRASHED, "the program ended whenever it decoded this record, so it is not decoded any more")
+    Reject(RejectCode.CRASHED, "the program crashed each time it decoded this record, so it is not decoded any more")
 )
 UNREADABLE = b"\xff"
 

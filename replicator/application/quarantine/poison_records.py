@@ -133,15 +133,17 @@ class PoisonRecordFinder(Generic[F]):
         suspect = self._notes.suspect
         for position in self._notes.poison_records:
             log.error(
-                "a record ends the program, and is decoded no more", source=self._source, record="-".join(map(str, position))
+                "a record crashes the program, and is not decoded any more",
+                source=self._source,
+                record="-".join(map(str, position)),
             )
         if self._watches:
             suspected = {"span": suspect.span.to_json(), "deaths": suspect.deaths} if suspect else {}
-            log.warning("the last run did not end by itself", source=self._source, **suspected)
+            log.warning("the last run was killed or crashed", source=self._source, **suspected)
         self._save_notes(replace(self._notes, running=True, decoding=None))
 
     def end_run(self) -> None:
-        """Note that the run has ended without a crash, for whatever reason."""
+        """Note that the run has ended without a crash, for any reason."""
         if not self._died:
             self._save_notes(replace(self._notes, running=False, decoding=None, suspect=None))
 

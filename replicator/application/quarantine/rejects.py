@@ -222,7 +222,7 @@ class Rejects(Generic[F]):
         if records and most is not None and self._count > most:
             self.broken = TooManyRejects(
                 f"Rejected: {format_count(self._count, 'record')}. `max_rejects` is {most}.",
-                next_step="See them with `replicator dlq list`; raise max_rejects to go on.",
+                next_step="See them with `replicator dlq list`. Raise max_rejects to continue.",
             )
             raise self.broken
 
@@ -298,8 +298,8 @@ def _make_store_error(error: Exception, doing: str) -> DeadLetterStoreDown:
     cannot, able = ("read from", "readable") if doing == READING else ("written to", "writable")
     down = DeadLetterStoreDown(
         f"Rejected records cannot be {cannot} the dead-letter store: {why}",
-        next_step=f"{step.rstrip('.') or f'Make the store {able} (`dead_letters` in the configuration)'}. Then start again: "
-        "nothing is lost.",
+        next_step=f"{step.rstrip('.') or f'Make the store {able} (`dead_letters` in the configuration)'}. Then start again. "
+        "Nothing is lost.",
     )
     down.exit_code = code
     return down
@@ -320,8 +320,8 @@ def make_stop_error(rejected: RejectedRecord) -> DataLoss:
     place = f"{rejected.topic}-{rejected.partition}-{rejected.offset}"
     return DataLoss(
         f"Record {place} was rejected as {Reject.parse(rejected.error).code}, and on_reject is stop_lane.",
-        next_step=f"`replicator dlq explain {place}` says why. Correct the configuration and start again: the lane reads it "
-        "again. Or set on_reject to continue or hold_key to go on without it.",
+        next_step=f"`replicator dlq explain {place}` shows why. Correct the configuration and start again: the lane reads "
+        "it again. Or set on_reject to continue or hold_key to continue without it.",
     )
 
 

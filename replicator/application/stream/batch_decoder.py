@@ -74,7 +74,7 @@ class BatchDecoder(Generic[F]):
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure_accounting(
             accounted == batch.records,
-            f"Of {format_count(batch.records, 'record')} of {self._source}, {accounted} are accounted for.",
+            f"A batch of {self._source} has {format_count(batch.records, 'record')}, but {accounted} are accounted for.",
         )
         with self._count_rejects(NO_TABLE, batch.span) as rejected:
             if routed.reject_count:
@@ -82,7 +82,7 @@ class BatchDecoder(Generic[F]):
                     routed.rejects, [batch.frame], stage="route", source=self._source, table=""
                 )
                 count = len(kept)
-                sentence = f"Of {format_count(routed.reject_count, 'rejected record')} {count} became dead letters."
+                sentence = f"Rejected: {format_count(routed.reject_count, 'record')}, but {count} became dead letters."
                 ensure_accounting(count == routed.reject_count, sentence)
                 rejected.extend(kept)
                 self._handle_rejects(self._on_reject, routed.rejects, batch.frame, "")
@@ -155,7 +155,7 @@ class BatchDecoder(Generic[F]):
         good, bad = self._engine.count(frame), self._engine.count(rejects)
         records = self._engine.count(slice_.frame)
         ensure_accounting(
-            good + bad >= records, f"Of {format_count(records, 'record')} of {slice_.table} only {good + bad} were decoded."
+            good + bad >= records, f"Only {good + bad} of {format_count(records, 'record')} of {slice_.table} were decoded."
         )
         if not bad:
             return frame, rejects

@@ -35,7 +35,7 @@ class FileRegister:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise EnvironmentProblem(
                 f"{path} cannot be read ({type(error).__name__})",
-                next_step="Remove it: the stream is read from `start_from` again, and nothing is applied twice.",
+                next_step="Remove the file. The stream is then read from `start_from` again, and nothing is applied twice.",
             ) from error
 
     def save(self, source: str, seen: RegisterEntry) -> None:

@@ -222,7 +222,7 @@ class SourcePipeline(Generic[F]):
         - Without such a lane, it is the position where the partition began for the source, as far as its records
           still exist.
         """
-        with self._note_source_call("looking for where it begins"):
+        with self._note_source_call("looking for its start"):
             start, beginning = self.context.source.start(), self.context.source.beginning()
         if not self._has_opened_lanes:
             self.registry.open_lanes(start, beginning)
@@ -249,7 +249,7 @@ class SourcePipeline(Generic[F]):
         self._record_beat()
         if not batch.span:
             self._shared.idle_timeout.record_failure(
-                "Source", self.context.name, "No records come, though it is not at its end."
+                "Source", self.context.name, "It delivers no records, although it is not at its end."
             )
         self._run_commands()
         self.registry.place_answered(0)
@@ -272,8 +272,8 @@ class SourcePipeline(Generic[F]):
         gaps = batch.span.gaps(position)
         if gaps:
             raise DataLoss(
-                f"Source {self.context.name} left out records of {gaps[0]}.",
-                next_step="Start again: lanes go on from their own positions.",
+                f"Source {self.context.name} skipped records of {gaps[0]}.",
+                next_step="Start again: lanes resume at their own positions.",
             )
         span = batch.span.after(position)
         if span == batch.span:
@@ -534,7 +534,7 @@ class SourcePipeline(Generic[F]):
             if span:
                 source.read(span.start, span.end, count, self._shared.stop)
         except (DataLoss, UnusableTable) as error:
-            log.info("cannot look for what came before the start", table=table, error=str(error))
+            log.info("cannot read the records before the start", table=table, error=str(error))
         return found
 
     def _release_held(self, table: str, buffer: TableBuffer[F]) -> Sequence[TableSlice[F]]:

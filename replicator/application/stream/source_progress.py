@@ -42,7 +42,7 @@ class SourceProgress:
     - `transaction_progress`: set if the lanes follow transactions.
     - `row_loss`: set if the connector may lose rows before it sends them.
     - `unmatched`: `NamesTopics.unmatched` of a source without any topic at the end of its stream.
-    - `absent`, `damaged`: likewise, of `NamesFiles`.
+    - `absent`, `damaged`: the same for files, `NamesFiles.absent` and `NamesFiles.damaged`.
     - `excluded`: by sink, the topics that its event log skips.
     - `is_sparse`: see `ports.source.Source.has_sparse_offsets`.
     - `transactions`: the transaction topic; None if the lanes do not follow transactions.

@@ -76,7 +76,7 @@ class WriteBuilder(Generic[F]):
         runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
         for run in runs:
             gap = any(run.handed_over.get(p, start) < start for p, start in slice_.start.items())
-            ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before the slice it was to get.")
+            ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before its next slice.")
         if slice_.frame is None and not slice_.marks:
             for run in runs:
                 run.handed_over = run.handed_over.advanced_to(slice_.end)
@@ -173,7 +173,7 @@ class WriteBuilder(Generic[F]):
     def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> ApplyPlan | None:
         """The lane's plan for frames of `table`; None, and the lane is suspended, if no plan is possible."""
         try:
-            ensure_accounting(table is not None, f"The changes of lane {run.lane.id} came without their table.")
+            ensure_accounting(table is not None, f"The changes of lane {run.lane.id} have no table.")
             plan = self._catalog.plan_lane(run.lane, cast("TableSpec", table), columns)
             refuse_other_rule(run.lane, run.rule, plan.rule)
         except Exception as error:
@@ -207,7 +207,7 @@ class WriteBuilder(Generic[F]):
         accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
         ensure_accounting(
             changes == accounted,
-            f"Of {format_count(changes, 'change')} of {plan.table.name} the fold accounts for {accounted}.",
+            f"The fold accounts for {accounted} of {format_count(changes, 'change')} of {plan.table.name}.",
         )
         return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + transformed.counts)]
 

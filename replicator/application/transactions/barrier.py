@@ -70,8 +70,7 @@ class TransactionBarrier(Generic[F]):
     ) -> None:
         if not isinstance(shared.engine, TracksTransactions) or not isinstance(decoder, ReadsTransactionMarks):
             raise ConfigProblem(
-                f"Source {context.name} cannot be held together at transactions: its format or the engine does not "
-                "tell them.",
+                f"Source {context.name} has 'transactions', which its format or the engine does not support.",
                 next_step="Remove 'transactions' from the source.",
             )
         self._engine: TracksTransactions[F] = shared.engine
@@ -112,21 +111,21 @@ class TransactionBarrier(Generic[F]):
             return Problem(
                 ExitCode.RUNTIME,
                 f"Transaction {found.name} has not ended in {self._rules.topic}, and {after}.",
-                "Run again once the connector has sent its end. If that does not come, see that the connector runs with "
-                f"provide.transaction.metadata=true; `replicator run` waits {self._rules.patience:g} s, then goes on.",
+                "Run again when the connector has sent the end. If it does not, check that the connector runs with "
+                f"provide.transaction.metadata=true. `replicator run` waits {self._rules.patience:g} s, then continues.",
             )
         lacks = "; ".join(self._describe_gap(table, *counts) for table, counts in found.missing.items())
         return Problem(
             ExitCode.DATA_LOSS,
             f"Transaction {found.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
-            f"See that the source reads these topics and that they still have the records. `replicator run` waits "
-            f"{self._rules.patience:g} s, then goes on without them; load the tables again with "
+            f"Check that the source reads these topics and that they still have the records. `replicator run` waits "
+            f"{self._rules.patience:g} s, then continues without them. Load the tables again with "
             f"`replicator backfill {next(iter(found.missing), 'TABLE')}`.",
         )
 
     def _describe_gap(self, table: str, count: int, expected: int) -> str:
         topics = ", ".join(sorted(self._registry.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
-        return f"{count} of {expected} of {table} ({topics}) have come"
+        return f"{count} of {expected} of {table} ({topics}) have arrived"
 
     def find_start(self, start: Position, usual: Position, end: Position) -> Position:
         """The start of the main stream instead of `start`: not above any lane that the barrier holds.

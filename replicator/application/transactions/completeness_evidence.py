@@ -156,7 +156,7 @@ class CompletenessEvidence:
     def _get_observed(self, tx: str) -> ObservedTransaction:
         """The record of a transaction.
 
-        One that was given up before was partly counted already, so it proves nothing.
+        A transaction that was given up before was partly counted already, so it proves nothing.
         """
         if tx not in self._seen:
             self._seen[tx] = ObservedTransaction(repeated=tx in self._unproven)
@@ -202,7 +202,7 @@ class CompletenessEvidence:
             self._last, self._open = mark, None
         else:
             self._open = self._open or mark
-            log.info("transaction not proven to be complete: a later one is named", transaction=mark.name)
+            log.info("transaction not proven to be complete: a later one is published", transaction=mark.name)
         return True
 
     def _is_below(self, mark: TransactionMark) -> bool:

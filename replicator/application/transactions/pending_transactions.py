@@ -140,7 +140,7 @@ class PendingTransactions:
     def is_exact(self) -> bool:
         """True if no incomplete transaction has changes below `barrier`.
 
-        Unknown, hence False, until the stream was read up to `sure_at`, its end at the start: an earlier run
+        Unknown, hence False, until the stream was read up to `sure_at`, its end at the start. An earlier run
         may have released part of a transaction.
         """
         known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
@@ -206,7 +206,7 @@ class PendingTransactions:
 
     def _observe_mark(self, mark: TransactionMark, now: float) -> None:
         if self.lost:
-            log.info("transactions are told again", transaction=mark.name)
+            log.info("transactions are published again", transaction=mark.name)
             self._doubt_newest()
         if mark.tx in self._over:
             return
@@ -341,15 +341,17 @@ class PendingTransactions:
         end = self._ends_held.get(tx)
         if end is None:
             self._stop_tracking()
-            next_step = f"Is provide.transaction.metadata on, and does the source read topic {self._rules.topic}?"
-            log.warning("the end of a transaction does not come: nothing is held back", transaction=tx, next_step=next_step)
+            next_step = (
+                f"Check that provide.transaction.metadata is on, and that the source reads topic {self._rules.topic}."
+            )
+            log.warning("the end of a transaction is missing: nothing is held back", transaction=tx, next_step=next_step)
             return
         lacking = self._find_incomplete_tables(end.mark)
         self._waived |= lacking
         self._stop_waiting(tx)
         self._pass_released_ends(self._ends_let_go)
-        next_step = "Does the source read the topics of these tables, and does no transform drop their records?"
-        log.warning("changes of a transaction do not come", transaction=tx, tables=sorted(lacking), next_step=next_step)
+        next_step = "Check that the source reads the topics of these tables, and that no transform drops their records."
+        log.warning("changes of a transaction are missing", transaction=tx, tables=sorted(lacking), next_step=next_step)
 
     def _stop_tracking(self) -> None:
         self._update_last()

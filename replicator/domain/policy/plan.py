@@ -74,8 +74,8 @@ class ReconcileRule:
     - `complete`: unchanged values are read from the related row, or from the row of the old key after a key change.
       Without that row, or if it is void (`_reset`) or marked as deleted, the row is rejected as INCOMPLETE.
     - `uses_tombstones`: a row at or below a tombstone of its key, or a stored truncate, is dropped as superseded.
-    - `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). Of rows at or
-      below `get_resent_limit`, the n-th row of one identity is a duplicate if the target has n of them.
+    - `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). At or below
+      `get_resent_limit`, the n-th row of one identity is a duplicate if the target has n of them.
     """
 
     identity: tuple[str, ...]

@@ -298,33 +298,33 @@ def plan_for(
         refuse_floating_keys(table)
     if watermark is not None and plan.merge_keys:
         raise ConfigProblem(
-            f"policy {policy} of table {table.name} has no watermark",
+            f"table {table.name} has a watermark, which policy {policy} does not support",
             next_step="Remove 'watermark', or set `policy: append`.",
         )
     if row_transforms.has_column_versions and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
-            f"policy {policy} of table {table.name} has no sequences per column",
+            f"table {table.name} has `partial_updates: by_column`, which policy {policy} does not support",
             next_step="Remove `partial_updates: by_column`, or set `policy: scd1`.",
         )
     if row_transforms.ignore_null is not None and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
-            f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
+            f"table {table.name} has 'ignore_null_updates', which policy {policy} does not support: it never updates a row",
             next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",
         )
     if row_transforms.soft_deletes and policy not in CURRENT_ROW_POLICIES:
         raise ConfigProblem(
-            f"policy {policy} of table {table.name} keeps what was deleted anyway, and has no soft deletes",
+            f"table {table.name} has soft deletes, which policy {policy} does not support: it keeps deleted rows anyway",
             next_step="Remove `deletes: soft`, or set `policy: scd1`.",
         )
     if row_transforms.truncates is not None and not plan.truncates:
         raise ConfigProblem(
-            f"policy {policy} of table {table.name} knows no truncates, which 'apply_as_truncates' makes",
+            f"table {table.name} has 'apply_as_truncates', but policy {policy} does not support truncates",
             next_step="Remove 'apply_as_truncates', or set `policy: scd1`.",
         )
     if row_transforms.truncates is not None and plan.history is not None and plan.table.ordered_by:
         raise ConfigProblem(
-            f"a history of table {table.name} shows in '__END_AT' values of 'sequence_by', and rows that are truncates by "
-            "'apply_as_truncates' end versions at a time",
+            f"table {table.name} has both 'sequence_by' and 'apply_as_truncates'. With 'sequence_by', '__END_AT' of a "
+            "history holds values of that column, but such a truncate ends versions at a time",
             next_step="Remove 'apply_as_truncates' or 'sequence_by', or set `policy: scd1`.",
         )
     kept_for = check_retention(policy, retention) if plan.reconcile.uses_tombstones else None

@@ -1,7 +1,7 @@
 """Retention of tombstones, and the changes that are late because tombstones are gone.
 
 Tombstones are deleted up to a sequence, the floor: the highest sequence of the deletes that were older than the
-retention. A change at or below the floor is late if its key is neither in the target nor in a tombstone: the row may
+retention. A change at or below the floor is late if its key is neither in the target nor in a tombstone. Its row may
 have been deleted since. The floor depends only on the sequences of deletes and their times, in sixteenths of the
 retention. It never decreases.
 
@@ -45,7 +45,7 @@ def check_retention(policy: str, retention: timedelta | None) -> timedelta | Non
     """The retention; ConfigProblem if it is too short to be divided."""
     if retention is not None and retention < SHORTEST:
         raise ConfigProblem(
-            f"policy {policy} cannot remember deletes for {retention}",
+            f"a tombstone_retention of {retention} is too short for policy {policy}",
             next_step="Set 'tombstone_retention' to a longer time, such as 7 days.",
         )
     return retention
@@ -120,9 +120,9 @@ def make_late_reject(lane: str) -> Reject:
     """The reject of a change whose key may have been deleted since."""
     return Reject(
         RejectCode.LATE,
-        "its key is not in the target, and deletes as old as this change are no longer remembered, so it may have been "
-        f"deleted since; a longer 'tombstone_retention' remembers more from now on, and `replicator lanes resync {lane}` "
-        "loads the lane anew",
+        "its key is not in the target, and the tombstones of that time are already removed, so the row may have been "
+        "deleted since. A longer 'tombstone_retention' keeps tombstones longer from now on. "
+        f"`replicator lanes resync {lane}` loads the lane again",
     )
 
 
@@ -159,7 +159,7 @@ def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any],
         until, high, *more = entry
         sequence, truncated = decode(high), decode(*more) if more else None
         if not isinstance(until, int) or sequence is None or (more and truncated is None):
-            raise TypeError("a moment and a sequence, or two")
+            raise TypeError("a time and one or two sequences")
         return DeleteHorizon(until, sequence, truncated)
 
     before = data.get("forgotten")

@@ -39,6 +39,6 @@ def make_late_reject(event_time: str, watermark: str, lane: str) -> Reject:
     """The reject of a late change."""
     return Reject(
         RejectCode.LATE,
-        f"its event time {event_time} UTC is below the watermark, which stood at {watermark} UTC in its partition; a longer "
-        f"'watermark' lets such changes in, and `replicator lanes resync {lane}` those that were rejected before",
+        f"its event time {event_time} UTC is below the watermark of its partition, {watermark} UTC. A longer 'watermark' "
+        f"accepts such changes from now on. `replicator lanes resync {lane}` also loads the rejected ones",
     )

@@ -36,7 +36,7 @@ class Mask:
     """A mask for a column's values. NULL stays NULL.
 
     - `nothing`: NULL.
-    - `fixed`: `text`, whatever the value.
+    - `fixed`: always `text`.
     - `hmac`: HMAC-SHA-256 of the value's text (`erasures.to_key_texts`) under `key`, in 64 hexadecimal digits.
     - `truncate`: the first `length` characters of the value's text, `-`, and the first 16 digits of that HMAC. Equal
       values stay equal, and different values different.
@@ -97,7 +97,7 @@ class AddedColumn:
             what, found = "constant", pa.scalar(self.constant).type
         if self.cast is not None and not is_castable(found, self.cast):
             raise ConfigProblem(
-                f"the {what} of column {name!r} of table {table.name} is of type {found}, and cannot become {self.cast}",
+                f"the {what} of column {name!r} of table {table.name} has type {found}, which cannot be cast to {self.cast}",
                 next_step="Choose another type.",
             )
         return self.cast or found
@@ -116,12 +116,12 @@ class ColumnTransforms:
 
     Expressions:
 
-    - They use the values that the source sent, whatever the rules for their columns.
+    - They use the values that the source sent, not the results of the rules for their columns.
     - If one fails, the change is rejected.
     - In a delete the result is NULL, since its image may not be complete.
     - If a change sent none of the expression's non-key columns, its result is an unchanged value.
-    - If a change sent only some of them, or none but changes a key that the expression uses, it is rejected: the result
-      is unknown.
+    - The result is unknown, and the change is rejected, if a change sent only some of them. The same holds if it sent
+      none but changes a key that the expression uses.
     """
 
     rules: tuple[tuple[str, ColumnRule], ...] = ()
@@ -180,9 +180,9 @@ class ColumnTransforms:
         kept = next((one for one in sorted(inputs) if one in table.ignore_null), None)
         if kept is not None:
             raise ConfigProblem(
-                f"the expression of column {name!r} of table {table.name} is made of {kept!r}, in which a NULL changes "
-                "nothing: what the row holds cannot be told from the change",
-                next_step=f"Leave {kept!r} out of 'ignore_null_updates', or compute the column of others.",
+                f"the expression of column {name!r} of table {table.name} uses {kept!r}, in which a NULL changes nothing. "
+                "So a change does not show the row's value",
+                next_step=f"Leave {kept!r} out of 'ignore_null_updates', or compute the column from other columns.",
             )
         if table.has_column_versions and len(inputs - set(table.keys)) > 1:
             raise ConfigProblem(
@@ -209,8 +209,8 @@ class ColumnTransforms:
 
 
 DECLARE_STEP = (
-    "If it comes later, or is gone, declare the columns of the table with `schema: {...}`, this one too; if it has another "
-    "name now, say `renamed_columns`."
+    "If the column appears later, or was dropped, declare all columns of the table with `schema: {...}`. If it was renamed, "
+    "use `renamed_columns`."
 )
 NO_COLUMN_RULE = ColumnRule()
 NO_COLUMN_TRANSFORMS = ColumnTransforms()
@@ -229,18 +229,21 @@ def refuse_change(rule: ColumnRule, column: Column, table: TableSpec) -> None:
     """Raise ConfigProblem for a rule that is impossible for a column of this type, or for a key column."""
     is_key = column.name in table.keys
     if is_key and rule.drop:
-        raise _make_column_error(column, table, "leaves out a key column", "Keep it; what identifies a row must be there.")
+        raise _make_column_error(column, table, "leaves out a key column", "Keep it: the target needs the whole key.")
     if is_key and rule.mask and not rule.mask.is_injective:
         raise _make_column_error(
-            column, table, "masks a key column so that rows become alike", "Use `mask: hmac`, which keeps keys."
+            column,
+            table,
+            "masks a key column so that different keys become equal",
+            "Use `mask: hmac`, which keeps keys different.",
         )
     if rule.mask:
         refuse_mask(rule.mask, column, table)
     kind = rule.mask.get_masked_type(column.type) if rule.mask else column.type
     if rule.cast and not is_castable(kind, rule.cast):
-        raise _make_column_error(column, table, f"casts {kind} to {rule.cast}, which cannot be", "Choose another type.")
+        raise _make_column_error(column, table, f"casts {kind} to {rule.cast}, which is impossible", "Choose another type.")
     if is_key and rule.cast and not is_injective_cast(kind, rule.cast):
-        sentence = f"casts a key column from {kind} to {rule.cast}, so that rows could become alike"
+        sentence = f"casts a key column from {kind} to {rule.cast}, so that different keys could become equal"
         raise _make_column_error(
             column, table, sentence, "Cast it to text, or to a wider type of numbers, or leave it as it is."
         )
@@ -249,7 +252,7 @@ def refuse_change(rule: ColumnRule, column: Column, table: TableSpec) -> None:
 def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
     """Raise ConfigProblem for a column whose values have no text."""
     if mask.kind in ("hmac", "truncate") and not is_hashable(column.type):
-        sentence = f"masks values of type {column.type}, which have no one text"
+        sentence = f"masks values of type {column.type}, which can be written in several ways"
         raise _make_column_error(column, table, sentence, "Use `mask: nothing`, `mask: fixed`, or drop the column.")
 
 
@@ -278,9 +281,9 @@ def _make_column_error(column: Column, table: TableSpec, sentence: str, next_ste
 
 def _make_unknown_error(name: str, table: TableSpec) -> ConfigProblem:
     return ConfigProblem(
-        f"'columns' names column {name!r}, which table {table.name} does not have, or which its lists of columns leave out",
-        next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. A column that is to "
-        f"be added needs `constant`, `metadata` or `expression`. {DECLARE_STEP}",
+        f"'columns' names column {name!r}, which table {table.name} does not have, or which its column lists leave out",
+        next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. To add a column, set "
+        f"`constant`, `metadata` or `expression`. {DECLARE_STEP}",
     )
 
 
@@ -294,5 +297,5 @@ def _refuse_duplicates(names: list[str], table: TableSpec) -> None:
     same = next(iter(find_duplicates(names, table.column_names)), None)
     if same is not None:
         raise ConfigProblem(
-            f"'columns' of table {table.name} makes two columns of the name {same!r}", next_step="Choose another name."
+            f"'columns' of table {table.name} creates two columns with the name {same!r}", next_step="Choose another name."
         )

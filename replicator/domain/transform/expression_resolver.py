@@ -67,7 +67,7 @@ def resolve_boolean(expression: Expr, types: Types) -> TypedExpr:
     if is_null(found):
         return TypedExpr("constant", pa.bool_())
     if get_kind(found.type) is not ExpressionKind.TRUTH:
-        raise InvalidExpression(f"takes {_describe_operand(expression, found)} for true or false")
+        raise InvalidExpression(f"uses {_describe_operand(expression, found)} as true or false")
     return to_basic_type(found)
 
 
@@ -90,11 +90,11 @@ def _resolve_cast(operand: Expr, kind: pa.DataType, types: Types) -> TypedExpr:
         try:
             return make_constant(Lit(found.value), kind, "it")
         except InvalidExpression:
-            raise InvalidExpression(f"has a text in it that is not {get_kind(kind)}") from None
+            raise InvalidExpression(f"contains a text that is not {get_kind(kind)}") from None
     if is_null(found):
         return TypedExpr("constant", kind)
     if not is_castable(found.type, kind):
-        raise InvalidExpression(f"casts {_describe_operand(operand, found)} to {kind}, which cannot be")
+        raise InvalidExpression(f"casts {_describe_operand(operand, found)} to {kind}, which is impossible")
     return TypedExpr("cast", kind, (found,))
 
 
@@ -117,8 +117,8 @@ def _resolve_comparison(comparison: Compare, types: Types) -> TypedExpr:
         raise InvalidExpression(f"compares {words} of different kinds: {told}")
     side, found = valued[0]
     if kinds[0] is ExpressionKind.TRUTH and comparison.op not in ("=", "<>"):
-        named = repr(side.name) if isinstance(side, Col) else "what"
-        raise InvalidExpression(f"asks for an order of {named}, which is true or false")
+        named = repr(side.name) if isinstance(side, Col) else "a value"
+        raise InvalidExpression(f"compares {named}, which is true or false, by order")
     into = _find_common_type(
         [to_basic_type(found) for _, found in valued], [side for side in sides if isinstance(side, Lit)]
     )

@@ -80,8 +80,8 @@ def _constant_to_text(value: str | int | bool | Decimal | None) -> str:
 
 
 def refuse_condition(expression: Expr, table: TableSpec, key: str) -> None:
-    """Raise ConfigProblem if the condition, under `key` in the configuration, is invalid for `table`: it names an
-    unknown column, or compares values that cannot be compared."""
+    """Raise ConfigProblem if the condition, under `key` in the configuration, is invalid for `table`. It may name an
+    unknown column, or compare values that cannot be compared."""
     _refuse_unknown(expression, table, key)
     try:
         resolve_condition(expression, table)
@@ -117,5 +117,5 @@ def make_unknown_column_error(name: str, table: TableSpec, key: str) -> ConfigPr
     known = ", ".join(table.column_names)
     return ConfigProblem(
         f"'{key}' names column {name!r}, which table {table.name} does not have",
-        next_step=f"Its columns are: {known}. Names are compared exactly, text is written in single quotes.",
+        next_step=f"Its columns are: {known}. Names are compared exactly. Write text in single quotes.",
     )

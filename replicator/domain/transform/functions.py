@@ -39,7 +39,7 @@ def resolve_call(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     """The call of a function with these operands; InvalidExpression if the operands do not fit."""
     for operand in operands:
         if is_null(operand):
-            raise InvalidExpression(f"gives NULL to {_quote_name(name)}, which then is always NULL")
+            raise InvalidExpression(f"passes NULL to {_quote_name(name)}, whose result is then always NULL")
     return FUNCTIONS[name](name, operands)
 
 
@@ -52,7 +52,7 @@ def _require_kind(kind: ExpressionKind | Sequence[ExpressionKind], name: str, op
     kinds = (kind,) if isinstance(kind, ExpressionKind) else kind
     if get_kind(operand.type) not in kinds:
         wanted = " or ".join(dict.fromkeys(kinds))
-        raise InvalidExpression(f"gives a value of type {operand.type} to {_quote_name(name)}, which takes {wanted}")
+        raise InvalidExpression(f"passes a value of type {operand.type} to {_quote_name(name)}, which needs {wanted}")
     return to_basic_type(operand)
 
 
@@ -60,9 +60,7 @@ def _read_count(name: str, operand: TypedExpr, least: int, most: int = 2**31 - 1
     """The operand, which must be a constant whole number."""
     value = operand.value
     if operand.operation != "constant" or operand.type != WHOLE or not least <= value <= most:
-        raise InvalidExpression(
-            f"gives something else to {_quote_name(name)} where a whole number from {least} on is to be written"
-        )
+        raise InvalidExpression(f"needs a whole number of {least} or more as an argument of {_quote_name(name)}")
     return int(value)
 
 
@@ -81,7 +79,7 @@ def _resolve_decimals(name: str, left: TypedExpr, right: TypedExpr) -> TypedExpr
     digits, scale = (p + q + 1, s + r) if name == "*" else (max(p - s, q - r) + max(s, r) + 1, max(s, r))
     if scale > MAX_DIGITS or digits > MAX_INNER_DIGITS:
         raise InvalidExpression(
-            f"takes {_quote_name(name)} of decimals that have too many digits together: cast one to fewer"
+            f"uses {_quote_name(name)} on decimals that have too many digits together: cast one of them to fewer digits"
         )
     kind = pa.decimal128 if digits <= MAX_DIGITS else pa.decimal256
     done = TypedExpr(name, kind(digits, scale), (convert_to(left, kind(p, s)), convert_to(right, kind(q, r))))
@@ -96,7 +94,7 @@ def _resolve_division(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 def _resolve_remainder(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     left, right = (_require_kind(ExpressionKind.NUMBER, name, operand) for operand in operands)
     if not left.type == right.type == WHOLE:
-        raise InvalidExpression(f"takes {_quote_name(name)} of {left.type} and {right.type}; it is of whole numbers")
+        raise InvalidExpression(f"uses {_quote_name(name)} on {left.type} and {right.type}, but it needs whole numbers")
     return TypedExpr(name, WHOLE, (left, right))
 
 
@@ -123,7 +121,7 @@ def _resolve_concat(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     """`concat` and `||`, of values that have one text."""
     for operand in operands:
         if not has_text(operand.type) or t.is_binary(operand.type) or t.is_large_binary(operand.type):
-            raise InvalidExpression(f"gives a value of type {operand.type} to {_quote_name(name)}: cast it to string first")
+            raise InvalidExpression(f"passes a value of type {operand.type} to {_quote_name(name)}: cast it to string first")
     return TypedExpr(name, pa.string(), tuple(map(_to_text, operands)))
 
 
@@ -158,9 +156,7 @@ def _resolve_end(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 def _resolve_replace(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     said = [operand.value for operand in operands[1:] if operand.operation == "constant" and isinstance(operand.value, str)]
     if len(said) != 2 or not said[0]:
-        raise InvalidExpression(
-            f"gives something else to {_quote_name(name)} where two texts are to be written, the first not empty"
-        )
+        raise InvalidExpression(f"needs two texts as arguments of {_quote_name(name)}, the first not empty")
     return TypedExpr(name, pa.string(), (_require_kind(ExpressionKind.TEXT, name, operands[0]),), tuple(said))
 
 
@@ -181,9 +177,7 @@ def _read_unit(name: str, operands: Sequence[TypedExpr], known: Sequence[str]) -
     unit, operand = operands[0].value, _require_kind(TIMES, name, operands[1])
     fitting = [one for one in known if operand.type != pa.date32() or one not in TIME_PARTS]
     if unit not in fitting:
-        raise InvalidExpression(
-            f"gives something else to {_quote_name(name)} where one of these is to be written: {', '.join(fitting)}"
-        )
+        raise InvalidExpression(f"needs one of these as an argument of {_quote_name(name)}: {', '.join(fitting)}")
     return unit, operand
 
 

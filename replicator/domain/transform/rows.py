@@ -115,14 +115,14 @@ class RowTransforms:
         named = list_columns(self.where) if self.where is not None else frozenset[str]()
         if named and self.has_column_versions:
             raise ConfigProblem(
-                f"table {table.name} has sequences per column, so that one change need not hold what 'where' asks for",
+                f"table {table.name} has `partial_updates: by_column`, so a change may lack the columns of 'where'",
                 next_step="Remove 'where', or `partial_updates: by_column`.",
             )
         for name in sorted(named):
             if self.ignore_null is not None and name in self.ignore_null and name not in table.keys:
                 raise ConfigProblem(
-                    f"'where' of table {table.name} names column {name!r}, in which a NULL changes nothing: what the "
-                    "row holds cannot be told from the change",
+                    f"'where' of table {table.name} names column {name!r}, in which a NULL changes nothing. So a change "
+                    "does not show the row's value",
                     next_step="Name other columns in 'where', or leave this one out of 'ignore_null_updates'.",
                 )
 
@@ -131,7 +131,7 @@ class RowTransforms:
         other = next((name for name, said in others.items() if said), None)
         if self.has_column_versions and other:
             raise ConfigProblem(
-                f"table {table.name} has sequences per column, with which {other} cannot be",
+                f"table {table.name} has `partial_updates: by_column`, which cannot be combined with {other}",
                 next_step=f"Remove {other}, or `partial_updates: by_column`.",
             )
         return replace(table, has_column_versions=self.has_column_versions)
@@ -139,8 +139,7 @@ class RowTransforms:
     def _apply_soft_deletes(self, table: TableSpec) -> TableSpec:
         if self.soft_deletes and self.ignore_null is not None:
             raise ConfigProblem(
-                f"table {table.name} has soft deletes, and leaves what a row holds where a change says NULL: these two do "
-                "not go together",
+                f"table {table.name} has both soft deletes and 'ignore_null_updates', which cannot be combined",
                 next_step="Remove `deletes: soft`, or 'ignore_null_updates' and its lists.",
             )
         return replace(table, soft_deletes=self.soft_deletes)
@@ -156,7 +155,7 @@ class RowTransforms:
             if name not in self.columns:
                 raise ConfigProblem(
                     f"'{key}' leaves out {name!r}, a key column of table {table.name}",
-                    next_step="Keep the key columns; what identifies a row must be in the target.",
+                    next_step="Keep the key columns: the target needs the whole key.",
                 )
         return replace(table, columns=tuple(c for c in table.columns if c.name in self.columns))
 
@@ -178,17 +177,17 @@ class RowTransforms:
         if not self.sequence_by:
             if table.unordered:
                 raise ConfigProblem(
-                    f"the records of table {table.name} do not say where in their source's log they are, so that nothing "
-                    "tells which change is newer",
-                    next_step="Name the columns that order its changes with `sequence_by: [...]`. For the order of their "
-                    f"topic write `sequence_by: [{', '.join(table.keys) or 'KEY'}]`, the key, or `tombstones: delete`, with "
-                    "which a record without a value deletes the row of its key (docs/reference/debezium.md).",
+                    f"the records of table {table.name} contain no position in their source's log, so the order of its "
+                    "changes is unknown",
+                    next_step="Name the columns that order its changes with `sequence_by: [...]`. For the order of the "
+                    f"topic set `sequence_by: [{', '.join(table.keys) or 'KEY'}]`, the key. Or set `tombstones: delete`: "
+                    "then a record without a value also deletes the row of its key (docs/reference/debezium.md).",
                 )
             return table
         if table.counted:
             raise ConfigProblem(
-                f"table {table.name} has no key, and only their place in the log tells rows apart that are alike, so it "
-                "cannot have 'sequence_by'",
+                f"table {table.name} has no key, so it cannot have 'sequence_by': only the position in the log "
+                "distinguishes equal rows",
                 next_step="Name its key columns with `keys: [...]`, or remove 'sequence_by'.",
             )
         columns = tuple(_require_ordered_column(name, table) for name in self.sequence_by)
@@ -207,7 +206,7 @@ def _require_ordered_column(name: str, table: TableSpec) -> Column:
     column = table.column(name)
     if get_element(column.type) is None:
         raise ConfigProblem(
-            f"'sequence_by' names column {name!r} of table {table.name}, whose type {column.type} has no order that all "
+            f"'sequence_by' names column {name!r} of table {table.name}. Its type {column.type} has no order that all "
             "engines share",
             next_step="Name columns of whole numbers, decimals, dates, times, text or bytes.",
         )

@@ -1,8 +1,11 @@
 """Typed expressions of the configuration, with every conversion explicit. `adapters.transforms` evaluates them.
 
-Values have few types during the computation: whole numbers of 64 bits, decimals of up to 38 digits, floats of 64 bits,
-text, booleans, dates, and times with or without a zone. Values of other types can only be returned, or be compared with
-NULL.
+Values have few types during the computation:
+
+- whole numbers of 64 bits, decimals of up to 38 digits, floats of 64 bits
+- text, booleans, dates, and times with or without a zone
+
+Values of other types can only be returned, or be compared with NULL.
 """
 
 from __future__ import annotations
@@ -143,7 +146,7 @@ def make_constant(lit: Lit, into: pa.DataType, beside: str) -> TypedExpr:
         given = float(str(given)) if t.is_floating(into) else int(given) if into == WHOLE else given
         pa.scalar(given, into)
     except (ValueError, TypeError, OverflowError, pa.ArrowException):
-        raise InvalidExpression(f"compares {beside} with what is not {kind}") from None
+        raise InvalidExpression(f"compares {beside} with a value that is not {kind}") from None
     return TypedExpr("constant", into, value=given)
 
 
@@ -187,9 +190,7 @@ def find_numeric_type(nodes: Sequence[TypedExpr]) -> pa.DataType:
     scale = max(size[1] for size in sizes)
     digits = max(size[0] - size[1] for size in sizes) + scale
     if digits > MAX_DIGITS:
-        raise InvalidExpression(
-            f"puts numbers together that need {digits} digits, of which there are {MAX_DIGITS}: cast one of them"
-        )
+        raise InvalidExpression(f"combines numbers that need {digits} digits; the limit is {MAX_DIGITS}. Cast one of them")
     return pa.decimal128(digits, scale)
 
 
@@ -197,7 +198,7 @@ def unify_types(nodes: Sequence[TypedExpr]) -> tuple[TypedExpr, ...]:
     """All nodes in one type, for `case`, `coalesce` and so on. InvalidExpression if there is none."""
     valued = [node for node in nodes if not is_null(node)]
     if not valued:
-        raise InvalidExpression("has no type: all that it can be is NULL")
+        raise InvalidExpression("has no type: its result is always NULL")
     types = {node.type for node in valued}
     if len(types) == 1:
         return tuple(convert_to(node, valued[0].type) for node in nodes)
@@ -211,5 +212,5 @@ def unify_types(nodes: Sequence[TypedExpr]) -> tuple[TypedExpr, ...]:
         into = valued[0].type
     else:
         named = " and ".join(sorted(map(str, types)))
-        raise InvalidExpression(f"is of several kinds, where one is to be: {named}")
+        raise InvalidExpression(f"combines several kinds of values: {named}")
     return tuple(convert_to(node, into) for node in basics)

@@ -1,7 +1,7 @@
-"""A history of transactions derived from TPC-C (not a result of TPC-C), the same in every format that sources write it in.
+"""A history of transactions derived from TPC-C (not a result of TPC-C), in every format of the sources.
 
-`simulator` makes it and knows the tables that it ends with; `conditions` are those that hold between tables at any time
-(clause 3.3.2); `formats` and `dts` write it as records. With the same seed it is the same.
+`simulator` makes the history and its final tables. `conditions` has the conditions between tables that hold at any time
+(clause 3.3.2). `formats` and `dts` write the history as records. The same seed makes the same history.
 """
 
 from .conditions import find_violations

@@ -1,7 +1,7 @@
-"""Transactions like those of TPC-C over tables in memory, which tell every change of a row.
+"""Transactions like those of TPC-C over tables in memory, with an event for every change of a row.
 
-New-Order, Payment and Delivery are TPC-C's, over fewer rows. Catalog is not: it renumbers, drops and adds items that nobody
-ever orders, with their stock, so that keys change. One New-Order in a hundred is rolled back and tells nothing.
+New-Order, Payment and Delivery are TPC-C's, over fewer rows. Catalog is our own: it renumbers, drops and adds items that
+are never ordered, with their stock, so that keys change. One New-Order in a hundred is rolled back and has no events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 START = datetime(2024, 2, 28, 23, 59, 0, 0, UTC)
 CENT = Decimal("0.01")
 FIRST = Decimal("10.00")
-"""What every customer has paid when the history begins."""
+"""The payments of every customer when the history begins."""
 NAMES = ("Émile", "Ada", "Łukasz", "明日香", "Zoë", "Борис", "O'Neil", 'J"r', "Joséphine 🎉", "")
 DATA = (
     "plain",
@@ -206,7 +206,7 @@ class Tpcc:
         self._update_row("customer", place, c_balance=customer["c_balance"] + total, c_delivery_cnt=delivered)
 
     def _catalog(self) -> None:
-        """An item gets another number, and perhaps its old number goes to a new one; or it is dropped; or one is added."""
+        """Renumber an item, drop one, or add one. The old number may go to a new item."""
         rng, w = self._rng, self._rng.randint(1, self.warehouses)
         self._added += 1
         kind = rng.randrange(4) if self._spare else 3

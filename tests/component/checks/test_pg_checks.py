@@ -67,7 +67,7 @@ def diagnose(dsn: str, **options: Any) -> list[Diagnosis]:
 
 def test_a_source_whose_slot_nobody_reads(shop):
     found = diagnose(shop)
-    assert "Nobody reads" in only(found, "warning").sentence
+    assert "has no reader" in only(found, "warning").sentence
     assert not [d for d in found if d.severity == "error"]
     assert {"wal_level is logical.", "Publication pub covers the tables of the config (1)."} <= {d.sentence for d in found}
 

@@ -91,7 +91,7 @@ class TestPostgresProjector(ProjectedDatabase):
         found = self._read_sums()
         self._execute(wrote.format(self._quote_table("sums")))
         done = self._refresh(make_projection())
-        assert (done.kind, done.reason) == ("full", "no earlier refresh of it can be gone on from")
+        assert (done.kind, done.reason) == ("full", "there is no earlier refresh to continue from")
         assert self._read_sums() == found
         assert self._refresh(make_projection()).kind == "current"
 
@@ -107,7 +107,7 @@ class TestPostgresProjector(ProjectedDatabase):
             while not self._execute(f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {OF_REFRESHES}"):
                 assert not refreshing.done()
             others.commit()
-            with pytest.raises(Retryable, match="somebody else wrote"):
+            with pytest.raises(Retryable, match="another writer changed"):
                 refreshing.result()
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == {*found - {("Rome", 1, 5)}, ("Rome", 2, 10)}

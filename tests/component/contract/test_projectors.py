@@ -39,7 +39,7 @@ class TestLocalProjector(ProjectedLake):
         table = DeltaTable(self.folder / "orders")
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
         done = self._refresh(make_projection())
-        assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+        assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
 
     def test_old_files_that_go_while_they_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As when they are cleaned away after they were looked for."""
@@ -50,7 +50,7 @@ class TestLocalProjector(ProjectedLake):
         DeltaTable(self.folder / "orders").vacuum(0, dry_run=False, enforce_retention_duration=False)
         monkeypatch.setattr(version_diff, "_is_incomplete", lambda _: False)
         done = self._refresh(make_projection())
-        assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+        assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
         assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
     def test_a_damaged_file_of_the_result(self) -> None:
@@ -75,7 +75,7 @@ class TestLocalProjector(ProjectedLake):
         folder = LocalFolder(self.folder / "orders")
         assert end_versions(folder, open_table(folder)) == ""
         done = self._refresh(make_projection())
-        assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+        assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
         assert ("Rome", 2, 10) in self._read_sums()
 
     def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:

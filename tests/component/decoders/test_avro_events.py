@@ -178,7 +178,7 @@ def test_what_is_framed_otherwise_is_refused_by_name(url):
     assert "looks like `format: debezium_json`" in found[0]
     assert "does not begin with a zero byte" in found[1] and "does not begin" in found[4]
     assert "header apicurio.value.globalId" in found[2] and "Apicurio" in found[2]
-    assert "ids of 8 bytes" in found[3]
+    assert "an id of 8 bytes" in found[3]
     assert "header __value_schema_id" in found[5]
 
 

@@ -127,9 +127,9 @@ def killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer],
         except DataLoss as refused:
             told += 1
             assert f"`replicator drop {lane.id}`" in refused.next_step
-            with pytest.raises(DataLoss, match="half way"):
+            with pytest.raises(DataLoss, match="half dropped"):
                 again.prepare(lane, plan_for(lane.policy, ITEMS))
-            with pytest.raises(DataLoss, match="half way"):
+            with pytest.raises(DataLoss, match="half dropped"):
                 again.reset(lane)
         else:
             assert (rows(again) == held) if state == before else (state is None and load(again, lane) == held), after
@@ -299,7 +299,7 @@ def test_an_instance_that_writes_on_is_noticed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(LocalFolder, "clear", and_one_more)
     with pytest.raises(Fenced, match="while it was dropped"):
         sink.drop(LANE)
-    with pytest.raises(DataLoss, match="half way"):
+    with pytest.raises(DataLoss, match="half dropped"):
         sink.state(LANE)
     monkeypatch.undo()
     sink.drop(LANE)

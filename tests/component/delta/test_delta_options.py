@@ -145,7 +145,7 @@ def test_a_table_with_other_partitions(sink: DeltaRsSink) -> None:
     """Is refused where partitions are asked for, whatever their order, and otherwise used as it is."""
     put(sink, lane(partition_by=("country", "day")), [sale("NL", 1)])
     for by in (("country",), ("id",)):
-        with pytest.raises(ConfigProblem, match="is there already and is partitioned by country, day") as refused:
+        with pytest.raises(ConfigProblem, match="already exists and is partitioned by country, day") as refused:
             sink.prepare(lane(partition_by=by), plan_for("scd1", SALES))
         assert LINE in refused.value.next_step
     put(sink, lane(partition_by=("day", "country")), [sale("NL", 2)])
@@ -171,7 +171,7 @@ def test_files_that_delta_rs_would_not_remove_are_refused(sink: DeltaRsSink, tmp
     assert "country=%25C3%25A9" in text
     log.write_text(text.replace("country=%25C3%25A9", "country=é"))
     (tmp_path / "items" / "country=%C3%A9").rename(tmp_path / "items" / "country=é")
-    with pytest.raises(Fatal, match="rows would be there twice"):
+    with pytest.raises(Fatal, match="rows would exist twice"):
         sink.prepare(lane(), plan_for("scd1", SALES))
 
 

@@ -194,7 +194,7 @@ def test_other_columns_and_another_policy(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / LANE.into), pa.table({"id": [7], "v": ["theirs"]}))
     sink = build_sinks(tmp_path)
-    with pytest.raises(Fatal, match="was there before"):
+    with pytest.raises(Fatal, match="existed before"):
         sink.swap(LANE, ANEW, take_rebuilt_state)
     assert (7, "theirs") in rows(tmp_path) and not list(tmp_path.rglob(MARK))
     sink.close()

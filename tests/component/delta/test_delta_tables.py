@@ -79,7 +79,7 @@ def test_value_missing_where_it_must_not_be_is_rejected(sink: DeltaRsSink, tmp_p
         (pa.schema([("id", pa.int64()), pa.field("must", pa.string(), nullable=False)]), {}, "'must'"),
         (pa.schema([("id", pa.int64()), ("V", pa.string())]), {}, "'V' and 'v'"),
         (pa.schema([("id", pa.int64()), ("d", pa.decimal128(18, 2))]), {}, "'d' .* more than 15 digits"),
-        (pa.schema([("id", pa.int64())]), {"delta.setTransactionRetentionDuration": "interval 1 days"}, "forget where"),
+        (pa.schema([("id", pa.int64())]), {"delta.setTransactionRetentionDuration": "interval 1 days"}, "lose the position"),
     ],
 )
 def test_table_that_cannot_be_used_is_refused(

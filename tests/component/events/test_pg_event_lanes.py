@@ -123,7 +123,7 @@ def test_a_lane_whose_store_is_gone_says_so(sink, postgres_dsn):
     put(sink, outbox.make_write(ENGINE, 0, 1))
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("DROP SCHEMA events CASCADE")
-    with pytest.raises(DataLoss, match=r"events\.events is gone"):
+    with pytest.raises(DataLoss, match=r"events\.events does not exist any more"):
         put(sink, outbox.make_write(ENGINE, 1, 2))
 
 

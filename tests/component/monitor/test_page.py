@@ -296,7 +296,7 @@ def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, c
             assert answer.status == 200
     finally:
         monitor.close()
-    refused = [record.levelname for record in caplog.records if "a new one was closed" in record.message]
+    refused = [record.levelname for record in caplog.records if "a new connection was closed" in record.message]
     # Each time that it is full, which may be again when others have been given up meanwhile.
     assert 1 <= refused.count("WARNING") <= 3
 

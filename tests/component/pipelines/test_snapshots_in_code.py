@@ -169,7 +169,7 @@ def test_a_resync_after_the_state_was_lost(tmp_path):
     shutil.rmtree(tmp_path / "state" / "exports" / "kept")
     (tmp_path / "items" / "1.parquet").unlink()
     export(tmp_path, 2, [(2, "a", "y", 1.0)])
-    with pytest.raises(dp.RunFailed, match="made anew") as caught:
+    with pytest.raises(dp.RunFailed, match="was created again") as caught:
         one.run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS
     load_again(one, tmp_path)
@@ -208,9 +208,9 @@ def test_keys_that_were_corrected(tmp_path, wrong, right):
     ("given", "said"),
     [
         ({"source": lambda version: None}, "is a function; write snapshots into a folder"),
-        ({"source": "feed.items"}, "transport 'delta', which brings no snapshots"),
+        ({"source": "feed.items"}, "transport 'delta', which does not read snapshots"),
         ({"once": True}, "create_auto_cdc_from_snapshot_flow() has no parameter 'once'"),
-        ({"stored_as_scd_type": "bitemporal"}, "'bitemporal', which there is not"),
+        ({"stored_as_scd_type": "bitemporal"}, "'bitemporal', which is not supported"),
     ],
 )
 def test_refused(given, said):

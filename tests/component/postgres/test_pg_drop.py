@@ -66,7 +66,7 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
         assert fetch(postgres_dsn, "SELECT to_regnamespace('_replicator')") == [(None,)]
         put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
         (table,) = [one for one in sink.list_artifacts(feed.lane) if one.stays]
-        assert table.what == "table" and "there before" in table.stays
+        assert table.what == "table" and "existed before" in table.stays
         sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items") == [(9, 9)]
         assert not sink.list_artifacts(feed.lane) and sink.state(feed.lane) is None

@@ -142,7 +142,10 @@ def shop_of(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, ConfiguredC
     return shop, shop.with_log("raw_pg")
 
 
-NAMED = {"the beginning": r"lacks records from \d+ to \d+ of", "a partition": "(lacks records from .* of|no records of)"}
+NAMED = {
+    "the beginning": r"lacks the records from \d+ to \d+ of",
+    "a partition": "(lacks the records from .* of|no records of)",
+}
 LOST = {
     "the beginning": '"offset" <= (SELECT min("offset") + 3 FROM cdc_raw.cdc_events)',
     "a partition": '"partition" = (SELECT max("partition") FROM cdc_raw.cdc_events)',
@@ -234,7 +237,7 @@ def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
     again.refresh()
     fetch(postgres_dsn, "CREATE TABLE cdc_raw.made AS TABLE cdc_raw.cdc_events")
     fetch(postgres_dsn, "DROP TABLE cdc_raw.cdc_events; ALTER TABLE cdc_raw.made RENAME TO cdc_events")
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="was created again"):
         again.refresh()
     source.close()
 
@@ -323,9 +326,9 @@ def test_what_is_not_done_with_it_is_refused(postgres_dsn: str, tmp_path: Path) 
     """Snapshots, and replays by another engine."""
     _, database = shop_of(postgres_dsn, tmp_path)
     lane = database.resolve_lanes("public.items")[0]
-    with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, beside which no snapshots are kept"):
+    with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, for which snapshots are not supported"):
         checkpoint.take_checkpoint(database, lane)
     on_spark = on_engine(database, "spark")
-    with pytest.raises(ConfigProblem, match="from where the engine 'spark' does not read it"):
+    with pytest.raises(ConfigProblem, match="and the engine 'spark' cannot read it there"):
         checkpoint_restore.prepare_restored_rebuild(on_spark, RebuildRequest(lane, "again"))
     assert not [*tmp_path.rglob("asked.json")]

@@ -95,4 +95,4 @@ def test_what_cannot_be_read(of_one_row: tuple[str, PostgresSink], call: dict, s
 def test_a_condition_that_makes_no_sense_is_the_askers(of_one_row: tuple[str, PostgresSink], where: str) -> None:
     with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
         of_one_row[1].read("items", where=where)
-    assert "changed by somebody" not in str(caught.value)
+    assert "Another program changed" not in str(caught.value)

@@ -154,5 +154,5 @@ def test_doctor_says_what_others_can_read(
     assert [severity for severity, _ in diagnose(secured_server.dsn())] == ["ok"]
     assert [severity for severity, _ in diagnose(postgres_dsn)] == ["warning"]
     assert diagnose(secured_server.dsn(sslmode="require")) == [
-        ("warning", "With sslmode require, who answers is not checked.")
+        ("warning", "With sslmode require, the identity of the server is not checked.")
     ]

@@ -63,7 +63,7 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     shop.reach(count)
     live, said = read(shop, table), list[str]()
     run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
-    assert len(said) == 1 and "target.again: going on from snapshot 1" in said[0]
+    assert len(said) == 1 and "target.again: starting from snapshot 1" in said[0]
     assert same(read(shop, "again"), live)
     compared = dry_run.compare_target(shop.parts, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
@@ -74,7 +74,7 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     done = log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
     assert done["raw"], "behind the snapshot nobody needs it"
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
-    assert len(said) == 2 and "going on from snapshot 1" in said[1] and same(read(shop, table), live)
+    assert len(said) == 2 and "starting from snapshot 1" in said[1] and same(read(shop, table), live)
     again = Container(loaded=shop.load_config)
     run_until_caught_up(again)
     assert {lane.counts["applied"] for lane in again.status().report().lanes} == {0}
@@ -104,7 +104,7 @@ def test_as_of_reads_a_checkpoint_behind_which_the_log_is_truncated(postgres_dsn
         assert same(
             target_reader.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(end))), rows
         )
-    with pytest.raises(DataLoss, match="ends by the time"):
+    with pytest.raises(DataLoss, match="ends at the requested time"):
         target_reader.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
 
 
@@ -146,5 +146,5 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_FOLDER}", *told)])
     store.close()
     run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
-    assert "number 1 lacks rows with values that no lake keeps" in said[1]
+    assert "number 1 lacks rows with values that a lake cannot store" in said[1]
     assert same(read(shop, "again"), read(shop, "items_8"))

@@ -128,7 +128,7 @@ def test_a_table_of_others_and_a_lane_of_others(build_sinks: tuple[str, Postgres
     with open_sink(dsn) as second, pytest.raises(Fenced):
         second.swap(LANE, ANEW, take_rebuilt_state)
     fetch(dsn, "COMMENT ON TABLE mirror.items IS NULL")
-    with pytest.raises(Fatal, match="was there before"):
+    with pytest.raises(Fatal, match="existed before"):
         sink.swap(LANE, ANEW, take_rebuilt_state)
     assert fetch(dsn, OLD_ROWS) == OLD
 

@@ -186,7 +186,7 @@ def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
     shop.put([])
-    with pytest.raises(DataLoss, match=r"items as read at 20.* has no rows: taken in, it would delete every row") as caught:
+    with pytest.raises(DataLoss, match=r"items as read at 20.* has no rows, so it would delete every row") as caught:
         read(source(shop, tmp_path), at)
     assert "allow_empty: true" in caught.value.next_step and "Correct the query" in caught.value.next_step
     assert changes(read(source(shop, tmp_path, allow_empty=True), at)[0]) == [("d", *A)]
@@ -198,7 +198,7 @@ def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
         ("SELECT nothing FROM items", ConfigProblem, 'column "nothing" does not exist (SQLSTATE 42703)'),
         ("SELEC 1", ConfigProblem, "syntax error"),
         ("SELECT 1; DROP TABLE items", ConfigProblem, "syntax error"),
-        ("SELECT id, id FROM items", ConfigProblem, "gives two columns the name 'id'"),
+        ("SELECT id, id FROM items", ConfigProblem, "has two columns with the name 'id'"),
         ("SELECT", ConfigProblem, "gives no columns"),
         ("SELECT nextval('numbers') AS id", ConfigProblem, "read-only transaction"),
         ("SELECT id / 0 AS id FROM items", Fatal, "division by zero"),
@@ -209,7 +209,7 @@ def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
         ('SELECT id, name AS "_op" FROM items', ConfigProblem, "has a column '_op'"),
         ('SELECT id, name, name AS "Name" FROM items', ConfigProblem, "has columns 'name' and 'Name', which differ in case"),
         ("SELECT id, date 'infinity' AS day FROM items", DataLoss, "Column 'day' of items as read at"),
-        ("SELECT id, date '-infinity' AS day FROM items", DataLoss, "holds infinity, or a day"),
+        ("SELECT id, date '-infinity' AS day FROM items", DataLoss, "contains infinity, or a day"),
         ("SELECT name FROM items", ConfigProblem, "has no column 'id', which `keys` names"),
         ("SELECT 1 AS id, 'a' AS x UNION ALL SELECT 1, 'b'", DataLoss, "has 1 row more than keys (id)"),
         ("SELECT NULL::int AS id", DataLoss, "has a NULL in key column 'id' of 1 row"),
@@ -256,7 +256,7 @@ def test_a_database_that_is_away_is_tried_again(shop, tmp_path):
 def test_other_keys_stop(shop, tmp_path):
     shop.put([A])
     _, at = read(source(shop, tmp_path))
-    with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), and `keys` says \(id\)"):
+    with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), but `keys` is now \(id\)"):
         read(source(shop, tmp_path, keys=("id",)), at)
 
 
@@ -266,7 +266,7 @@ def test_a_role_that_may_not_is_refused(shop, tmp_path):
     theirs = source(shop, tmp_path, dsn=shop.dsn.replace("user=tester", "user=stranger"))
     with pytest.raises(EnvironmentProblem, match="permission denied for table items") as refused:
         read(theirs)
-    assert refused.value.next_step.startswith("Grant this role what the sentence names")
+    assert refused.value.next_step.startswith("Grant this role the right that the sentence names")
     shop.run("GRANT SELECT ON items TO stranger")
     assert changes(read(theirs)[0]) == [("c", *A)]
 
@@ -433,9 +433,9 @@ def test_doctor_asks_and_takes_nothing_in(shop, tmp_path):
         (one,) = SnapshotsCheck("source shop", given).diagnose()
         return one.severity, one.sentence
 
-    assert diagnose() == ("ok", "The database can be asked for items: 4 columns.")
+    assert diagnose() == ("ok", "The database can be queried for items: 4 columns.")
     assert diagnose(table="public.items")[0] == "ok"
-    assert diagnose(query="SELECT 1 AS id") == ("ok", "The database can be asked for items: 1 column.")
+    assert diagnose(query="SELECT 1 AS id") == ("ok", "The database can be queried for items: 1 column.")
     assert diagnose(table="nowhere")[0] == "error"
     assert diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[0] == "error"
     assert "hunter2" not in diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[1]

@@ -160,7 +160,9 @@ def test_records_of_another_registry_are_let_in_as_their_remedy_says(tmp_path: P
     letters = answer_of(run_program(folder, "dlq", "list", "--json"))["result"]
     assert [letter["code"] for letter in letters] == ["UNKNOWN_SCHEMA"] * 2
     [told, *_] = answer_of(run_program(folder, "dlq", "explain", letters[0]["event_id"], "--json"))["result"]
-    assert told["what_to_do"].startswith("Correct `url` of the source's `registry`")
+    assert told["what_to_do"].startswith(
+        "If the connector registers its schemas elsewhere, correct `url` of the source's `registry`"
+    )
     config = folder / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace(url, f"{registry}{API}"))
     replayed = run_program(folder, "dlq", "replay", "--json")

@@ -151,7 +151,7 @@ def positions(folder: Path) -> int:
 def test_more_than_memory_is_refused_before_anything_is_applied(tmp_path: Path) -> None:
     accumulate(project(tmp_path, "batch"), 0, 1)
     said = run(tmp_path, "local", "--set", "limits.memory=50000", code=1)
-    assert "has more than the 12,500 bytes of keys and values" in said["summary"]
+    assert "have more than the 12,500 bytes of keys and values" in said["summary"]
     assert commits(tmp_path) == {}
     run(tmp_path, "local")
     assert commits(tmp_path) == compute_expected(1)

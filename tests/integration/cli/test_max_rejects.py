@@ -38,7 +38,7 @@ def test_no_reject_is_allowed_where_none_is(tmp_path: Path) -> None:
     said = run_program(tmp_path, "run", "--until-caught-up", "-q")
     assert said.returncode == 6
     assert "error: Rejected: 1 record. `max_rejects` is 0." in said.stderr
-    assert "See them with `replicator dlq list`; raise max_rejects to go on." in said.stderr
+    assert "See them with `replicator dlq list`. Raise max_rejects to continue." in said.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and which("setpriv") is None, reason="nothing is read-only for root")

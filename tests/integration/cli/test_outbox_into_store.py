@@ -173,7 +173,7 @@ def test_an_event_that_is_refused_comes_as_its_remedy_says(project):
     assert [one["code"] for one in letters] == ["NO_EVENT"] * 2
     for letter in letters:
         [explained] = run_command("dlq", "explain", letter["event_id"])
-        assert "this one again under a new id; or raise the bound under `limits`" in explained["what_to_do"]
+        assert "write this event again under a new id. If the reason names a limit" in explained["what_to_do"]
     config = folder / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("columns: 20", "columns: 200"))
     assert run_program(folder, "dlq", "replay").returncode == 1, "one of the two is rejected again"
@@ -257,13 +257,13 @@ def test_its_event_log_rebuilds_the_other_targets(project):
 
 
 REFUSED = [
-    (("query", "event_store.order"), "not queried by table"),
-    (("drop", "event_store.order", "--yes"), "not dropped"),
-    (("drop", "event_store", "--yes"), "not dropped"),
-    (("replay", "outbox.event.order", "--lane", "event_store.order"), "not made anew"),
-    (("snapshot", "outbox.event.order", "--lane", "event_store.order"), "not made anew"),
-    (("forget", "outbox.event.order", "t1", "--yes"), "out of which none is taken"),
-    (("backfill", "outbox.event.order"), "backfills are of"),
+    (("query", "event_store.order"), "cannot be queried by table"),
+    (("drop", "event_store.order", "--yes"), "cannot be dropped"),
+    (("drop", "event_store", "--yes"), "cannot be dropped"),
+    (("replay", "outbox.event.order", "--lane", "event_store.order"), "cannot be rebuilt"),
+    (("snapshot", "outbox.event.order", "--lane", "event_store.order"), "cannot be rebuilt"),
+    (("forget", "outbox.event.order", "t1", "--yes"), "which never removes events"),
+    (("backfill", "outbox.event.order"), "backfills need"),
 ]
 
 

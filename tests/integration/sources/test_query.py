@@ -373,7 +373,7 @@ def test_a_journal_that_is_gone_stops_it(lite, tmp_path):
     lite.make_sales()
     _, at = read(source(lite, tmp_path))
     shutil.rmtree(tmp_path / "state" / "sales")
-    with pytest.raises(DataLoss, match="is gone, and with it what was read"):
+    with pytest.raises(DataLoss, match="does not exist any more, so the rows that were read are lost"):
         read(source(lite, tmp_path), at)
 
 
@@ -409,7 +409,7 @@ def test_keys_that_are_there_twice_stop_it(lite, tmp_path):
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"table": "nothing"}, "no table nothing"),
     ({"cursor_column": "changed"}, "has no column 'changed'"),
-    ({"cursor_column": "name"}, "does not say what is new"),
+    ({"cursor_column": "name"}, "cannot show which rows are new"),
     ({"keys": ("code",)}, "no column 'code', which `keys` names"),
     ({"overlap": 5}, "'overlap' does not go with"),
     ({"start_after": "soon"}, "'start_after' is no value"),

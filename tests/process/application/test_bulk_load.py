@@ -376,5 +376,9 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is not ExitCode.OK
     problem = program.shared.lanes.list_runs()[0].problem
-    assert problem is not None and "No space left on device" in problem.sentence and "Make room" in (problem.next_step or "")
+    assert (
+        problem is not None
+        and "No space left on device" in problem.sentence
+        and "Free disk space" in (problem.next_step or "")
+    )
     assert not program.rows()

@@ -45,7 +45,7 @@ tables:
 DATABASE = '    database: {dsn: "postgresql://nobody@127.0.0.1:1/nothing", publication: p, slot: s}\n'
 CASES = {
     "a table that no entry matches": ("public.*", "sales.*", "no entry of `tables` matches 'public.orders'", "SCHEMA.TABLE"),
-    "no database": (DATABASE, "", "does not say which database", "incremental"),
+    "no database": (DATABASE, "", "has no `database`", "incremental"),
     "another order": ("debezium_json", "maxwell_json", "has the format 'maxwell_json'", "maxwell-bootstrap"),
     "rows of no order": ("debezium_json", "canal_json", "has the format 'canal_json'", "what writes its changes"),
     "the order of the topic": ("    to:", "    tombstones: delete\n    to:", "in the order of their topic", "incremental"),

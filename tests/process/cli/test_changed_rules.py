@@ -12,7 +12,7 @@ def test_a_lane_written_under_another_rule_is_suspended_at_the_start(project, an
     config = project / "config" / "replicator.yaml"
     text = config.read_text().replace("match: public.*", "match: public.orders")
     config.write_text(text.replace(ENTRY, f"{{sink: lake, {said}}}"))
-    words = "Lane lake.orders holds rows written under"
+    words = "Lane lake.orders contains rows written under"
 
     planned = {lane["lane"]: lane["problem"] for lane in answer("plan")["result"]}
     assert words in planned["lake.orders"] and "config/replicator.yaml:" in planned["lake.orders"]

@@ -197,9 +197,9 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     assert shorten(shop.parts) == {"raw": {place: first.position[place]}}
     assert shorten(shop.parts) == {"raw": {}}, "nothing more"
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 2)
-    with pytest.raises(Fatal, match="its retention removed them"):
+    with pytest.raises(Fatal, match="log retention has removed"):
         shop.replay_lane(tmp_path / "refused", from_snapshot=False)
-    with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends by the time"):
+    with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends at the requested time"):
         target_reader.read_target(shop.parts, "lake.plain", as_of=at.ts)
     last = shop.history.events[first.position[place] - shop.history.events[0].offset - 1].change
     assert last is not None and last.ts is not None
@@ -208,7 +208,7 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
             target_reader.read_target(shop.parts, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)
         ]
         assert found[0].num_rows == found[1].num_rows == first.rows
-    with pytest.raises(DataLoss, match="ends by the time"):
+    with pytest.raises(DataLoss, match="ends at the requested time"):
         target_reader.read_target(
             shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
         )
@@ -217,14 +217,14 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     run_until_caught_up(made)
     (only,) = made.status().report().lanes
     assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
-    assert len(said) == 2 and "records below offset" in said[0] and "those of them that were asked for" in said[0]
+    assert len(said) == 2 and "records below offset" in said[0] and "The result lacks the requested records" in said[0]
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
-    with pytest.raises(DataLoss, match="under the rules of today"):
+    with pytest.raises(DataLoss, match="has today's rules"):
         checkpoint.take_checkpoint(shop.parts, shop.lane)
     with event_logs.open_reader(shop.load_config, "public.items") as log:
         entries, read = change_history.read_history(log, "public.items", ["1"], said.append)
     assert entries and read.missing_sentences == [
-        f"the event log has no records below offset {first.position[place]} of {place} any more: its retention removed them"
+        f"log retention has removed the records below offset {first.position[place]} of {place} from the event log"
     ]
 
 
@@ -243,7 +243,7 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
             checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
     rebuild = checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
     (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
-    assert said == [f"lake.again: going on from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
+    assert said == [f"lake.again: starting from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
     made = Container(loaded=rebuild.loaded)
     run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
@@ -309,7 +309,7 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     said = list[str]()
     checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     assert [sentence.split(" of ")[0] for sentence in said] == [
-        f"lake.again: going on from snapshot {number}" for number in (2, 1)
+        f"lake.again: starting from snapshot {number}" for number in (2, 1)
     ]
     assert rows(tmp_path / "shop" / "lake" / "again") == whole[0]
 
@@ -340,8 +340,8 @@ def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatc
         )
     monkeypatch.delattr(MirrorSink, "restore_state")
     assert checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
-    periods = ("only records of a period", "under the rules of today, ends by the time", "of policy scd1")
-    whys = (*periods, "targets in sink lake do not begin with one yet")
+    periods = ("only records of a period", "today's rules, ends at the requested time", "have policy scd1")
+    whys = (*periods, "sink lake does not support it yet")
     assert len(said) == 4 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
 
 
@@ -391,8 +391,8 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
     checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     lake = tmp_path / "shop" / "lake"
     assert rows(lake / "again") == whole
-    why = "none can be used, as number 1 has what nobody keeps"
-    assert said[1:] == [f"lake.again: the whole event log is read; of the snapshots {why}"]
+    why = "none can be used, because number 1 has what nobody keeps"
+    assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
     log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
     with pytest.raises(DataLoss, match="as number 1 has what nobody keeps"):
         checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))

@@ -59,7 +59,7 @@ def replay_dead_letters(project: Project) -> list[int]:
         (  # A column that cannot be read, of records without a schema.
             [plain(0)],
             (MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"),
-            "declare the columns under `schema` of its table, and replay the record",
+            "declare the columns under `schema` of the table. Then replay the record",
             ("'list<string>'", "string"),
         ),
         (
@@ -71,7 +71,7 @@ def replay_dead_letters(project: Project) -> list[int]:
         (
             [item(0, "x" * 3000), item(1)],
             ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"),
-            "Raise what it exceeds under `limits`",
+            "Raise the limit that the reason names, under `limits`",
             ("2KiB", "16KiB"),
         ),
     ],
@@ -144,7 +144,7 @@ def test_a_stopped_lane_goes_on_without_the_record(tmp_path: Path, on_reject: st
     """Which its purge alone does not do, as long as the lane stops at it."""
     project = Project(tmp_path, {"t": ""})
     step = explain_stop(project, item(0), wrong(1, 1), item(2))
-    assert "To go on without it, set `on_reject` to continue or hold_key" in step
+    assert "To continue without it, set `on_reject` to continue or hold_key" in step
     project.configure(("stop_lane", on_reject))
     goes_on(project, 0, 2)
 
@@ -167,8 +167,8 @@ def test_a_stopped_lane_takes_the_record_that_the_config_lets_in(tmp_path: Path,
     step = explain_stop(
         project, plain(0), *({**plain(n), "value": plain(n)["value"].replace('"a"', "null")} for n in (1, 2))
     )
-    assert "declare the columns under `schema` of its table, and replay the record" in step
-    assert "read it again when the program starts again" in step
+    assert "declare the columns under `schema` of the table. Then replay the record" in step
+    assert "read it again after a restart" in step
     project.configure(("'list<string>'", "string"))
     if replays:
         assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
@@ -182,7 +182,9 @@ def test_a_record_of_no_table_at_which_everything_stops(tmp_path: Path) -> None:
     project.feed("a", [item(0, "x" * 3000), item(1), item(2)])
     assert project.ask("run", "--until-caught-up")["exit"] == 4
     step = explain_dead_letter(project)
-    assert "Raise what it exceeds" in step and step.endswith("set `on_reject` to continue or hold_key."), step
+    assert "Raise the limit that the reason names" in step and step.endswith("set `on_reject` to continue or hold_key."), (
+        step
+    )
     project.configure(("stop_lane", "continue"))
     goes_on(project, 1, 2)
 

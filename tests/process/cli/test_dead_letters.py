@@ -110,7 +110,7 @@ def test_unknown_code_is_refused(shop: Path, monkeypatch: pytest.MonkeyPatch, co
 def test_explain_says_why_and_what_to_do(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop)
     said = CliRunner().invoke(main, ["dlq", "explain", "items-0-2"]).stdout
-    assert "reason:      MALFORMED: " in said and "what to do:  See whether the source's `format`" in said
+    assert "reason:      MALFORMED: " in said and "what to do:  Compare the source's `format`" in said
     assert "record:      items-0-2 (items partition 0 offset 2)" in said
     assert "retry:       replicator dlq replay --event 'items-0-2'" in said
     assert "value:       \\xff\\xff" in said

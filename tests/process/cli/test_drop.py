@@ -77,7 +77,7 @@ def test_a_name_in_a_catalog_that_this_engine_does_not_reach(ask, project):
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("path: ./lake}", "path: ./lake, schema: shop}", 1))
     result = ask("drop", "products", "--yes")
-    assert result.exit_code == 2 and "lake.products has its name in the catalog of the engine 'spark'" in result.stderr
+    assert result.exit_code == 2 and "lake.products is registered in the catalog of the engine 'spark'" in result.stderr
     assert "--set engine=spark" in result.stderr and "(config/replicator.yaml:5)" in result.stderr
     assert files_of(project, "lake/products")
 
@@ -127,15 +127,15 @@ def test_on_a_real_terminal(project):
 @pytest.mark.parametrize(
     ("name", "words", "step"),
     [
-        ("raw", "raw is an event log, which is not dropped", "take the sink out of the config"),
-        ("raw.recorded", "raw.recorded is an event log, which is not dropped", ""),
-        ("productz", "no sink keeps anything of a target 'productz'", "Did you mean 'products'?"),
-        ("lake.productz", "no sink keeps anything of a target 'lake.productz'", "lanes list"),
-        ("_replicator", "no sink keeps anything", ""),
-        ("..", "no sink keeps anything", ""),
-        ("lake...", "no sink keeps anything", ""),
-        ("", "no sink keeps anything", ""),
-        ("lake.", "no sink keeps anything", ""),
+        ("raw", "raw is an event log and cannot be dropped", "remove the sink from the config"),
+        ("raw.recorded", "raw.recorded is an event log and cannot be dropped", ""),
+        ("productz", "no sink has a target 'productz'", "Did you mean 'products'?"),
+        ("lake.productz", "no sink has a target 'lake.productz'", "lanes list"),
+        ("_replicator", "no sink has a target", ""),
+        ("..", "no sink has a target", ""),
+        ("lake...", "no sink has a target", ""),
+        ("", "no sink has a target", ""),
+        ("lake.", "no sink has a target", ""),
     ],
 )
 def test_names_that_mean_nothing_to_drop(answer, project, name, words, step):
@@ -159,7 +159,7 @@ def test_two_sinks_hold_it(answer, project):
     config.write_text(text.replace("{sink: lake}]", "{sink: lake}, {sink: second}]"))
     assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
     said = answer("drop", "products", "--yes", code=2)["error"]
-    assert "'products' fits several targets" in said["sentence"]
+    assert "'products' matches several targets" in said["sentence"]
     assert said["next_step"] == "Name one of them: lake.products, second.products."
     answer("drop", "second.products", "--yes")
     assert answer("query", "lake.products")["result"] and not (project / "second" / "products").exists()
@@ -185,7 +185,7 @@ def test_a_table_that_no_lane_wrote_is_left_alone(answer, project):
     write_deltalake(str(project / "lake" / "mine"), pa.table({"a": [1]}))
     (project / "lake" / "notes").mkdir()
     for name in ("mine", "lake.mine", "notes"):
-        assert "no sink keeps anything" in answer("drop", name, "--yes", code=2)["error"]["sentence"]
+        assert "no sink has a target" in answer("drop", name, "--yes", code=2)["error"]["sentence"]
     assert (project / "lake" / "mine").is_dir() and (project / "lake" / "notes").is_dir()
 
 
@@ -198,14 +198,14 @@ def test_a_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatc
         assert ask("drop", "products", "--yes").exit_code == 130
     assert [path for path in files_of(project, "products") if path.endswith(MARK)]
     lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
-    assert "dropped half way" in lanes["lake.products"]["error"] and lanes["lake.orders"]["error"] is None
+    assert "half dropped" in lanes["lake.products"]["error"] and lanes["lake.orders"]["error"] is None
     done = run_program(project, "run", "--until-caught-up", "-q")
     assert done.returncode == 4 and "`replicator drop lake.products` removes the rest" in done.stderr + done.stdout
-    assert "dropped half way" in answer("lanes", "resync", "lake.products", "--yes", code=4)["error"]["sentence"]
+    assert "half dropped" in answer("lanes", "resync", "lake.products", "--yes", code=4)["error"]["sentence"]
     answer("drop", "products", "--yes")
     assert not files_of(project, "products")
     assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
-    assert files_of(project, "products"), "loaded anew"
+    assert files_of(project, "products"), "loaded again"
 
 
 def test_while_another_instance_writes_it(answer, project):
@@ -238,7 +238,7 @@ def test_while_the_daemon_runs(answer, project):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     said = answer("drop", "orders", "--yes", code=5)["error"]
-    assert "the daemon runs, and writes lake.orders" in said["sentence"] and "Stop it" in said["next_step"]
+    assert "the daemon is running and writes lake.orders" in said["sentence"] and "Stop the daemon" in said["next_step"]
     assert answer("drop", "products", "--yes")["ok"] and not files_of(project, "products")
     program.send_signal(signal.SIGTERM)
     assert program.wait(60) == 0

@@ -69,11 +69,11 @@ def test_the_customer(shop):
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
-        (["--data", "[]"], 1, "event_data is no JSON object"),
-        (["--data", '{"a": '], 1, "event_data is no JSON object"),
+        (["--data", "[]"], 1, "event_data is not a JSON object"),
+        (["--data", '{"a": '], 1, "event_data is not a JSON object"),
         (["--metadata", '{"a": "\\u0000"}'], 1, "NUL"),
         (["--expected-version", "3"], 1, "at version 0, not 3"),
-        (["--set", "event_store=null"], 2, "no store of events"),
+        (["--set", "event_store=null"], 2, "no event store"),
         (["--set", "limits.message_bytes=10"], 1, "longer than the 10 bytes"),
     ],
 )

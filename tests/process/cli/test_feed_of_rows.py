@@ -132,7 +132,7 @@ def test_rows_without_a_place_become_dead_letters(tmp_path: Path) -> None:
             "sequence_by: sequencenum",
             "'sequence_by' names column 'sequencenum', which table employees",
         ),
-        ("operation = 'DELETE'", "operation = 8", "compares column 'operation' (string) with what is not text"),
+        ("operation = 'DELETE'", "operation = 8", "compares column 'operation' (string) with a value that is not text"),
         ("[operation, sequenceNum]", "[operation, seqNum]", "'except_column_list' names column 'seqNum'"),
     ],
 )

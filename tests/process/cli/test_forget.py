@@ -347,10 +347,10 @@ def test_a_list_that_is_not_whole_stops_the_program(shop: Path) -> None:
     config, kept = shop / "config" / "replicator.yaml", shop / "state" / "shop" / "erasures.key"
     text, secret = config.read_text(), kept.read_text()
     config.write_text(text.replace("recorded", "renamed"))
-    assert "under another name they would come back" in sentence(shop, code=2)
+    assert "Under another source name they would come back" in sentence(shop, code=2)
     config.write_text(text)
     kept.write_text("00" * 32)
-    assert "is not the key of the list" in sentence(shop, code=3)
+    assert "is not the secret of the list" in sentence(shop, code=3)
     kept.unlink()
     assert "cannot be read" in sentence(shop, code=3)
     kept.write_text(secret)
@@ -402,9 +402,9 @@ def test_a_table_of_the_same_name_loses_nothing(shop: Path) -> None:
     text = config.read_text().replace("match: public.customers", "match: '*.customers'")
     config.write_text(text.replace("\n      - {sink: lake, into: history, policy: scd2}", ""))
     said = program(shop, "forget", "aside.customers", BOB, "--yes", code=2)["error"]
-    assert "the key of table aside.customers is not known" in said["sentence"]
+    assert "the key of table aside.customers is unknown" in said["sentence"]
     said = program(shop, "replay", "aside.customers", "--into", "again", code=2)["error"]
-    assert "lake.again was begun with other options" in said["sentence"]
+    assert "lake.again was started with other options" in said["sentence"]
     said = program(shop, "replay", "aside.customers", code=2)["error"]
     assert "aside.customers both go to customers in sink lake" in said["sentence"]
     program(shop, "drop", "aside.customers", "--yes", code=2)

@@ -104,14 +104,14 @@ def test_the_changes_of_a_table_in_a_period(shop: Path) -> None:
     assert "is empty" not in run_program(shop, "audit", "public.audit_log").stderr
     text = run_program(shop, "audit", "public.customers", "--csv", "--limit", "2").stdout.splitlines()
     assert len(text) == 3 and text[2].startswith('"at"') is False and '"{""id"": 1}"' in text[2]
-    assert "goes to no event log" in refusal(shop, "audit", "public.products")["sentence"]
+    assert "has no event log" in refusal(shop, "audit", "public.products")["sentence"]
 
 
 REFUSED = {
-    "a key of another type": (("public.customers", "x"), "'x' is no int64"),
+    "a key of another type": (("public.customers", "x"), "'x' does not fit type int64"),
     "half a key": (("public.order_items", "1"), "has 2 columns (order_id, line_no), not 1"),
     "no key": (("public.audit_log", "1"), "has no key"),
-    "no event log": (("public.products", "1"), "goes to no event log"),
+    "no event log": (("public.products", "1"), "has no event log"),
     "no entry": (("sales.orders", "1"), "no entry of `tables` matches"),
     "no record": (("public.nothing", "1"), "has no changes of table public.nothing"),
 }

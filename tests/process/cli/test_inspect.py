@@ -93,8 +93,8 @@ def test_other_formats_in_the_words_of_the_event_log(project: Path) -> None:
         (("archive", "--format", "dts_avr"), 2, "there is no decoder called 'dts_avr'"),
         (("nothing",), 2, "there is no source 'nothing'"),
         (("rds", "--timezone", "Asia/Shangri-La"), 2, "there is no time zone 'Asia/Shangri-La'"),
-        (("other",), 2, "takes in what it reads"),
-        (("rds", "--set", "engine=spark", "--set", "sources.rds.table=shop.sales", *ROWS), 2, "engine 'spark' alone"),
+        (("other",), 2, "stores the rows that it reads"),
+        (("rds", "--set", "engine=spark", "--set", "sources.rds.table=shop.sales", *ROWS), 2, "only the engine 'spark'"),
     ],
 )
 def test_mistakes(project: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:

@@ -45,10 +45,10 @@ def pipeline(request, project, answer):
 NOWHERE = {
     "cdc.public.orders:7:1": "reads no partition cdc.public.orders[7]",
     "cdc.public.products:0:1": "reads no partition cdc.public.products[0]",
-    f"{ORDERS}:-1": "-1 lies below",
-    f"{ORDERS}:1": "1 lies below",
-    f"{ORDERS}:99999": "99999 lies past the end",
-    f"{ORDERS}:{2**63}": "past the end",
+    f"{ORDERS}:-1": "-1 is below",
+    f"{ORDERS}:1": "1 is below",
+    f"{ORDERS}:99999": "99999 is above the end",
+    f"{ORDERS}:{2**63}": "above the end",
 }
 
 
@@ -129,7 +129,7 @@ def silent(project):
 
 
 def test_a_daemon_that_breaks_off_is_not_taken_for_none(silent):
-    with pytest.raises(EnvironmentProblem, match="did not say what became of lane"):
+    with pytest.raises(EnvironmentProblem, match="did not confirm the command for lane"):
         daemon.ask_control(silent, "resync", "lake.orders", None)
 
 

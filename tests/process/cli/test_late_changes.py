@@ -65,9 +65,8 @@ def test_late_changes_are_seen(tmp_path):
         (f"{TOPIC}-0-3", "lake.changes", "LATE"),
     ]
     assert letters[1]["sentence"] == (
-        "its event time 1970-01-01 00:15:39 UTC is below the watermark, which stood at 1970-01-01 00:15:40 UTC in its "
-        "partition; a longer 'watermark' lets such changes in, and `replicator lanes resync lake.changes` those that were "
-        "rejected before"
+        "its event time 1970-01-01 00:15:39 UTC is below the watermark of its partition, 1970-01-01 00:15:40 UTC. A longer "
+        "'watermark' accepts such changes from now on. `replicator lanes resync lake.changes` also loads the rejected ones"
     )
     assert '"sku"' in letters[1]["record"]
     assert len(ask(tmp_path, "query", "changes")) == 4

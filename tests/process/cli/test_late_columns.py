@@ -74,7 +74,7 @@ def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: 
     configure(project, schema="", **{level: MASK})
     lane = feed_record(project, 0, [ID, NAME], id=0, name="a")
     assert lane["status"] == "suspended"
-    assert "'phone'" in lane["error"] and "declare the columns of the table with `schema:" in lane["next_step"]
+    assert "'phone'" in lane["error"] and "declare all columns of the table with `schema:" in lane["next_step"]
     assert json.dumps(project.ask("plan")).count(KEY) == 0
 
 

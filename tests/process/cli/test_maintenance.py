@@ -58,7 +58,7 @@ def test_a_short_retention_is_warned_of(ask):
 def test_a_running_daemon_keeps_its_unfinished_files(answer, project, monkeypatch):
     monkeypatch.setattr(ConfiguredComponents, "ask_daemon", lambda _: {"lanes": []})
     said = answer("vacuum", "--retain", "30 minutes", code=5)
-    assert "the daemon runs" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
+    assert "the daemon is running" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
     answer("vacuum", "--retain", "1 hour")
     answer("vacuum", "--retain", "0 hours", "--dry-run")
 
@@ -108,7 +108,7 @@ def test_a_server_compacts_its_tables_itself(answer, monkeypatch):
 
     monkeypatch.setattr(ConfiguredComponents, "open_sink", lambda *_: Server())
     (one,) = answer("compact", "products")["result"]
-    assert one["skipped"] == "its server does that itself"
+    assert one["skipped"] == "its server does this itself"
     (one,) = answer("vacuum", "products", "--dry-run")["result"]
     assert one["done"] == {"files": None} and not Server.vacuumed
     (one,) = answer("vacuum", "products")["result"]

@@ -51,10 +51,10 @@ MISTAKES = [
         "nothing_here is not there",
         "Check 'path' of the source",
     ),
-    (["query", "productz"], 2, "no sink holds a table 'productz'", "Did you mean 'products'?"),
-    (["query", "public.productz"], 2, "no sink holds a table 'public.productz'", "Did you mean 'products'?"),
-    (["query", "customerz"], 2, "no sink holds a table 'customerz'", "lanes list"),
-    (["query", "lak.products"], 2, "no sink holds a table 'lak.products'", ""),
+    (["query", "productz"], 2, "no sink has a table 'productz'", "Did you mean 'products'?"),
+    (["query", "public.productz"], 2, "no sink has a table 'public.productz'", "Did you mean 'products'?"),
+    (["query", "customerz"], 2, "no sink has a table 'customerz'", "lanes list"),
+    (["query", "lak.products"], 2, "no sink has a table 'lak.products'", ""),
     (["query", "raw.products"], 2, "no table 'products' in this event log", "'cdc_events'"),
     (["query", "lake.customerz"], 2, "customerz", ""),
     (["query", "products", "--version", "999"], 1, "version 999", ""),
@@ -65,8 +65,8 @@ MISTAKES = [
     (["lanes", "resume", "lake.products"], 3, "the daemon does not run", "replicator run"),
     (["lanes", "resync", "lake.customerz", "--yes"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip", "lake.customerz"], 2, "there is no lane", "lake.products"),
-    (["lanes", "skip", "lake.products", "--until", "here"], 2, "'here' is no position", "TOPIC:PARTITION:OFFSET"),
-    (["lanes", "skip", "lake.products", "--until", "{}"], 2, "'{}' is no position", "TOPIC:PARTITION:OFFSET"),
+    (["lanes", "skip", "lake.products", "--until", "here"], 2, "'here' is not a position", "TOPIC:PARTITION:OFFSET"),
+    (["lanes", "skip", "lake.products", "--until", "{}"], 2, "'{}' is not a position", "TOPIC:PARTITION:OFFSET"),
     (["lanes", "resync", "lake.customerz"], 2, "there is no lane 'lake.customerz'", "lake.products"),
     (["lanes", "skip"], 2, "Missing argument 'LANE'", ""),
     (["check", "--set", GOLD], 2, "names a file that is not there: /", "name the file with its query"),
@@ -96,7 +96,7 @@ def test_one_sentence_and_what_to_do(ask, command, code, sentence, step):
 @pytest.mark.slow
 def test_a_broker_that_is_not_there(ask):
     """It is given some seconds to appear."""
-    test_one_sentence_and_what_to_do(ask, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker runs")
+    test_one_sentence_and_what_to_do(ask, ["plan", "--set", BROKER], 3, "127.0.0.1:1", "Check that the broker is running")
 
 
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m[1] and "'" in m[2]], ids=lambda m: " ".join(m[0]))

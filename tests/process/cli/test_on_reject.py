@@ -10,7 +10,7 @@ import pytest
 from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
 from test_retry_dead_letters import FIXED, NAMED, configure_operations, replay, states
 
-WAITS = "a record of its key before it is not replayed yet"
+WAITS = "an earlier record of its key is not replayed yet"
 ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
 
 
@@ -30,7 +30,7 @@ def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) ->
     assert {event: letter["code"] for event, letter in found.items()} == {
         "items-0-1": "UNKNOWN_OPERATION", "items-0-2": "HELD", "items-0-4": "HELD",
     }  # fmt: skip
-    assert "a record of its key before it was rejected" in found["items-0-4"]["sentence"]
+    assert "an earlier record of its key was rejected" in found["items-0-4"]["sentence"]
     configure_operations(tmp_path, FIXED, more="on_reject: hold_key")
     feed(tmp_path, row(6, 2, 26))
     caught_up(tmp_path, 6, *on)
@@ -39,7 +39,7 @@ def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) ->
     assert alone == {
         "replayed": 0,
         "rejected": 0,
-        "left": {"items-0-4": "a record of its key before it is not replayed yet"},
+        "left": {"items-0-4": "an earlier record of its key is not replayed yet"},
     }
     assert replay(tmp_path, "--set", f"engine={engine}") == {"replayed": 4, "rejected": 0, "left": {}}
     assert rows(tmp_path) == [(1, 11, 3), (2, 26, 6), (3, 30, 5)]
@@ -117,7 +117,7 @@ def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> 
     secret.unlink()
     feed_changes(tmp_path, (2, SECRETIVE, 21, "u"))
     said = caught_up(tmp_path, 4)
-    assert "not hashed under the secret" in json.dumps(said) and "keys.secret" in json.dumps(said)
+    assert "hashed with another secret" in json.dumps(said) and "keys.secret" in json.dumps(said)
     assert [price for _, price, _ in rows(tmp_path)] == [10]
     secret.write_bytes(kept)
     caught_up(tmp_path, 6)
@@ -125,7 +125,7 @@ def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> 
     secret.write_text("not a secret")
     feed_changes(tmp_path, (3, "a", 1, "u"))
     said = json.dumps(caught_up(tmp_path, 3))
-    assert "cannot be read" in said and "or remove it, and replay or purge what is held back" in said
+    assert "cannot be read" in said and "Or remove it, and replay or purge the held records" in said
     secret.unlink()
     configure_masked_key(tmp_path, FIXED)
     assert replay(tmp_path) == {"replayed": 2, "rejected": 0, "left": {}}

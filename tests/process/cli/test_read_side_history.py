@@ -51,12 +51,12 @@ def test_the_rows_as_they_were(shop: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("lake.orders/history/x", 400, "no int64"),
+        ("lake.orders/history/x", 400, "does not fit type int64"),
         ("lake.orders/history/1/2", 400, "1 columns (id), not 2"),
         ("lake.orders/history/77", 404, "no row with this key"),
         ("lake.orders/history/1?limit=0", 400, "from 1 to"),
-        ("lake.orders/history/1?after=-1", 400, "no number"),
-        ("lake.orders/history/1?id=1", 400, "means nothing here"),
+        ("lake.orders/history/1?after=-1", 400, "not a number"),
+        ("lake.orders/history/1?id=1", 400, "is unknown here"),
         ("lake.nothing/history/1", 404, "no table"),
         ("raw.cdc_events/rows", 404, "no table"),
         ("lake.cdc_events/rows", 404, "no table"),

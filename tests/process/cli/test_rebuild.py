@@ -170,10 +170,10 @@ REFUSED = {
     "its own target": (("public.order_items", "--into", "order_items"), "is a target of the config"),
     "a target that a pattern brought about": (("public.order_items", "--into", "a_e"), "is a target of the config"),
     "a name that leads elsewhere": (("public.order_items", "--into", "/../../x"), "no slashes"),
-    "no name": (("public.order_items", "--into", ""), "must be a table's name"),
+    "no name": (("public.order_items", "--into", ""), "must be the name of a table"),
     "a name made of groups": (("public.order_items", "--into", "{1}"), "cannot be made of groups"),
-    "somebody's table": (("public.order_items", "--into", "foreign"), "no replay on this machine has made it"),
-    "no event log": (("public.orders", "--into", "again"), "goes to no event log"),
+    "somebody's table": (("public.order_items", "--into", "foreign"), "no replay on this machine created it"),
+    "no event log": (("public.orders", "--into", "again"), "has no event log"),
 }
 
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_made_is_refused(shop: Path) -> None:
     replay(shop, "public.order_items", "--into", "again")
     words = ("public.order_items", "--into", "again", "--until", "2026-11-20T17:47:26.854600+00:00")
     refused = replay(shop, *words, code=2, key="error")
-    assert "begun with other options" in refused["sentence"] and "replicator drop lake.again" in refused["next_step"]
+    assert "started with other options" in refused["sentence"] and "replicator drop lake.again" in refused["next_step"]
     dropped = run_program(shop, "drop", "lake.again", "--yes")
     assert dropped.returncode == 0, dropped.stdout + dropped.stderr
     replay(shop, *words)

@@ -155,7 +155,7 @@ def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
     file = project / "config" / "replicator.yaml"
     hints = run_json(project, "check")["result"]["hints"]
     assert [(one["code"], one["line"]) for one in hints] == [("slow_groups", 24)] * 2 + [("slow_groups", 29)] * 2
-    assert hints[1]["suggestion"] == "add partition_by: [city], or a column computed of it"
+    assert hints[1]["suggestion"] == "add partition_by: [city], or a column computed from it"
     assert "projection users_features: " in run_program(project, "check").stdout
     better = "[{sink: silver, change_data_feed: true, partition_by: [city]}]"
     file.write_text(file.read_text().replace("[{sink: silver}]", better))

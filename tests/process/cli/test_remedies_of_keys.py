@@ -60,7 +60,7 @@ def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
     project = feed_keyed_records(tmp_path, [ID, NAME], [])
     project.configure((ENTRY, "{match: 'public.*',"))
     step = project.run()["lake.t"]["next_step"]
-    assert "every table like public.*: add one of this table, `- match: public.t`, before it" in step
+    assert "every table like public.*. Add an entry for this table, `- match: public.t`, before it" in step
     text = (tmp_path / "config" / "replicator.yaml").read_text()
     [line] = [line for line in text.splitlines() if "match: 'public.*'" in line]
     own = line.replace("'public.*'", "public.t").replace(*said)
@@ -106,7 +106,7 @@ def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
     project = feed_keyed_records(tmp_path, [ID, NAME], [ID])
     forget = ("forget", "public.t", "1", "--yes")
     said = project.ask(*forget)
-    assert said["error"]["next_step"] == "Say `keys` in its entry under `tables`, or run the pipeline first."
+    assert said["error"]["next_step"] == "Set `keys` in its entry under `tables`, or run the pipeline first."
     if follow == "keys":
         project.configure(KEYED)
     else:
@@ -129,8 +129,8 @@ def test_the_history_of_a_row_without_a_key(tmp_path):
         assert answer["exit"] == 2
         return answer["error"]["next_step"]
 
-    assert expect_refusal("1") == "Say `keys` in its entry under `tables`."
+    assert expect_refusal("1") == "Set `keys` in its entry under `tables`."
     project.configure(KEYED)
-    assert expect_refusal("1", "a") == "Give a value for each, in this order."
-    assert expect_refusal("one") == "Write it as `query` shows it."
+    assert expect_refusal("1", "a") == "Pass a value for each column, in this order."
+    assert expect_refusal("one") == "Write the value as `query` shows it."
     assert project.ask("history", "public.t", "1")["exit"] == 0

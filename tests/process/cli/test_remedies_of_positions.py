@@ -196,7 +196,7 @@ def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
     if follow == "skip":
         follows("skip")(project, step)
     else:
-        assert step.startswith("Name another place for this log")
+        assert step.startswith("Give this log another location")
         project.configure(("./events", "./others"))
     runs(project)
     found = DeltaTable(str(tmp_path / ("events" if follow == "skip" else "others"))).to_pyarrow_table()
@@ -214,7 +214,7 @@ def test_a_skip_that_is_refused_says_where_to(tmp_path):
     runs(project)
     project.feed("b", [item(2)])
     assert expect_refusal("two") == "Write TOPIC:PARTITION:OFFSET[,...]."
-    assert expect_refusal("cdc.public.t:0:1") == "`replicator lanes resync lake.t` loads it anew."
+    assert expect_refusal("cdc.public.t:0:1") == "`replicator lanes resync lake.t` loads it again."
     partition = re.fullmatch(r"Its partitions are: (\S+)\.", expect_refusal("cdc.public.x:0:3"))
     assert partition is not None
     end = re.fullmatch(r"The source ends at (\S+)\.", expect_refusal(f"{partition[1]}:99"))

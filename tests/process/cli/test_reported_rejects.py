@@ -132,4 +132,4 @@ def test_a_run_whose_tables_nobody_asks_for_is_not_ok(project: Path) -> None:
     feed(project, OTHER_TABLE)
     container, _ = run(project)
     problem = container.supervisor().find_why_nothing_came()
-    assert problem is not None and problem.exit_code is ExitCode.ENVIRONMENT and "an entry of `tables`" in problem.sentence
+    assert problem is not None and problem.exit_code is ExitCode.ENVIRONMENT and "no entry of `tables`" in problem.sentence

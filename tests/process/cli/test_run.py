@@ -60,8 +60,8 @@ def test_run_and_plan_say_which_names_and_places_the_config_leaves_out(project, 
         text = text.replace(line, "")
     config.write_text(text)
     chosen = (
-        "the pipeline is called project, as its folder is",
-        f"rejected records are kept in {project / 'lake' / '_replicator' / 'dead_letters'} (",
+        "the pipeline has the name of its folder, project",
+        f"rejected records are stored in {project / 'lake' / '_replicator' / 'dead_letters'} (",
     )
     for said in (run_program(project, "run", "--until-caught-up").stderr, ask("plan").stderr):
         assert all(sentence in said for sentence in chosen), said

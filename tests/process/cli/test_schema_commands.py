@@ -89,7 +89,7 @@ def test_a_running_daemon_goes_on_from_the_very_record_once_the_schema_is_accept
     try:
         waiting = _lane(project, "suspended")
         assert waiting["position"] == {"cdc.public.t": {"0": 2}}
-        assert waiting["next_step"].startswith("`replicator lanes resume lake.t --accept-schema 3` lets the lane go on")
+        assert waiting["next_step"].startswith("`replicator lanes resume lake.t --accept-schema 3` continues the lane")
         refused = project.ask("lanes", "resume", "lake.t", "--accept-schema", "2")
         assert refused["exit"] == 2 and "It waits for schema 3" in refused["error"]["next_step"]
         assert _lane(project, "suspended")["position"] == {"cdc.public.t": {"0": 2}}

@@ -85,7 +85,10 @@ def test_a_target_without_a_name(tmp_path: Path) -> None:
     feed(project, "shop_12_", order(1))
     feed(project, "shop_13_orders", order(2))
     said = run(project, "local", code=2)
-    assert "The name of the target of table shop_12_ in sink lake, '', must be a table's name: not empty" in said["summary"]
+    assert (
+        "The name of the target of table shop_12_ in sink lake, '', must be the name of a table: not empty"
+        in said["summary"]
+    )
     assert sorted((lane["id"], lane["status"]) for lane in said["result"]["lanes"]) == [
         ("lake. (shop_12_)", "suspended"),
         ("lake.orders", "running"),

@@ -49,7 +49,7 @@ def test_the_end_of_a_log(project: Path, answer: Answer, ask: Callable[..., Any]
 
 def test_no_file_is_written_over(project: Path, answer: Answer) -> None:
     (project / "help.zip").write_text("mine")
-    assert "is there already" in answer("support-bundle", "help.zip", code=2)["error"]["sentence"]
+    assert "already exists" in answer("support-bundle", "help.zip", code=2)["error"]["sentence"]
     assert (project / "help.zip").read_text() == "mine"
 
 

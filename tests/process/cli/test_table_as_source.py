@@ -75,7 +75,7 @@ def test_a_table_that_cannot_be_read_on_stops_its_lane_with_code_4(project: Path
     shutil.rmtree(orders)
     write_deltalake(str(orders), values)
     said = json.dumps(run(project, "local", *second, code=4))
-    assert "it was made anew" in said and "replicator lanes resync lake.orders" in said
+    assert "was created again" in said and "replicator lanes resync lake.orders" in said
 
 
 def test_a_lane_that_is_added_leaves_others_as_they_are(project: Path) -> None:

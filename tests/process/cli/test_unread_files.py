@@ -27,7 +27,7 @@ def another_ending(folder: Path) -> str:
 def no_parquet(folder: Path) -> str:
     (folder / "x.parquet").write_text("{}")
     os.utime(folder / "x.parquet", (AGO, AGO))
-    return "x.parquet cannot be read, and nobody writes to it any more"
+    return "x.parquet cannot be read, and nothing is writing it any more"
 
 
 def no_gzip(folder: Path) -> str:

@@ -128,7 +128,7 @@ def test_a_process_that_was_killed_is_done_without(
     monkeypatch.setattr(DecodeWorker, "send_request", kills)
     the_same(engine, frames(12))
     assert len(children) == NUMBER and len(count_requests) <= 4
-    assert "".join(capfd.readouterr()).count("goes on alone") == 1
+    assert "".join(capfd.readouterr()).count("continues alone") == 1
 
 
 class Local(DebeziumJsonDecoder):
@@ -159,7 +159,7 @@ def test_a_decoder_that_is_not_known_there_is_done_without(
     assert len(count_requests) in (
         range(decode_pool.FAILURES, decode_pool.FAILURES + engine.prefetch_depth) if kind is Local else [0]
     )
-    assert "".join(capfd.readouterr()).count("goes on alone") == 1
+    assert "".join(capfd.readouterr()).count("continues alone") == 1
 
 
 def test_what_routing_remembers_of_a_topic_is_remembered(engine: LocalEngine, count_requests: list[int]) -> None:

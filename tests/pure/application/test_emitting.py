@@ -93,10 +93,10 @@ def test_what_json_has_not_is_refused(value):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no JSON object"),
-        ("[1]", "no JSON object"),
-        ('{"a": 1', "no JSON object"),
-        ('{"a": ["\\ud800"]}', "no JSON object"),
+        ("", "not a JSON object"),
+        ("[1]", "not a JSON object"),
+        ('{"a": 1', "not a JSON object"),
+        ('{"a": ["\\ud800"]}', "not a JSON object"),
         ('{"a": ["\\u0000"]}', "NUL"),
         ('{"a": {"b": "\\\\\\u0000"}}', "NUL"),
     ],

@@ -211,7 +211,7 @@ def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
         (
             SchemaChangeMode.QUARANTINE,
             table(NAME, N),
-            "`replicator lanes resume lake.t --accept-schema 2` lets the lane go on",
+            "`replicator lanes resume lake.t --accept-schema 2` continues the lane",
         ),
         (SchemaChangeMode.FAIL, table(NAME, N), "Allow it with `schema_changes: {added: evolve}` (c.yaml:3)"),
         (SchemaChangeMode.QUARANTINE, table(NAME, keys=("id", "name")), "`replicator drop lake.t`"),

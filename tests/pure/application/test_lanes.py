@@ -450,11 +450,11 @@ OTHER = {"topic": "u", "table": "public.other"}
         ({TopicPartition("typo", 0): 7}, r"reads no partition typo\[0\]. Its partitions are: t:0\."),
         ({TopicPartition("t", 7): 7}, r"reads no partition t\[7\]"),
         ({TopicPartition("u", 0): 1}, r"reads no partition u\[0\]"),
-        ({T0: -1}, "-1 lies below 40"),
-        ({T0: 39}, r"39 lies below 40.*lanes resync a\.items"),
-        ({T0: 99_999}, r"99999 lies past the end of t\[0\].*t:0:40"),
-        ({T0: 2**63}, "past the end"),
-        (None, "no records that could be skipped are lost"),
+        ({T0: -1}, "-1 is below 40"),
+        ({T0: 39}, r"39 is below 40.*lanes resync a\.items"),
+        ({T0: 99_999}, r"99999 is above the end of t\[0\].*t:0:40"),
+        ({T0: 2**63}, "above the end"),
+        (None, "it has lost no records that could be skipped"),
     ],
 )
 def test_a_skip_that_makes_no_sense_changes_nothing(to, words):
@@ -477,7 +477,7 @@ def test_a_skip_where_the_source_cannot_go_on_changes_nothing():
     running.source.lost = lambda position: {T0: "begins at 50."} if position.get(T0, 99) < 50 else {}
     state, lane = world.targets["a.items"].state, world.rules("public.items").lanes[0]
     at = LanePosition.from_state(lane, state, Position(), lambda p: True)
-    with pytest.raises(ConfigProblem, match=r"could not go on there\. begins at 50\."):
+    with pytest.raises(ConfigProblem, match=r"could not continue there\. begins at 50\."):
         check_skip(running.source, at, Position({T0: 30}))
 
 
@@ -525,7 +525,9 @@ def test_another_policy_suspends_the_lane_until_it_is_reloaded():
     running = world.start()
     assert running.once() is ExitCode.CONFIG
     problem = running.lanes.find("b.items").problem
-    assert problem.sentence == "Lane b.items holds rows written under 'scd1 by id', and the configuration now says 'append'."
+    assert (
+        problem.sentence == "Lane b.items contains rows written under 'scd1 by id', but the configuration is now 'append'."
+    )
     assert "replicator lanes resync b.items" in problem.next_step and "replicator.yaml:7" in problem.next_step
     assert has_applied(world, "a.items", 41) and not has_applied(world, "b.items", 41)
     resync_stopped(running.sinks["b"], running.source, running.pipeline.context.register, running.lanes.find("b.items").lane)

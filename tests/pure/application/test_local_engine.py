@@ -143,4 +143,4 @@ def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):
     assert code is ExitCode.CONFIG
     (suspended,) = [run for run in shared.lanes.list_runs() if run.problem]
     assert suspended.lane.id == "late.x" and not store.rows("late.x")
-    assert "does not know watermarks" in suspended.problem.sentence and "c:1" in suspended.problem.next_step
+    assert "does not support watermarks" in suspended.problem.sentence and "c:1" in suspended.problem.next_step

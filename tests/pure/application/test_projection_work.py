@@ -56,7 +56,7 @@ def test_groups_of_all_inputs_together():
     assert found.kind == "groups"
     found = plan_refresh(PROJECTION, LAST, now(users=4), make_group_reader({"users": frozenset()}))
     assert (found.groups, found.kind) == (frozenset(), "none")
-    # Rows of an input that every group is computed from are the same.
+    # Rows of an input that every group depends on it are the same.
     assert plan_refresh(PROJECTION, LAST, now(rates=8), make_group_reader({"rates": frozenset()})).groups == frozenset()
 
 
@@ -66,11 +66,11 @@ def test_groups_of_all_inputs_together():
         (None, now(), {}, "no earlier refresh"),
         (replace(LAST, fingerprint="another"), now(), {}, "was changed"),
         (replace(LAST, reads={"users": READS["users"]}), now(), {}, "was changed"),
-        (LAST, now(users=2), {}, "users was made anew"),
-        (LAST, {**now(users=9), "users": InputVersion("other", 9)}, {}, "users was made anew"),
-        (LAST, now(users=4, rates=8), {"users": frozenset("a"), "rates": None}, "every group is computed from"),
-        (LAST, now(users=4), {"users": None}, "cannot be told"),
-        (LAST, now(users=4), {"users": frozenset(range(MAX_GROUPS + 1))}, "groups were touched"),
+        (LAST, now(users=2), {}, "users was created again"),
+        (LAST, {**now(users=9), "users": InputVersion("other", 9)}, {}, "users was created again"),
+        (LAST, now(users=4, rates=8), {"users": frozenset("a"), "rates": None}, "every group depends on it"),
+        (LAST, now(users=4), {"users": None}, "the affected groups are unknown"),
+        (LAST, now(users=4), {"users": frozenset(range(MAX_GROUPS + 1))}, "groups have changed"),
     ],
 )
 def test_everything_is_computed(last, reads, groups, why):

@@ -141,7 +141,7 @@ def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
     assert running.once() is ExitCode.ENVIRONMENT
     problem = running.supervisor.problem
     assert problem.sentence == "Rejected records cannot be written to the dead-letter store: A record is too large."
-    assert problem.next_step == "Raise max.message.bytes. Then start again: nothing is lost."
+    assert problem.next_step == "Raise max.message.bytes. Then start again. Nothing is lost."
     running.letters.read = lambda which: (_ for _ in ()).throw(error)
     with pytest.raises(DeadLetterStoreDown, match="cannot be read from"):
         running.shared.rejects.list_open("s")

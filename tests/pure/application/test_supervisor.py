@@ -317,7 +317,7 @@ def test_a_source_that_is_waited_for_says_what_for_and_since_when():
     source.end, pipeline.take_batch = looking(seen, source.end), looking(taken, pipeline.take_batch)
     assert running.once() is ExitCode.OK
     assert world.targets["a.items"].rows == model(HISTORY) and set(taken) == {None}
-    assert {call["doing"] for call in seen} == {"reading", "looking for where it begins", "looking for its end"}
+    assert {call["doing"] for call in seen} == {"reading", "looking for its start", "looking for its end"}
     since = [datetime.fromisoformat(call["since"]) for call in seen]
     assert all(timedelta(seconds=59) < datetime.now(UTC) - one < timedelta(seconds=90) for one in since)
     assert after_a_minute.report().sources[0].call is None

@@ -322,7 +322,7 @@ def test_settings_that_are_left_out_say_what_to_do_and_hide_secrets(tmp_path):
         ({"connector.class": "com.example.Sink"}, "is a com.example.Sink, which cannot be imported"),
         ({"connection.url": "jdbc:mysql://${env:HOST}/shop"}, "writes to jdbc:mysql, and not to PostgreSQL"),
         ({"connection.url": f"oracle:{SECRETS[1]}"}, "writes to no JDBC URL"),
-        ({"connector.class": SOURCE["connector.class"]}, "source connectors 2 are given, of JDBC sink connectors 0"),
+        ({"connector.class": SOURCE["connector.class"]}, "JDBC sink connectors, not 2 and 0"),
         ({"topics": "elsewhere"}, "shop-1 reads no topic of connector shop-0"),
         ({"topics": "", "topics.regex": "("}, "topics.regex of connector shop-1 cannot be read"),
     ],

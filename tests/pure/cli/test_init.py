@@ -179,13 +179,13 @@ def test_variable_that_would_be_used_instead_of_the_file_is_refused(run, tmp_pat
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        (f"postgresql://app:pa#{SECRET}@db/shop", "end it too early"),
-        (f"postgresql://app:pa?{SECRET}@db/shop", "end it too early"),
-        (f"postgresql://app:pa/{SECRET}@db/shop", "end it too early"),
-        (f"postgresql://app:pa@{SECRET}@db/shop", "end it too early"),
-        (f"postgresql://app:pa%{SECRET}@db/shop", "end it too early"),
-        (f"host=db password={SECRET}", "takes the URL"),
-        (f"password = {SECRET}", "takes the URL"),
+        (f"postgresql://app:pa#{SECRET}@db/shop", "must be encoded"),
+        (f"postgresql://app:pa?{SECRET}@db/shop", "must be encoded"),
+        (f"postgresql://app:pa/{SECRET}@db/shop", "must be encoded"),
+        (f"postgresql://app:pa@{SECRET}@db/shop", "must be encoded"),
+        (f"postgresql://app:pa%{SECRET}@db/shop", "must be encoded"),
+        (f"host=db password={SECRET}", "needs the URL"),
+        (f"password = {SECRET}", "needs the URL"),
     ],
 )
 def test_unclear_url_is_refused_and_not_printed(run, tmp_path, url, sentence):

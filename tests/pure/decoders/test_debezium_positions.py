@@ -147,7 +147,7 @@ def test_a_table_without_log_positions_needs_columns_that_order_it(source: dict[
     spec = decoder.learn(frame, route["table"], route["fingerprint"])
     assert (spec.unordered, spec.counted, spec.sequence) == (True, False, 3)
     for policy in ("scd1", "append", "scd2"):
-        with pytest.raises(ConfigProblem, match=r"table public\.t do not say where .*`sequence_by: "):
+        with pytest.raises(ConfigProblem, match=r"table public\.t contain no position .*`sequence_by: "):
             plan_for(policy, spec)
     assert plan_for("scd1", spec, row_transforms=RowTransforms(sequence_by=("name",))).table.sequence == 4
     changes = decoder.decode(frame.slice(0, 2), spec).to_pylist()

@@ -133,7 +133,7 @@ def test_a_tombstone_has_a_key():
 @pytest.mark.parametrize(
     ("masks", "told"),
     [
-        ({"id": NOTHING}, "masks a key column so that rows become alike"),
+        ({"id": NOTHING}, "masks a key column so that different keys become equal"),
         ({"emial": HMAC}, "does not have"),
     ],
 )

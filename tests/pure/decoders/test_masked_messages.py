@@ -258,7 +258,7 @@ def test_a_column_that_is_masked_later() -> None:
 
 @pytest.mark.parametrize(
     ("masks", "said"),
-    [({"id": NOTHING}, "masks a key column so that rows become alike"), ({"emial": HMAC}, "does not have")],
+    [({"id": NOTHING}, "masks a key column so that different keys become equal"), ({"emial": HMAC}, "does not have")],
 )
 def test_a_mask_that_does_not_suit_its_column(masks: dict[str, Mask], said: str) -> None:
     with pytest.raises(ConfigProblem, match=said):

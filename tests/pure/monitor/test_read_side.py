@@ -107,7 +107,7 @@ def test_a_row_by_its_key(shop: TestClient) -> None:
     assert answer.headers["cache-control"] == "no-store" and answer.headers["x-content-type-options"] == "nosniff"
     problem(shop.get(url("tables", "s.t", "rows", "1", "a")), 404)
     assert "2 columns (id, part), not 1" in problem(shop.get(url("tables", "s.t", "rows", "1")), 400)["detail"]
-    assert "no int64" in problem(shop.get(url("tables", "s.t", "rows", "x", "a")), 400)["detail"]
+    assert "does not fit type int64" in problem(shop.get(url("tables", "s.t", "rows", "x", "a")), 400)["detail"]
 
 
 def test_as_arrow(shop: TestClient) -> None:
@@ -144,19 +144,19 @@ def test_filters(shop: TestClient, case: str) -> None:
 REFUSED = {
     "an unknown column": ({"nothing": "1"}, "no column 'nothing'"),
     "an unknown comparison": ({"id[like]": "1"}, "no comparison 'like'"),
-    "another type": ({"id": "1 OR 1=1"}, "no int64"),
-    "too many digits": ({"price": "1.005"}, "no decimal128(20, 2)"),
-    "a number that does not fit": ({"limit[eq]": "3000000000"}, "no int32"),
-    "a list": ({"tags": "x"}, "compared with nothing"),
+    "another type": ({"id": "1 OR 1=1"}, "does not fit type int64"),
+    "too many digits": ({"price": "1.005"}, "does not fit type decimal128(20, 2)"),
+    "a number that does not fit": ({"limit[eq]": "3000000000"}, "does not fit type int32"),
+    "a list": ({"tags": "x"}, "cannot be compared"),
     "a word for NULL": ({"id[null]": "yes"}, "neither true nor false"),
-    "no time": ({"as_of": "yesterday"}, "no time"),
-    "before all times": ({"as_of": "0001-01-01T00:00:00+14:00"}, "no time"),
-    "the log of now": ({"from_log": "true"}, "asks for a time"),
+    "no time": ({"as_of": "yesterday"}, "not a time"),
+    "before all times": ({"as_of": "0001-01-01T00:00:00+14:00"}, "not a time"),
+    "the log of now": ({"from_log": "true"}, "needs a time"),
     "no page": ({"limit": "0"}, "from 1 to 500"),
     "too large a page": ({"limit": "501"}, "from 1 to 500"),
-    "a place of one's own": ({"after": "W1sieCJdLDFd"}, "no place"),
-    "a place that is none": ({"after": "' OR 1=1 --"}, "no place"),
-    "a place with too much": ({"after": "W1siMSIsImEiXSwxMDAwMDAwMDBd"}, "cannot be told apart"),
+    "a place of one's own": ({"after": "W1sieCJdLDFd"}, "not from a page"),
+    "a place that is none": ({"after": "' OR 1=1 --"}, "not from a page"),
+    "a place with too much": ({"after": "W1siMSIsImEiXSwxMDAwMDAwMDBd"}, "rows are equal"),
 }
 
 

@@ -43,18 +43,18 @@ def test_columns_are_not_guessed_at(staff, flow, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"once": True}, "no parameter 'once'; make a pipeline of its own for the backfill"),
-        ({"columns_to_update": "changed"}, "'columns_to_update'; say 'ignore_null_updates'"),
+        ({"once": True}, "no parameter 'once'; use a separate pipeline for the backfill"),
+        ({"columns_to_update": "changed"}, "'columns_to_update'; use 'ignore_null_updates'"),
         ({"system_sequence_by": "at"}, "'system_sequence_by'; leave it out"),
         ({"spark_conf": {"a": "b"}}, "Pipeline(..., spark={...})"),
         ({"where": "id > 1"}, "no parameter 'where'"),
-        ({"flow_name": "x"}, "write 'name'"),
+        ({"flow_name": "x"}, "use 'name'"),
         ({"where": Column()}, "no parameter 'where'"),
         (
             {"stored_as_scd_type": "bitemporal"},
-            "'bitemporal', which there is not; say 2, and give the table an event log",
+            "'bitemporal', which is not supported; use 2, and add an event log",
         ),
-        ({"keys": {1, 2}}, "is a set, which a config cannot hold"),
+        ({"keys": {1, 2}}, "is a set, which a config cannot contain"),
         ({"source": "employees"}, "names no table; write SOURCE.TABLE, such as 'staff.employees'"),
         ({"target": "employees"}, "names no sink of the pipeline; write SINK.TABLE, such as 'lake.employees'"),
         ({"target": "lake."}, "write SINK.TABLE"),
@@ -88,8 +88,8 @@ def test_an_unknown_parameter_is_a_mistake_of_the_program(staff):
     ("table", "said"),
     [
         ({"comment": "x"}, "no parameter 'comment'"),
-        ({"partition_by": ["a"]}, "write 'partition_cols'"),
-        ({"table_properties": {"delta.appendOnly": "true"}}, "'delta.appendOnly' is not set here; there are"),
+        ({"partition_by": ["a"]}, "use 'partition_cols'"),
+        ({"table_properties": {"delta.appendOnly": "true"}}, "'delta.appendOnly' is not supported; use"),
         ({"table_properties": {"delta.enableChangeDatafeed": "true"}}, "did you mean 'delta.enableChangeDataFeed'"),
         ({"table_properties": {"delta.enableChangeDataFeed": "yes"}}, "must be true or false"),
         ({"cluster_by": [Column()]}, "is a Column"),
@@ -103,12 +103,12 @@ def test_tables_refuse_likewise(staff, table, said):
 
 def test_names_are_used_once(staff):
     staff.create_auto_cdc_flow(**FLOW)
-    with pytest.raises(dp.ConfigError, match=r"there is a flow 'lake.employees' already, at .*another target"):
+    with pytest.raises(dp.ConfigError, match=r"there is already a flow 'lake.employees', at .*another target"):
         staff.create_auto_cdc_flow(**FLOW)
     with pytest.raises(dp.ConfigError, match="another 'name'"):
         staff.create_auto_cdc_flow("lake.b", "staff.employees", name="lake.employees")
     staff.create_streaming_table("lake.employees", partition_cols=["country"])
-    with pytest.raises(dp.ConfigError, match=r"table 'lake.employees' is there already, at .*test_refused_calls.py:"):
+    with pytest.raises(dp.ConfigError, match=r"table 'lake.employees' is already declared, at .*test_refused_calls.py:"):
         staff.create_streaming_table("lake.employees")
 
 

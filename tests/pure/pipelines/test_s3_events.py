@@ -77,5 +77,5 @@ def test_events(event, urls):
     ["no json", "[]", {}, {"Records": [{"eventSource": "aws:kinesis"}]}, to_queue_event({"hello": 1}), {"Records": [{}]}],
 )
 def test_other_events_are_refused(event):
-    with pytest.raises(ConfigProblem, match="no notification of S3"):
+    with pytest.raises(ConfigProblem, match="not a notification of S3"):
         list(list_created(event))

@@ -162,11 +162,11 @@ def test_rules_that_make_no_sense(folder, rule, code):
             "contradiction",
             "keeps the column's values private",
         ),
-        ([override_columns(ENTRY, id="drop")], "contradiction", "takes away what tells rows apart"),
+        ([override_columns(ENTRY, id="drop")], "contradiction", "removes what identifies rows"),
         (
             [override_columns(ENTRY, id={"mask": "truncate", "key": SECRET, "length": 1})],
             "contradiction",
-            "under which keys stay keys",
+            "which keeps keys different",
         ),
         (
             [override_columns("tables[1]", email=HMAC), f"{ENTRY}.where=email is null"],
@@ -183,13 +183,13 @@ def test_rules_that_make_no_sense(folder, rule, code):
         ([override_columns("tables[2]", b={"constant": 2**63})], "place", "has a 'constant' of more than 64 bits"),
         ([f"{ENTRY}.where=id <"], "condition", "cannot be read"),
         (["tables[2].where=ids = 5"], "unknown_column", "did you mean 'id'"),
-        (["tables[2].where=lower(id) = 'a'"], "expression", "to 'lower', which takes text"),
+        (["tables[2].where=lower(id) = 'a'"], "expression", "to 'lower', which needs text"),
         ([override_columns("tables[2]", b={"expression": "idd + 1"})], "unknown_column", "did you mean 'id'"),
-        ([override_columns("tables[2].to[0]", b={"expression": "lower(id)"})], "expression", "to 'lower', which takes text"),
+        ([override_columns("tables[2].to[0]", b={"expression": "lower(id)"})], "expression", "to 'lower', which needs text"),
         (
             [override_columns("tables[2]", b={"expression": "date_trunc('day', id)"})],
             "expression",
-            "which takes a date or a time",
+            "which needs a date or a time",
         ),
         (
             [override_columns("tables[1]", email=HMAC, low={"expression": "lower(email)"})],
@@ -269,9 +269,9 @@ def test_keys_of_private_records_may_be_held_back(folder, place):
         (
             [override_columns("tables[1]", a={"rename": "x"}), override_columns(ENTRY, x={"constant": 1})],
             "a.rename",
-            "of the name 'x'",
+            "the name 'x'",
         ),
-        ([override_columns("tables[2]", at={"rename": "id"})], "columns.at.rename", "of the name 'id'"),
+        ([override_columns("tables[2]", at={"rename": "id"})], "columns.at.rename", "the name 'id'"),
         ([override_columns(ENTRY, a={"rename": "_cdc_op"})], "columns.a.rename", "which replicator keeps for itself"),
         ([override_columns(ENTRY, a={"rename": "_OFFSET"})], "columns.a.rename", "which replicator keeps for itself"),
         (
@@ -282,18 +282,22 @@ def test_keys_of_private_records_may_be_held_back(folder, place):
         (
             [override_columns(ENTRY, a={"expression": "cast(b as date)", "cast": "bool"})],
             "columns.a.cast",
-            "cannot become bool",
+            "cannot be cast to bool",
         ),
         (
             [override_columns("tables[2]", a={"expression": "id = 5", "cast": "date"})],
             "columns.a.cast",
-            "cannot become date32",
+            "cannot be cast to date32",
         ),
-        ([override_columns(ENTRY, a={"metadata": "source_time", "cast": "bool"})], "columns.a.cast", "cannot become bool"),
+        (
+            [override_columns(ENTRY, a={"metadata": "source_time", "cast": "bool"})],
+            "columns.a.cast",
+            "cannot be cast to bool",
+        ),
         (
             [override_columns("tables[2]", id={"cast": "date"})],
             "columns.id.cast",
-            "casts int64 to date32[day], which cannot be",
+            "casts int64 to date32[day], which is impossible",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_pipeline_has_a_name_a_group_and_a_place_for_rejects(tmp_path: Path, s
     else:
         assert letters.path == str(tmp_path / "web shop" / place)
     said = " ".join(describe_defaults(found))
-    assert "called web-shop" in said and "rejected records are kept in" in said and "secret" not in said
+    assert "of its folder, web-shop" in said and "rejected records are stored in" in said and "secret" not in said
 
 
 def test_what_the_config_says_counts(tmp_path: Path) -> None:

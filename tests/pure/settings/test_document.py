@@ -131,8 +131,8 @@ def test_a_key_without_a_value_is_not_ignored(folder):
 @pytest.mark.parametrize(
     ("text", "line", "column", "words"),
     [
-        ("tables:\n  - match: a\n   to: b\n", 3, 4, "does not stand below its neighbours"),
-        ("a:\n  b: 1\n c: 2\n", 3, 2, "does not stand below its neighbours"),
+        ("tables:\n  - match: a\n   to: b\n", 3, 4, "is not indented like its neighbours"),
+        ("a:\n  b: 1\n c: 2\n", 3, 2, "is not indented like its neighbours"),
         ("a: 1\n  b: 2\n", 2, 4, "a ':' stands where no key can be"),
         ("a: [1, 2\nb: 3\n", 2, 2, "a '[' is not closed"),
         ("a: {b: 1\nc: 2\n", 2, 2, "a '{' is not closed"),

@@ -87,7 +87,7 @@ def test_a_finding_says_what_was_expected(folder):
     line = folder.change(ENTRY, f"{ENTRY}        apply_as_deletes: op = 'DELETE' and\n")
     finding = folder.only()
     assert (finding.code, finding.line) == ("condition", line)
-    assert "cannot be read at character 17; expressions are made of columns, 'text', numbers" in finding.message
+    assert "cannot be read at character 17; expressions consist of columns, 'text', numbers" in finding.message
 
 
 @pytest.mark.parametrize(

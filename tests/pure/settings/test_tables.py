@@ -75,9 +75,9 @@ def test_a_name_that_no_target_can_have(folder):
         (REGEX, "{1}{", "unknown_group", "has a brace alone"),
         (REGEX, "orders", "same_target", "every table that 'match' matches"),
         ("shop_*", "{1}", "same_target", "take {1} of a regular expression"),
-        ("^shop_(", "{1}", "glob", "it is no regular expression"),
-        (r"^(a)\1", "{1}", "glob", "without backreferences and looking around"),
-        ("^(?=a)(b)", "{1}", "glob", "without backreferences and looking around"),
+        ("^shop_(", "{1}", "glob", "it is not a regular expression"),
+        (r"^(a)\1", "{1}", "glob", "no backreferences, no lookaround"),
+        ("^(?=a)(b)", "{1}", "glob", "no backreferences, no lookaround"),
         ("^" + "(a)" * 10, "{1}", "glob", "it has more than 9 groups"),
     ],
 )

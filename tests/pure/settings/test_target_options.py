@@ -130,7 +130,7 @@ def test_one_value_makes_no_partitions(folder, mask):
     line = folder.change(LAKE, f"{LAKE}        partition_by: [town]\n        columns: {{town: {mask}}}\n")
     (finding,) = folder.load().warnings
     assert (finding.code, finding.line) == ("one_value", line)
-    assert "of whose values tables[1].to[1].columns.town leaves one" in finding.message
+    assert "which has only one value after tables[1].to[1].columns.town" in finding.message
 
 
 def test_the_columns_of_a_table_are_those_of_its_entries(folder):

@@ -52,7 +52,7 @@ def test_what_lanes_read_again_is_one_batch_too(archive):
 def test_more_than_the_limit_is_none(archive):
     source = ArchiveSource({"path": archive, "batch_bytes": 119, "mode": "batch"})
     found = []
-    with pytest.raises(Fatal, match=f"{archive} has more than the 119 bytes") as caught:
+    with pytest.raises(Fatal, match=f"{archive} have more than the 119 bytes") as caught:
         source.run(Position(), found.append, threading.Event(), once=True)
     assert found == [] and "limits.memory" in caught.value.next_step
 

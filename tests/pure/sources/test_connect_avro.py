@@ -152,7 +152,7 @@ def test_records_are_counted_over_blocks(topics):
     assert content.count(content[-16:]) > 50
     assert [(row["offset"], row["value"]) for row in read(topics, batch_records=7)] == list(enumerate(messages))
     sink(topics, avro(BYTES, [b""]), 999)
-    with pytest.raises(ConfigProblem, match="goes on at record 999"):
+    with pytest.raises(ConfigProblem, match="continues at record 999"):
         read(topics)
 
 

@@ -64,7 +64,7 @@ def test_everything_is_one_batch_or_none(path: str) -> None:
 
     assert run() == [1, 1, 1, 1]
     assert run(mode="batch") == [4]
-    with pytest.raises(Fatal, match="items has more than the 10 bytes"):
+    with pytest.raises(Fatal, match="items have more than the 10 bytes"):
         run(mode="batch", batch_bytes=10)
 
 
@@ -389,9 +389,9 @@ def test_a_recreated_table(path, tmp_path):
             shutil.rmtree(path)
             create(path, (2, "b"))
 
-    with pytest.raises(DataLoss, match="was made anew"):
+    with pytest.raises(DataLoss, match="was created again"):
         one.run(Position(), recreate_table, threading.Event(), once=False)
-    assert "made anew" in source(path).losses(Position({PLACE: 0}), seen)[PLACE]
+    assert "created again" in source(path).losses(Position({PLACE: 0}), seen)[PLACE]
     assert not source(path).losses(Position({PLACE: 0}), source(path).identity())
 
 

@@ -112,7 +112,7 @@ def test_everything_is_one_batch_or_none(log: RecordedLog) -> None:
     again: Batches = []
     source(log, mode="batch", **bounds).read(Position({T: 1}), Position({T: 6}), again.append, threading.Event())
     assert [batch.records for batch in again] == [5]
-    with pytest.raises(Fatal, match=f"{log.path} has more than the 15 bytes") as caught:
+    with pytest.raises(Fatal, match=f"{log.path} have more than the 15 bytes") as caught:
         once(log, mode="batch", batch_bytes=15)
     assert "limits.memory" in caught.value.next_step
 
@@ -318,7 +318,7 @@ def test_a_log_recreated_while_it_is_read_is_a_loss(log: RecordedLog, tmp_path: 
         log.path.rename(tmp_path / "before")
         other.path.rename(log.path)
 
-    with pytest.raises(DataLoss, match="is another table than the one that was read"):
+    with pytest.raises(DataLoss, match="was created again: it is another table than before"):
         follow(log, [swap, lambda: None])
 
 

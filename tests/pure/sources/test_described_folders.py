@@ -157,7 +157,7 @@ def test_target_in_the_folder_that_is_read_is_refused(tmp_path, monkeypatch: Any
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "staff/1.csv", "id,name\n1,a\n")
     done = CliRunner().invoke(main, ["init", "--from", "."])
-    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, "error: ./lake is in the folder that is read")
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (2, "error: ./lake is in the source folder")
     (tmp_path / "link").symlink_to("staff")
     for lake in ("link/lake", "other/../staff/lake"):
         assert CliRunner().invoke(main, ["init", "--from", "staff", "--to", lake]).exit_code == 2, lake

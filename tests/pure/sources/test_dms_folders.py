@@ -280,7 +280,7 @@ def test_a_file_that_comes_too_late_is_a_loss(users):
     def later(batch):
         put(users, "20211017-194324420.csv", "I,1\n")
 
-    with pytest.raises(DataLoss, match=r"20211017-194324420.csv turned up"):
+    with pytest.raises(DataLoss, match=r"20211017-194324420.csv appeared"):
         again.run(end, later, stop, once=False)
 
 

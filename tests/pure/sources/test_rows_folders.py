@@ -139,7 +139,9 @@ def test_lines_that_end_in_cr_alone_stop_it(tmp_path, source, text):
     """The whole file would be its header row."""
     put(tmp_path / "public" / "t" / "LOAD00000001.csv", text.encode())
     one = source({"path": str(tmp_path), "csv": {"header": True}, **({"files": "csv"} if source is RowsFilesSource else {})})
-    with pytest.raises(EnvironmentProblem, match=r"header row of .*/t/LOAD00000001.csv holds a carriage return") as caught:
+    with pytest.raises(
+        EnvironmentProblem, match=r"header row of .*/t/LOAD00000001.csv contains a carriage return"
+    ) as caught:
         one.run(Position(), print, threading.Event(), once=True)
     assert "LF or CR LF" in caught.value.next_step
 

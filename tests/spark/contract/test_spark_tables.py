@@ -418,7 +418,7 @@ def test_a_table_that_is_there_is_clustered_from_then_on(lake):
     ("options", "said"),
     [
         ({"cluster_by": ("town",)}, r"has no column 'town' for `cluster_by`: it has 'country', 'id', 'v'"),
-        ({"cluster_by": ("paid",)}, r"column 'paid' .* has type bool; rows can be clustered by"),
+        ({"cluster_by": ("paid",)}, r"column 'paid' .* has type bool; rows can only be clustered by"),
         ({"cluster_by": ("id",)}, r"is partitioned by country: it cannot be clustered"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, e
     as_the_model(shop, lake / entry, entry, count)
     live = rows(lake / entry)
     checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
-    assert rows(lake / "begun") == live and "going on from snapshot 1" in said[0]
+    assert rows(lake / "begun") == live and "starting from snapshot 1" in said[0]
     drop.drop_lane(shop.parts, cutover.make_rebuild_lane(shop.lane, "whole"))
     assert log_retention.truncate_logs(shop.parts, partial(query_log, shop))["raw"]
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)

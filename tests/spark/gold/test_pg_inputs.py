@@ -53,7 +53,7 @@ def test_a_target_in_postgresql_is_read(shop: Shop) -> None:
     assert shop.refresh().kind == "current"
     shop.run()
     done = shop.refresh()
-    assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+    assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
     assert read_sums(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
     shop.run()
     assert shop.refresh().kind == "current"
@@ -114,7 +114,7 @@ def test_together_with_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
     assert ("Rome", "I", 2, Decimal("6.00")) in read_sums(shop)
     shop.feed("cities", "d,Rome,I,8")
     shop.run()
-    assert shop.refresh().reason == "what has changed in cities cannot be told by groups"
+    assert shop.refresh().reason == "cities has changed, and the affected groups are unknown"
     assert ("Rome", None, 2, Decimal("6.00")) in read_sums(shop)
 
 
@@ -137,15 +137,15 @@ def test_a_table_that_is_loaded_again_is_read_again(shop: Shop) -> None:
     shop.refresh()
     shop.query_database("UPDATE _replicator.positions SET state = NULL")
     done = shop.refresh()
-    assert (done.kind, done.reason) == ("full", "the table of orders was made anew")
+    assert (done.kind, done.reason) == ("full", "the table of orders was created again")
 
 
 def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
     """Whether the lane has not begun, or somebody else made a table of its name."""
-    with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
+    with pytest.raises(Fatal, match=r"reads pg\.orders, which does not exist yet"):
         shop.refresh()
     shop.query_database("CREATE SCHEMA silver; CREATE TABLE silver.orders (city text, amount numeric)")
-    with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
+    with pytest.raises(Fatal, match=r"reads pg\.orders, which does not exist yet"):
         shop.refresh()
     assert shop.await_no_session()
 
@@ -160,7 +160,7 @@ def test_customers_out_of_their_events(shop: Shop) -> None:
         event = {"event_id": f"{of}-{number}", "event_type": kind, "aggregate_id": of, "aggregate_type": "Customer"}
         store.append([NewEvent(**event, event_data=data)])
 
-    with pytest.raises(Fatal, match="reads event_store, which is not there yet"):
+    with pytest.raises(Fatal, match="reads event_store, which does not exist yet"):
         shop.refresh()
     emit(1, "CustomerCreated", name="Alice", email="a@x", city="NYC")
     emit(1, "CustomerCreated", of="C102", name="Bob", email=None, city='"Oslo"')
@@ -233,13 +233,13 @@ def test_on_spark(shop: Shop) -> None:
     assert read_sums(shop) == {*before, ("Rome", 2, Decimal("6.00"), "Rome!")}
     shop.feed("cities", "d,Rome,I,8")
     shop.run()
-    assert shop.refresh(*on_spark).reason == "what has changed in cities cannot be told by groups"
+    assert shop.refresh(*on_spark).reason == "cities has changed, and the affected groups are unknown"
     assert shop.await_no_session()
 
 
 def test_check_says_that_everything_is_computed(shop: Shop) -> None:
     (hint,) = projections.list_hints(shop.load_config())
-    assert "each change of it computes everything" in hint.message
+    assert "each change computes all groups again" in hint.message
     assert hint.severity == "warning"
 
 

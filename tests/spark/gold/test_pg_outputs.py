@@ -109,7 +109,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
     def total() -> set[tuple[Any, ...]]:
         return rows_of(DeltaTable(shop.root / "lake" / "every").to_pyarrow_table().to_pylist())
 
-    with pytest.raises(Fatal, match=r"gold\.sums, which is not there yet"):
+    with pytest.raises(Fatal, match=r"gold\.sums, which does not exist yet"):
         shop.refresh(name="every")
     assert Container(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(3, Decimal("9.50"))}

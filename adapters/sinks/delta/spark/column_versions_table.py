@@ -50,7 +50,7 @@ class SparkColumnVersions(DeltaColumnVersions):
     def store(self, table: DeltaTable, rows: DataFrame, count: int, lane: Lane) -> int:
         """`write` for a frame with `count` rows; small frames are written by delta-rs on the driver.
 
-        Raises LostRace when somebody else committed first.
+        Raises LostRace when another writer committed first.
         """
         if count <= THROUGH_DRIVER:
             return self.write(table, rows.toArrow(), lane)

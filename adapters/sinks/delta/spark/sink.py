@@ -70,7 +70,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         super().__init__(lake, lanes, tombstones, writer)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Raises ConfigProblem when a name in the catalog belongs to somebody else."""
+        """Raises ConfigProblem when a name in the catalog belongs to another table."""
         if self._names is not None:
             # Checked before the table is created, so that none is left without a name.
             self._names.refuse_foreign_name(lane, find_view(plan))

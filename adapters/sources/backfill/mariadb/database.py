@@ -24,7 +24,7 @@ FIRST_FETCH, MOST_FETCHED = 100, 5_000
 """Rows per fetch: at first, and at most."""
 FETCHED_BYTES = 8 << 20
 COMPARED = 200
-"""Keys that one statement compares with the borders."""
+"""The number of keys that one statement compares."""
 IDENTITY = "SELECT concat_ws('/', @@server_id, @@hostname, @@port, @@log_bin_basename)"
 
 

@@ -26,7 +26,7 @@ FILE = re.compile(r".*\.(\d{1,17})\Z")
 def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotPoint]]:
     """A connection in a transaction with a consistent snapshot, and its point.
 
-    The server itself returns the binlog position of the snapshot: it reads both under the lock that makes transactions
+    The server itself returns the binlog position of the snapshot. It reads both under the lock that makes transactions
     visible one by one, in binlog order. The next transaction begins at that position, and every event is longer than one
     byte. So no change of any transaction is at the position one byte before. Rows read there are above all changes that
     they contain and below all others. The third number, the clock, orders two snapshots without a change between them.
@@ -40,7 +40,7 @@ def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotP
         found = FILE.match(said.get("binlog_snapshot_file", ""))
         if found is None:
             raise EnvironmentProblem(
-                "The server does not say where in the binlog a snapshot stands (Binlog_snapshot_file).",
+                "The server does not show the binlog position of a snapshot (Binlog_snapshot_file).",
                 next_step="Switch the binlog on (log_bin), in files that are numbered.",
             )
         refuse_prepared(reader)

@@ -67,7 +67,7 @@ def refuse_unread(connection: pymysql.Connection[Any]) -> None:
     [(readers,)] = fetch_rows(connection, READERS)
     if readers == "0":
         raise EnvironmentProblem(
-            "Nobody that this user may see reads the binlog, so changes that follow the snapshot would be lost.",
+            "No visible session reads the binlog, so changes after the snapshot would be lost.",
             next_step="Start the connector first (with `snapshot.mode: no_data`); and GRANT PROCESS to the user of "
             "`database.dsn`, who does not see the connector otherwise.",
         )
@@ -92,7 +92,7 @@ def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) ->
     [(_, _, kind, engine)] = found
     if kind != "BASE TABLE" or (engine or "").lower() != "innodb":
         what = f"a table of the engine {engine}" if kind == "BASE TABLE" else f"a {kind.lower()}"
-        raise ConfigProblem(f"{schema}.{name} is {what}, of which a snapshot shows no one moment.", next_step=INSTEAD)
+        raise ConfigProblem(f"{schema}.{name} is {what}, for which a snapshot is not consistent.", next_step=INSTEAD)
 
 
 def describe_table(

@@ -21,7 +21,7 @@ HELD_BYTES = 64 * 1024 * 1024
 
 
 class OpenLogFile:
-    """A file with its read position. Rows from the start of the last window are kept until a window is above them: a
+    """A file with its read position. Rows from the start of the last window are kept until a window is above them. A
     window that was too large is requested again, shorter."""
 
     def __init__(self, file: LogFile, stored: pa.Schema, lowest: int) -> None:

@@ -32,8 +32,11 @@ class SinkFile(ArchiveFile):
 
 
 def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
-    """The files of values, by partition and offset. Raises ConfigProblem for a file of another kind, for two files with
-    the same first record, and for keys or headers without values `settle` seconds after they were written."""
+    """The files of values, by partition and offset.
+
+    Raises ConfigProblem for a file of another kind, and for two files with the same first record. Also raises it for keys
+    or headers that have no values `settle` seconds after they were written.
+    """
     found = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
     beside = {(_record_key(file), part): file for file in found if (part := parse_name(file.path).part) is not None}
     values = [file for file in found if parse_name(file.path).part is None]
@@ -77,7 +80,7 @@ def _refuse_unmatched(files: Iterable[ArchiveFile], settle: float) -> None:
     for file in files:
         if seconds_until_complete(file, max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
             raise ConfigProblem(
-                f"{file.path} is of records without values, and nothing says where among others these belong",
+                f"{file.path} has keys or headers of records without values, whose position among other records is unknown",
                 next_step="If there is a file of their values, copy it there too. Otherwise let the connector ignore such "
                 "records (`behavior.on.null.values: ignore`), and remove its files.",
             )

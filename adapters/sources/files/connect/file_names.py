@@ -55,8 +55,8 @@ def parse_name(path: FilePath) -> SinkFileName:
     found = _NAME.fullmatch(path.name)
     if path.name.endswith(OTHERS) or (found and found["part"] and path.name.endswith(PARQUET)):
         raise ConfigProblem(
-            f"{path} is in a format that is not read: values are read as JSON, lines of messages, Avro or Parquet, and keys "
-            "and headers as JSON, lines or Avro",
+            f"{path} has an unsupported format. Values can be JSON, lines of messages, Avro or Parquet. Keys and headers "
+            "can be JSON, lines or Avro",
             next_step="Let the connector write AvroFormat or JsonFormat, as `keys.format.class` and "
             "`headers.format.class` too, in another folder.",
         )

@@ -80,8 +80,8 @@ class SinkFileFormat:
         offset = name.first + at - 1
         if file.following is not None and offset >= parse_name(file.following.path).first:
             raise ConfigProblem(
-                f"{file.path} goes on at record {offset} of {name.place}, with which {file.following.path} begins: records "
-                "of a partition were sorted into several files at a time, so nothing says which offsets they had",
+                f"{file.path} continues at record {offset} of {name.place}, with which {file.following.path} begins. "
+                "Records of a partition were sorted into several files at a time, so their offsets are unknown",
                 next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
             )
         try:

@@ -38,7 +38,7 @@ class ConnectFilesSource(ImmutableFilesSource):
         left = max(seconds_until_complete(part, self._options.settle, since_copied=True) for part in parts)
         if left <= 0 and file.lacks is not None:
             raise Retryable(
-                f"{file.path} has no file of {file.lacks} beside it, as earlier ones of its partition have",
+                f"{file.path} has no file of {file.lacks}, but earlier files of its partition have one",
                 next_step="The connector writes both again when it is restarted. Otherwise put the missing file there.",
             )
         return left

@@ -12,8 +12,9 @@ the file's time as time. Headers: `dms.kind` (`load` or `cdc`), and `dms.columns
 have a header row.
 
 **Order.** A table's full load precedes its changes; changes are ordered by the time of their file, then by row. The
-offset of a change is the file's time in milliseconds times 2**21, of a full-load row the file's number times 2**32, plus
-the row number in the file, from 1 and including the header row. A file that appears below delivered ones in the same run
+offset of a change is the file's time in milliseconds times 2**21, plus the row number. The offset of a full-load row is
+the file's number times 2**32, plus the row number. Row numbers in a file start from 1 and include the header row. A file
+that appears below delivered ones in the same run
 is a DataLoss that names it. A file that appears below the lanes' positions while nothing runs looks like one that was
 read.
 """

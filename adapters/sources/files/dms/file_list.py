@@ -10,9 +10,11 @@ from .file_names import ENDINGS, find_table, parse_name
 
 
 def list_files(path: Place, endings: tuple[str, ...]) -> list[ArchiveFile]:
-    """See `FileFormat.files`: a table's full load before its changes, both in the order of their names. Raises
-    ConfigProblem for a file with an unknown name, for a DMS file with none of `endings`, and for two files of a table
-    with the same name."""
+    """See `FileFormat.files`: a table's full load before its changes, both in the order of their names.
+
+    Raises ConfigProblem for a file with an unknown name, a DMS file with none of `endings`, and two files with one name of
+    a table.
+    """
     found = sorted(find_files(path, ENDINGS, deep=True), key=lambda f: (parse_name(f.path).first, f.label))
     seen: dict[tuple[str, int], ArchiveFile] = {}
     for file in found:

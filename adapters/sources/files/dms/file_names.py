@@ -28,8 +28,11 @@ LISTED = 2**17
 
 
 class DmsFileName(NamedTuple):
-    """A parsed file name: the kind, the offset before the first row, the limit for row numbers, the time in milliseconds,
-    and whether the file contains transactions of several tables."""
+    """A parsed file name.
+
+    It has the kind, the offset before the first row, the limit for row numbers, and the time in milliseconds. A flag shows
+    if the file contains transactions of several tables.
+    """
 
     kind: str
     first: int

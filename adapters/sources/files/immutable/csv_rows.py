@@ -57,8 +57,8 @@ class CsvRowJoiner:
         CR alone, and then the whole file would be its header."""
         if b"\r" in self._quoted.sub(b"", row):
             raise EnvironmentProblem(
-                f"The header row of {file.path} holds a carriage return: lines that end in CR alone are not told apart.",
-                next_step="Write the file again with lines that end in LF or CR LF, or take it away.",
+                f"The header row of {file.path} contains a carriage return: lines that end in CR alone are not supported.",
+                next_step="Write the file again with lines that end in LF or CR LF, or remove it.",
             )
         return row
 

@@ -50,8 +50,8 @@ def select_beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> 
 
 
 def select_through(files: list[ArchiveFile], names: Collection[str], naming: Naming) -> list[ArchiveFile]:
-    """The ordered `files` with these names (labels or whole paths), and the files before them: of the same tables, or of
-    all tables if a transaction file is named."""
+    """The ordered `files` with these names (labels or whole paths), and the files of the same tables before them. If a
+    transaction file is named, these are the files of all tables."""
     last: dict[TopicPartition, int] = {}
     for file in files:
         if file.label in names or str(file.path) in names:

@@ -92,7 +92,7 @@ class ImmutableFilesSource(ArchiveSource):
             if (change := _describe_change(before, file)) is not None:
                 raise DataLoss(
                     f"{file.path} {change}: files are written once",
-                    next_step="Where the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
+                    next_step="If the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
                 )
         return select_beyond(found, start, self.naming)
 
@@ -130,9 +130,9 @@ class ImmutableFilesSource(ArchiveSource):
             if self.naming.first_of(file.path) < self._newest.get(place, -1):
                 what = f"later files of table {table}" if table else "later files of transactions"
                 raise DataLoss(
-                    f"{file.path} turned up after {what} had been read",
-                    next_step="Load the table anew with `replicator lanes resync LANE` before the next start, which cannot "
-                    "tell any more that the file was not read.",
+                    f"{file.path} appeared after {what} had been read",
+                    next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
+                    "restart it is not known any more that the file was not read.",
                 )
 
 

@@ -5,12 +5,12 @@ its number (`000012.jsonl`, `employees-2024-01-05.csv`) or its time (12 or 14 di
 order the files of a table. One file may have none and is the first. Names that begin with `.` or `_` are skipped.
 
 **Records.** One per row: the topic is the table, the partition 0, the time the file's modification time. The value is a
-JSON object. For JSON Lines it is the line. For CSV it has the text of each cell by its name in the header row: null for
-the text that means NULL, and no member for the text that means an unchanged value. For Parquet it is the row with the
+JSON object. For JSON Lines it is the line. For CSV it has the text of each cell by its name in the header row. The text
+that means NULL becomes null, and the text that means an unchanged value is left out. For Parquet it is the row with the
 types of its columns, as in `transport: delta`.
 
-**Order.** The offset is the file's number, or its time in seconds, times 2**30, plus the line number in the file, from 1
-and including the header row. For changed, late and incomplete files see `immutable.source`, as for files of DMS.
+**Order.** The offset is the file's number, or its time in seconds, times 2**30, plus the line number. Line numbers start
+from 1 and include the header row. For changed, late and incomplete files see `immutable.source`, as for files of DMS.
 
 An unreadable CSV row is a record with its bytes, and with the error in a header
 (`replicator.domain.change.ERROR_HEADER`).

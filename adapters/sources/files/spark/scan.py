@@ -63,7 +63,7 @@ class SliceLimits(msgspec.Struct, frozen=True):
 
 
 class SplitScan:
-    """Reads one split, once. Raises EnvironmentProblem on errors, which ends the task: a split is read as a whole or not
+    """Reads one split, once. Raises EnvironmentProblem on errors, which ends the task. A split is read as a whole or not
     at all, also when it is read again after the loss of an executor."""
 
     def __init__(self, form: FileFormat, piece: FileSplit, limits: SliceLimits) -> None:

@@ -1,0 +1,27 @@
+"""Docstrings and messages of the product keep the rules of `tests.prose`."""
+
+import pytest
+
+from tests import prose
+
+FOLDERS = ("replicator", "adapters")
+
+
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        ('"""What lies beside it."""', "begins without a subject"),
+        ('raise Fatal(f"nobody reads the table {name} any more")', "retired word 'nobody'"),
+        (f'"""{"word " * 26}."""', "26 words"),
+    ],
+)
+def test_bad_text_of_a_module_is_found(source, rule, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(source)
+    assert rule in {finding.rule for finding in prose.check_module(path)}
+
+
+def test_texts_of_the_product_follow_the_rules():
+    modules = prose.list_files(*(f"{folder}/*.py" for folder in FOLDERS))
+    assert len(modules) > 500
+    assert [str(finding) for path in modules for finding in prose.check_module(path)] == []
