@@ -147,7 +147,7 @@ def _read_position(pos: str | int | None) -> tuple[int, ...]:
     number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST else BOUND
     if number >= BOUND:
         raise ValueMisfit(RejectCode.NO_SEQUENCE, "its pos is not a number, or too large")
-    return divmod(number, 10**LOW)
+    return number // 10**LOW, number % 10**LOW
 
 
 def _to_micros(said: str | None) -> int | None:
