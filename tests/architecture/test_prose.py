@@ -1,4 +1,4 @@
-"""Docstrings and messages of the product keep the rules of `tests.prose`."""
+"""Pages, docstrings and messages keep the rules of `tests.prose`."""
 
 import pytest
 
@@ -25,3 +25,10 @@ def test_texts_of_the_product_follow_the_rules():
     modules = prose.list_files(*(f"{folder}/*.py" for folder in FOLDERS))
     assert len(modules) > 500
     assert [str(finding) for path in modules for finding in prose.check_module(path)] == []
+
+
+def test_pages_follow_the_rules():
+    """All but notes about recorded data."""
+    pages = [page for page in prose.list_files("*.md") if "golden" not in page.parts]
+    assert len(pages) > 100
+    assert [str(finding) for page in pages for finding in prose.check_page(page)] == []
