@@ -357,6 +357,8 @@ def render_metrics() -> str:
             "\n## Outcomes of changes\n\nEvery change of a lane has exactly one `outcome`:\n\n",
             render_table(("Outcome", "Meaning"), [(code(name), texts["outcomes"][name]) for name in OUTCOMES]),
             "\n## Alerts\n\n",
+            texts["alerts"],
+            "\n",
             render_table(("Metric", "Alert when"), alerts),
             "\n",
             texts["end"],

@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^( *)(```+)([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOT
 OTHER_PROGRAMS = """
 bash cat cd chmod cp createdb curl docker duckdb echo eval export gh git gunzip install journalctl jq kill kubectl less ls
 mkdocs mkdir pg_dump pip printf psql python read rm sleep source systemctl systemd-analyze tail tar unset useradd
-chown uv venv-pack mypy
+chown uv venv-pack mypy kafka-get-offsets.sh
 """
 """Programs of others: only the quotes of their lines are checked."""
 PLACEHOLDER = re.compile(r"^\$?\{?[A-Z][A-Z_]*\}?$")
