@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows whether the connector and its task run; when not, the head of the trace and the next step. 0 when RUNNING, 3 otherwise.
+# Prints the state of the connector and its task. If one does not run: the head of its trace, the next step, and exit code 3.
 #   scripts/check-connector.sh [NAME]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything from nothing: installs, then runs `replicator demo` with the same arguments.
+# Installs the project, and runs `replicator demo` with the same arguments.
 #   scripts/demo.sh [--spark] [--keep]
 # Needs Python 3.11 and bash; no Docker. Servers listen on free ports; without --keep nothing is left behind.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Follows the services' logs; Ctrl-C ends.
+# Prints the logs of the services until Ctrl-C.
 #   scripts/logs.sh [SERVICE]      postgres-source postgres-datalake postgres-target kafka debezium
 #                                  in Docker also kafka-ui and, with the profile daemon, replicator
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the daemon. Every other argument goes to `replicator run`.
+# Runs the daemon. All other arguments are those of `replicator run`.
 #   scripts/run-consumer.sh [--spark] [ARGUMENT ...]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Jupyter on 127.0.0.1:8888 with the project importable and notebooks/ open; its locked packages are installed when they are
-# missing.
+# Starts Jupyter on 127.0.0.1:8888 in notebooks/, with the project importable. Installs missing packages first.
 #   scripts/start-notebook.sh [ARGUMENT ...]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"

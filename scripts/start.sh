@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Starts the services, waits until they are healthy, and registers the connector. May be repeated.
+# Starts the services, waits until they are healthy, and registers the connector. You can repeat it.
 #   scripts/start.sh [--spark] [--embedded]
-# Docker Compose where a Docker engine answers, otherwise (or with --embedded) local processes on the same ports. Other ports
-# (REPLICATOR_STACK_PORTS) are those of local processes.
-# --spark also starts a Spark master and a worker.
+# Uses Docker Compose if a Docker engine answers. Otherwise, or with --embedded, it starts local processes on the same ports.
+# REPLICATOR_STACK_PORTS changes the ports of local processes. --spark also starts a Spark master and a worker.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 source "$PROJECT/scripts/lib/compose.sh"
@@ -20,7 +19,7 @@ done
 
 packages=() servers=()
 [ "$spark" = no ] || { packages=(spark) servers=(--spark); }
-trap 'echo "Interrupted. Services that have started run on; scripts/stop.sh stops them." >&2; exit 130' INT
+trap 'echo "Interrupted. Some services may still run: stop them with scripts/stop.sh." >&2; exit 130' INT
 ensure_venv ${packages[@]+"${packages[@]}"}
 cd "$PROJECT"
 if [ "$embedded" = no ] && docker_answers; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops the services and keeps all data; --clean removes volumes, embedded data, deltalake/ and state/.
+# Stops the services and keeps their data. --clean also deletes volumes, embedded data, deltalake/ and state/.
 #   scripts/stop.sh [--clean]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
@@ -25,6 +25,6 @@ if [ -d .embedded ]; then
     [ "$clean" = no ] || options=(--clean)
     "$VENV/bin/python" -m adapters.stack down ${options[@]+"${options[@]}"}
 fi
-# What the pipeline remembers of a stream (state/) goes with the stream: a topic of before would be missed.
+# The state of the pipeline (state/) refers to topics that are gone.
 [ "$clean" = no ] || rm -rf deltalake state
 echo "The services are stopped."

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is needed and runs the tests, against real servers it starts itself. Needs Python 3.11 and bash.
-#   scripts/test.sh              everything but what is long
-#   scripts/test.sh --fast       ruff, the import rules and the tests of memory and temporary folders: a minute, without Spark
-#   scripts/test.sh --long       everything, with as many kills as each test takes by itself, six random histories of each
-#                                property and more for 5 seconds, and the planted faults
+# Installs the packages and runs the tests, against real servers that it starts. Needs Python 3.11 and bash.
+#   scripts/test.sh              all tests but the long ones
+#   scripts/test.sh --fast       ruff, the import rules, and tests in memory and temporary folders: a minute, without Spark
+#   scripts/test.sh --long       all tests, with all kills, six random histories of each property, more of them for 5
+#                                seconds, and the planted faults
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
-# REPLICATOR_EXAMPLES: random histories per property; REPLICATOR_SECONDS: go on with more for so long; REPLICATOR_SEED: of them;
-# REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_INPUTS: mutated records per decoder; REPLICATOR_LONG=1: with
-# any of these, what is long too.
+# Variables: REPLICATOR_EXAMPLES (random histories per property), REPLICATOR_SECONDS (continue with more for so long),
+# REPLICATOR_SEED (of the histories), REPLICATOR_KILLS (kills of real processes per test), REPLICATOR_INPUTS (mutated records
+# per decoder), REPLICATOR_LONG=1 (also run the long tests).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 cd "$PROJECT"
@@ -18,7 +18,7 @@ run() {
     "$VENV/bin/python" -m pytest "$@"
 }
 
-few() { # random histories, kills and mutated records, but in a long run
+few() { # fewer random histories, kills and mutated records, except in a long run
     [ -n "${REPLICATOR_LONG:-}" ] ||
         export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-2}" REPLICATOR_SECONDS="${REPLICATOR_SECONDS:-0.1}" \
             REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}" REPLICATOR_INPUTS="${REPLICATOR_INPUTS:-1000}"
@@ -31,9 +31,9 @@ static_checks() {
 everything() {
     local failed=0
     ensure_venv spark
-    # Spark on one of them; much of the rest waits for servers.
+    # One worker runs Spark; many other tests wait for servers.
     run tests --ignore tests/end_to_end -n 3 -q || failed=$?
-    # Each worker has a whole system of its own.
+    # Each worker starts its own system.
     run tests/end_to_end -n 3 -q || failed=$?
     return "$failed"
 }

@@ -68,7 +68,7 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
         if keep:
             addresses = render_env_file(system.environment, "The servers of this demo.")
             (folder / ENV_FILE).write_text(addresses, encoding="utf-8")
-            _print_step(session, "\n  ".join(("The servers run on. In another terminal:", *_list_next_commands(folder))))
+            _print_step(session, "\n  ".join(("The servers still run. In another terminal:", *_list_next_commands(folder))))
             cleanup.pop_all()
     _print_step(session, f"Done in {time.monotonic() - began:.0f} s")
 

@@ -98,7 +98,7 @@ def _print_report(report: dict[str, Any], *, positions: bool = False) -> None:
                 "\n".join(
                     (
                         "",
-                        "positions: the offset to be read next",
+                        "positions: the offset to read next",
                         *_list_positions(report),
                         *_list_retention(report),
                         *_list_schemas(report),

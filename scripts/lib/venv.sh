@@ -35,20 +35,20 @@ install_lock() { # of the file named, unless exactly it was installed before
     [ "$(cat "$VENV/.installed-$1" 2>/dev/null)" != "$wanted" ] || return 0
     echo "Installing the locked packages of $1 into $VENV" >&2
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock" >&2 ||
-        die "The locked packages could not be installed."
+        die "The locked packages cannot be installed: see the message of pip above."
     # By the locked build backend, which isolation would fetch without its hash.
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
         --editable "$PROJECT" >&2 ||
-        die "The project itself could not be installed."
+        die "The project cannot be installed: see the message of pip above."
     echo "$wanted" >"$VENV/.installed-$1"
 }
 
 ensure_venv() {
     local python
     if [ ! -x "$VENV/bin/python" ]; then
-        python="$(find_python)" || die "Python 3.11 or newer is needed, and not on the PATH."
+        python="$(find_python)" || die "Python 3.11 or newer is not on the PATH. Install it, and repeat."
         echo "Creating $VENV with $python" >&2
-        "$python" -m venv "$VENV" || die "Could not create $VENV (on Debian and Ubuntu the package python3-venv is needed)."
+        "$python" -m venv "$VENV" || die "$VENV cannot be created. On Debian and Ubuntu, install the package python3-venv."
     fi
     install_lock requirements.lock
     case "${1:-}" in
