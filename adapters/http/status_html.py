@@ -51,7 +51,7 @@ def _render_away(status: Mapping[str, Any]) -> str:
     ]
     said += [f"sink {sink}: {call['doing']}, since {call['since']}" for sink, call in calls.items()]
     if call := status.get("dead_letter_call"):
-        said.append(f"the store of dead letters: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")
+        said.append(f"dead-letter store: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")
     return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
 
 

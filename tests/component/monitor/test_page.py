@@ -148,7 +148,7 @@ def test_a_sink_that_is_waited_for_is_shown(daemon):
 def test_a_store_of_dead_letters_that_is_waited_for_is_shown(daemon):
     daemon.more = {"dead_letter_call": {"doing": "writing", "since": "2026-01-01T00:00:00+00:00", "error": HOSTILE}}
     page = daemon.client().get("/").text
-    assert "the store of dead letters: writing, since 2026-01-01" in page and HOSTILE not in page
+    assert "dead-letter store: writing, since 2026-01-01" in page and HOSTILE not in page
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8090"])

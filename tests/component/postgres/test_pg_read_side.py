@@ -131,7 +131,7 @@ def test_what_is_served(dsn: str, tmp_path: Path) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE VIEW m.slow AS SELECT 1 AS id, pg_sleep(20)::text AS t")
     slow = make_client(dsn, tmp_path, tables=["s.slow"], query_timeout="200 milliseconds")
-    assert "longer than 0.2 seconds" in problem(slow.get("/tables/s.slow/rows"), 504)["detail"]
+    assert "longer than 0.2 s" in problem(slow.get("/tables/s.slow/rows"), 504)["detail"]
 
 
 def test_the_index_of_the_key_is_used(shop: TestClient, dsn: str) -> None:

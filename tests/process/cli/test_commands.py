@@ -183,7 +183,7 @@ def test_query(answer, ask):
     assert "products: 1 row " in shown and "sku" in shown and "_cdc_op" not in shown
     assert "_cdc_op" in ask("query", "products", "--all-columns").stdout
     assert list(answer("query", "products", "--columns", "sku, _cdc_op")["result"][0]) == ["sku", "_cdc_op"]
-    assert "Its columns are: sku" in answer("query", "products", "--columns", "nothing", code=2)["error"]["next_step"]
+    assert "Available: sku" in answer("query", "products", "--columns", "nothing", code=2)["error"]["next_step"]
 
 
 @pytest.mark.parametrize("name", ["public.products", "lake.public.products", "lake.products"])
@@ -275,7 +275,7 @@ def test_the_stack_is_the_one_of_the_config_project(project, ask, answer, monkey
     assert heads.split() == ["service", "state", "pid", "listens", "on", "log"] and "{" not in "".join(rows)
     assert [row.split()[0] for row in rows] == list(logs)
     nowhere = ask("stack", "status", "-c", "config/shop.yaml")
-    assert nowhere.exit_code == 2 and "config/shop.yaml: there is no such file" in nowhere.stderr
+    assert nowhere.exit_code == 2 and "config/shop.yaml: the file does not exist" in nowhere.stderr
     here = {row["name"]: row["log"] for row in answer("stack", "status")["result"]}
     assert here["kafka"].startswith(f"{tmp_path}/.embedded/")
 
@@ -322,7 +322,7 @@ def test_status_never_breaks_a_name(width):
     assert "lake.b is retrying: it is away" in text
     assert re.search(r"source shop is away since \S+ \S+: the broker does not answer", text)
     assert "source bulk: reading, since 2026-01-01T00:00:00+00:00" in text
-    assert "the store of dead letters: writing rejected records, since 2026-01-01T00:00:00+00:00: no answer yet" in text
+    assert "dead-letter store: writing rejected records, since 2026-01-01T00:00:00+00:00: no answer yet" in text
     assert "source bulk: the last batch took 2.5 s, 1 rows/s in, 9 rows/s applied, 1,234 records behind" in text
     assert "1,234,567" in text and "12.3" in text and "4,321" in text
     if width >= 200:

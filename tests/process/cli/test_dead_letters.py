@@ -75,7 +75,7 @@ def test_list_says_how_many_there_are_beyond_its_limit(shop: Path) -> None:
     assert ask(shop, "dlq", "list", "--limit", "2")["summary"] == "2 of 3 rejected records (`--limit`)"
     assert ask(shop, "dlq", "list", "--limit", "3")["summary"] == "3 rejected records"
     unknown = run_program(shop, "dlq", "list", "--table", "public.nosuch")
-    assert "no entry of `tables` matches public.nosuch" in unknown.stderr and unknown.stdout == "0 rejected records\n"
+    assert "No entry of `tables` matches public.nosuch" in unknown.stderr and unknown.stdout == "0 rejected records\n"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_the_changes_of_a_table_in_a_period(shop: Path) -> None:
         *[("u", None, ["n"])] * 2,
     ]
     done = run_program(shop, "audit", "public.order_items")
-    assert "`changed` is empty in 1 update: the record does not hold the row before" in done.stderr, done.stderr
+    assert "`changed` is empty in 1 update: the record does not contain the row before" in done.stderr, done.stderr
     assert "`replicator history TABLE KEY` compares" in done.stderr
     assert "is empty" not in run_program(shop, "audit", "public.audit_log").stderr
     text = run_program(shop, "audit", "public.customers", "--csv", "--limit", "2").stdout.splitlines()

@@ -84,7 +84,7 @@ def test_resync_asks_first(ask, monkeypatch):
     assert refused["error"]["sentence"] == "lake.orders was not emptied: a confirmation needs a terminal"
     monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
     result = ask("lanes", "resync", "lake.orders", input="n\n")
-    assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
+    assert result.exit_code == 1 and "Delete all rows of lake.orders" in result.output
 
 
 def test_a_command_waits_for_its_lane_but_not_for_ever():

@@ -21,7 +21,7 @@ MISTAKES = [
     (["check", "--env", "prdo"], 2, "--env prdo", ""),
     (["check", "--set", "engin=local"], 2, "unknown key 'engin'", "did you mean 'engine'"),
     (["check", "--set", "engine"], 2, "is not of the form", ""),
-    (["check", "--set", "tables[9].source=a"], 2, "has 1 entries", ""),
+    (["check", "--set", "tables[9].source=a"], 2, "has 1 entry,", ""),
     (["check", "--set", "tables[0].source=recordet"], 2, "unknown source 'recordet'", "did you mean 'recorded'?"),
     (["check", "--set", "tables[0].to[1].sink=lak"], 2, "unknown sink 'lak'", "did you mean 'lake'?"),
     (["check", "--set", "sinks.lake.path=gs://b/x"], 2, "not yet supported", "local folder"),

@@ -52,7 +52,7 @@ def test_the_rows_as_they_were(shop: TestClient) -> None:
     ("path", "status", "said"),
     [
         ("lake.orders/history/x", 400, "does not fit type int64"),
-        ("lake.orders/history/1/2", 400, "1 columns (id), not 2"),
+        ("lake.orders/history/1/2", 400, "1 column (id), not 2"),
         ("lake.orders/history/77", 404, "no row with this key"),
         ("lake.orders/history/1?limit=0", 400, "from 1 to"),
         ("lake.orders/history/1?after=-1", 400, "not a number"),
@@ -89,7 +89,7 @@ def test_the_past_takes_no_longer_than_it_may(copied_config: Path) -> None:
     copied_config.write_text(copied_config.read_text() + "serve: {query_timeout: 0 milliseconds}\n")
     shop = of_config(copied_config)
     for path in ("history/1", f"rows?as_of={T0}&from_log=true"):
-        assert "longer than 0 seconds" in problem(shop.get(f"/tables/lake.orders/{path}"), 504)["detail"]
+        assert "longer than 0 s" in problem(shop.get(f"/tables/lake.orders/{path}"), 504)["detail"]
 
 
 def test_one_reads_a_log_at_a_time(copied_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_tombstones_are_purged_after_their_retention(tmp_path):
     stored = json.loads(run_program(tmp_path, "status", "--json").stdout)["result"]["lanes"]
     assert {lane["id"]: lane["tombstones"] for lane in stored}["lake.products"]["retention"] == "0:00:01"
     told = run_program(tmp_path, "status", "-v").stdout
-    assert "lake.products  0:00:01; forgotten up to (3000, 3000, 0), before " in told and "lake.kept  for ever\n" in told
+    assert "lake.products  0:00:01; removed up to (3000, 3000, 0), before " in told and "lake.kept  for ever\n" in told
     letters = json.loads(run_program(tmp_path, "dlq", "list", "--json").stdout)["result"]
     assert [(letter["lane"], letter["code"]) for letter in letters] == [("lake.products", "LATE")] * 2
     assert all("tombstone_retention" in letter["sentence"] for letter in letters)

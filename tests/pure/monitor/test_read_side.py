@@ -243,7 +243,7 @@ def test_a_reading_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     client = serve_tables(
         tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]}, query_timeout="0 milliseconds"
     )
-    assert "longer than 0 seconds" in problem(client.get("/tables/s.t/rows"), 504)["detail"]
+    assert "longer than 0 s" in problem(client.get("/tables/s.t/rows"), 504)["detail"]
 
 
 def test_who_is_answered(tmp_path: Path) -> None:
