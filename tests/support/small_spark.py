@@ -7,6 +7,8 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 which Spark fills within two minutes."""
 WHOLE = "-Xms1g -Xmn400m -XX:MetaspaceSize=320m"
 """Memory that grows by need is collected as a whole at every step; and what plans and tasks leave is young."""
+FEW_TABLES = "-Ddelta.log.cacheSize=32"
+"""Delta keeps a table's log with its plans, some megabytes, for an hour: each test makes new tables."""
 
 SMALL = {
     # Two tasks side by side, each of which may fail once.
@@ -15,6 +17,6 @@ SMALL = {
     "spark.driver.memory": "1g",
     # Tasks of a VACUUM.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-    "spark.driver.extraJavaOptions": f"{JAVA} {WHOLE}",
+    "spark.driver.extraJavaOptions": f"{JAVA} {WHOLE} {FEW_TABLES}",
     "spark.executor.extraJavaOptions": JAVA,
 }
