@@ -314,6 +314,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
 """A pipeline, sink or source: letters, digits, - and _, starting with a letter."""
 
 Count = Annotated[int, Field(ge=1), BeforeValidator(_refuse_bool)]
+Nesting = Annotated[int, Field(ge=2, le=500), BeforeValidator(_refuse_bool)]
 FromZero = Annotated[int, Field(ge=0), BeforeValidator(_refuse_bool)]
 Size = Annotated[int, Field(ge=1, json_schema_extra={"type": ["integer", "string"]}), BeforeValidator(_parse_size)]
 """Bytes; written as a number or with a unit (64MiB)."""

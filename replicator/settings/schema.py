@@ -18,6 +18,7 @@ from .fields import (
     Count,
     FromZero,
     Name,
+    Nesting,
     Secret,
     Size,
     Strict,
@@ -43,8 +44,8 @@ class LimitSettings(Strict):
 
     message_bytes: Size = 16 * MIB
     """The most bytes of one record."""
-    depth: Annotated[Count, Field(ge=2, le=500)] = 64
-    """The deepest nesting of a value, from 2 to 500."""
+    depth: Nesting = 64
+    """The deepest nesting of a value."""
     columns: Count = 4096
     """The most columns of a table."""
     batch_bytes: Size = 32 * MIB
