@@ -42,7 +42,7 @@ SENT_AS: dict[int | None, str] = {
     **dict.fromkeys((-16, -15, -9, -1, 1, 12, 2005), mysql_types.LABELLED),
 }
 """The form of enum and set values by their `java.sql.Types` number: numbers, or text."""
-TRUNCATE, DROP, SCHEMA_CHANGE = "TRUNCATE", "ERASE", "schema change"
+TRUNCATE, DROP, SCHEMA_CHANGE = "TRUNCATE", "ERASE", "schema_change"
 QUERIES = ("QUERY", "CREATE", "ALTER", DROP, "RENAME", "CINDEX", "DINDEX")
 
 

@@ -28,7 +28,7 @@ from .types import to_arrow_type, to_source_type, type_name
 from .values import NONE, NULL
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
-STATEMENT = "schema change"
+STATEMENT = "schema_change"
 IGNORED = {
     "DDL": STATEMENT,
     **dict.fromkeys(("BEGIN", "COMMIT", "ROLLBACK", "ABORT"), "transaction"),

@@ -21,8 +21,8 @@ from ..messages.typed_rows import TypedRows
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
 DROP = "table-drop"
 IGNORED = {
-    **dict.fromkeys(("table-create", "table-alter", DROP), "schema change"),
-    **dict.fromkeys(("database-create", "database-alter", "database-drop"), "schema change"),
+    **dict.fromkeys(("table-create", "table-alter", DROP), "schema_change"),
+    **dict.fromkeys(("database-create", "database-alter", "database-drop"), "schema_change"),
     **dict.fromkeys(("bootstrap-start", "bootstrap-complete"), "bootstrap"),
     "heartbeat": "heartbeat",
 }

@@ -261,7 +261,7 @@ def test_operations():
     assert [r["_tx"] for r in rows] == [None, None, "9", None]
     kinds = ["DDL", "BEGIN", "COMMIT", "ROLLBACK", "ABORT", "HEARTBEAT", "CHECKPOINT", "CONTROL", "FINISH", "NOOP"]
     assert [row["ignored"] for row in route_records(*map(record, kinds))] == [
-        "schema change", *["transaction"] * 4, "heartbeat", *["control"] * 4
+        "schema_change", *["transaction"] * 4, "heartbeat", *["control"] * 4
     ]  # fmt: skip
     assert {code(row) for row in route_records(*map(record, ("FILL", "COMMAND", "RDB")))} == {"UNKNOWN_OPERATION"}
 

@@ -132,7 +132,7 @@ def test_a_dropped_table_is_reported_by_name(name):
     named = {**DROPS[name], "database": "shop", "table": "items"}
     nameless = [{**named, "table": None}, {**named, "table": ""}, {**named, "database": None}]
     said = route_messages(name, named, *nameless, options={})
-    assert [row["ignored"] for row in said] == [TABLE_DROPPED, *["schema change"] * 3]
+    assert [row["ignored"] for row in said] == [TABLE_DROPPED, *["schema_change"] * 3]
     assert {row["table"] or row["error"] for row in said} == {None}
     for options in ({}, {"private": {"shop.items": {"name": Mask("hmac", b"k" * 16)}}}):
         decoder = DECODERS[name](options)
@@ -228,7 +228,7 @@ def test_maxwell():
 def test_maxwell_messages_without_changes():
     kinds = ("table-alter", "database-drop", "bootstrap-start", "bootstrap-complete")
     assert [r["ignored"] for r in route_messages("maxwell", *({"type": kind, "database": "shop"} for kind in kinds))] == [
-        "schema change", "schema change", "bootstrap", "bootstrap",
+        "schema_change", "schema_change", "bootstrap", "bootstrap",
     ]  # fmt: skip
 
 
