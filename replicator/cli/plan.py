@@ -23,7 +23,8 @@ def plan(session: CommandSession, table: str | None, sql: bool) -> None:
 
     With TABLE, shows the lanes of this table and their schemas. Changes nothing.
 
-    With --sql: for most scd2 writes to PostgreSQL, stage 3 runs in DuckDB, and new versions are copied to the server.
+    With --sql, the step `reconcile` of an scd2 table in PostgreSQL is printed as SQL of the server. Most writes run this
+    step in Replicator's own process, with DuckDB, and then copy the new versions to the server.
     """
     from replicator.application.operations.plan import list_plans
     from replicator.wiring.configuration import describe_defaults

@@ -27,6 +27,9 @@ def up(session: CommandSession) -> None:
     """Start the servers, and register the connector.
 
     Waits until all servers are healthy. You can repeat the command.
+
+    To use other ports, set REPLICATOR_STACK_PORTS, for example to source=25433,kafka=39092,connect=28083. Its names are
+    source, datalake, target, kafka and connect.
     """
     embedded = _load_stack(session)
     embedded.up()

@@ -21,7 +21,10 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
         [program, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, COLOURS.sub("", done.stdout + done.stderr)
-    assert len(list((tmp_path / "build" / "site").rglob("index.html"))) > 50
+    site = tmp_path / "build" / "site"
+    assert len(list(site.rglob("index.html"))) > 50
+    listed = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text())
+    assert [page for page in listed if not (site / page / "index.html").is_file()] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

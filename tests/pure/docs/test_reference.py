@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are generated are those that the code generates, and the others name what it has."""
+"""The generated pages and docs/llms.txt are those that the code generates, and the others name what it has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_named(page):
 
 @pytest.mark.parametrize("name", GENERATOR["PAGES"])
 def test_committed_page_is_the_generated_one(name):
-    assert (REFERENCE / name).read_text() == GENERATOR["render_page"](name), f"run python {SCRIPT}"
+    assert (PROJECT / "docs" / name).read_text() == GENERATOR["render_page"](name), f"run python {SCRIPT}"
 
 
 def test_layout_names_every_bookkeeping_column():
