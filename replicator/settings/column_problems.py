@@ -28,7 +28,7 @@ def check_columns(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong with `columns`."""
     for path, said in config.levels:
         if path == ("defaults",) and "columns" in said:
-            sentence = "columns in defaults would be those of every table"
+            sentence = "columns in defaults would apply to every table"
             yield PathProblem((*path, "columns"), "inapplicable", sentence, "write them in the tables that have them")
     for table in config.tables:
         yield from _check_privacy(config, table)

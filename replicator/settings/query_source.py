@@ -38,7 +38,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
             )
             yield PathProblem((*table.path, "schema"), "missing", sentence, "add it with its type")
     if any(_is_missing_deletes(config, entry) for table in tables for entry in table.to or ()):
-        sentence = f"{describe_path(at)} asks for what is new: rows that are deleted are not seen"
+        sentence = f"{describe_path(at)} only reads new rows: it does not see deleted rows"
         hint = "where that matters read it with `transport: snapshots`, otherwise say `deletes: ignore` in its table"
         yield PathProblem(at, "no_deletes", sentence, hint, severity="warning")
 

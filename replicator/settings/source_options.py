@@ -160,7 +160,7 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
     said = to_mapping(source.get("csv"))
     if "header" not in said:
         hint = "write 'csv: {header: true}', or false where columns stand in the order of 'schema'"
-        yield PathProblem(at, "missing", f"{describe_path(at)}: nothing says whether its files have a header", hint)
+        yield PathProblem(at, "missing", f"{describe_path(at)}: it is unknown if its files have a header", hint)
     for key in (key for key in ("unsent_value", "inserts_only") if key in said):
         sentence = f"key '{key}' in {describe_path((*at, 'csv'))} means nothing for snapshots"
         yield PathProblem((*at, "csv", key), "inapplicable", sentence, "remove it")
@@ -223,17 +223,17 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
             continue
         said = dict(entry.of_table)
         if form == DMS_CSV and "schema" not in table.keys and not _has_header(source):
-            sentence = f"{describe_path(table.path)}: its files have no header, so nothing says what its columns are"
+            sentence = f"{describe_path(table.path)}: its files have no header, so its columns are unknown"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
             yield PathProblem(table.path, "missing", sentence, hint)
         declares = get_text(source, "transport") == QUERY and "query" in source
         if declares and "schema" not in table.keys:
-            sentence = f"{describe_path(table.path)}: nothing says what the columns of its query are"
+            sentence = f"{describe_path(table.path)}: the columns of its query are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
         of_text = get_text(source, "transport") in (SNAPSHOTS, FILES) and get_text(source, "files") in ("csv", "jsonl")
         if of_text and "schema" not in table.keys:
             what = "files" if get_text(source, "transport") == FILES else "snapshots"
-            sentence = f"{describe_path(table.path)}: its {what} are text, so nothing says what its columns are"
+            sentence = f"{describe_path(table.path)}: its {what} are text, so its columns are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
         parquet = get_text(source, "transport") == FILES and get_text(source, "files") == "parquet"
         typed = get_text(source, "transport") in TYPED_TRANSPORTS or form == DMS_PARQUET or parquet
@@ -310,9 +310,7 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
 def _check_flattened(at: Path, said: dict[str, str]) -> Iterator[PathProblem]:
     """Unless the connector says otherwise, deletes of flattened rows come as records without a value only."""
     if said["tombstones"] == "None":
-        sentence = (
-            f"{describe_path(at)}: nothing says whether records without a value delete rows, as flattened deletes may be"
-        )
+        sentence = f"{describe_path(at)}: it is unknown if records without a value delete rows, as flattened deletes may do"
         hint = "write 'tombstones: delete', or 'tombstones: ignore' with delete.tombstone.handling.mode=rewrite"
         yield PathProblem(at, "missing", sentence, hint)
 

@@ -82,7 +82,7 @@ class SchemaTranslator:
         if isinstance(said, str):
             return self._translate_named(said, {}, namespace, depth)
         if not isinstance(said, dict) or "type" not in said:
-            raise schema_error("has a type that is none")
+            raise schema_error("has an invalid type")
         kind = said["type"]
         if not isinstance(kind, str):
             return self.translate(kind, namespace, depth + 1)

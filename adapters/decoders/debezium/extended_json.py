@@ -100,7 +100,7 @@ def unwrap(value: Any) -> Any:
         try:
             return WRAPPERS[name](value[name])
         except (ValueError, TypeError, KeyError, OverflowError):
-            raise ValueMisfit(RejectCode.MALFORMED, f"holds a {name} that is none") from None
+            raise ValueMisfit(RejectCode.MALFORMED, f"holds an invalid {name}") from None
     return value
 
 

@@ -119,7 +119,7 @@ def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
     except (*FAULTS, msgspec.MsgspecError):
         return CUT
     return (
-        malformed_reject(f"it goes on for {format_count(len(rest), 'byte')} behind what its Avro schema says")
+        malformed_reject(f"it has {format_count(len(rest), 'byte')} after the end of the value in its Avro schema")
         if rest
         else text
     )

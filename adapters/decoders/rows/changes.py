@@ -107,7 +107,7 @@ class RowChangeBlock:
         try:
             return self.reader.read_olds(self.rows[place : place + 1], self.options.before_field or "")[0]
         except UNREADABLE:
-            self.errors.setdefault(place, malformed_reject("what it was before is not of the types that its schema says"))
+            self.errors.setdefault(place, malformed_reject("its before image does not have the types of its schema"))
             return None
 
     def _old_values(self, name: str, values: Sequence[Any], moved: Mapping[int, Any]) -> list[Any]:

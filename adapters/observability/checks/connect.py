@@ -96,7 +96,7 @@ class ConnectCheck:
         path = f"/connectors/{quote(name, safe='')}/offsets"
         for stored in (self._get(path) or {}).get("offsets", ()):
             if (stored["offset"] or {}).get("messageType", COMMIT) != COMMIT:
-                sentence = f"Connector {name} stands within a transaction: it may skip rows of it when it goes on."
+                sentence = f"Connector {name} is stopped within a transaction: it may skip rows of it when it continues."
                 step = f"Set it back to the last commit before ({self._url}{path}): {SET_BACK}."
                 yield Diagnosis("warning", self._name, sentence, step)
 

@@ -73,7 +73,7 @@ RULES = (
     ),
     SettingRule(
         "time.precision.mode",
-        "times have milliseconds, and what is finer is cut",
+        "times have milliseconds, and finer parts are cut off",
         "Leave it out.",
         bad=_one_of("connect"),
         of=OF_TABLES,
@@ -107,7 +107,7 @@ RULES = (
     SettingRule(
         "unavailable.value.placeholder",
         "values that were not sent are taken for this text",
-        f"Leave it out: {PLACEHOLDER} is what is known.",
+        f"Leave it out: only {PLACEHOLDER} is recognised.",
         good=_one_of(PLACEHOLDER),
     ),
     SettingRule("errors.tolerance", "records that cannot be converted are left out", "Set it to none.", bad=_one_of("all")),
@@ -120,7 +120,7 @@ RULES = (
     ),
     SettingRule(
         "event.converting.failure.handling.mode",
-        "values that cannot be converted become NULL, and nothing says so",
+        "values that cannot be converted become NULL, without a message",
         "Set it to fail, or to warn to find them in the connector's log.",
         bad=_one_of("skip"),
     ),

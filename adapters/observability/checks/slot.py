@@ -24,7 +24,7 @@ def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator
     """The diagnoses of a slot. `name`: their subject."""
     found = fetch_rows(connection, SLOT, slot)
     if not found:
-        step = "The connector makes it when it starts: see what the connector says, and whether `slot` is its slot.name."
+        step = "The connector creates it when it starts. Read the connector's log, and check that `slot` is its slot.name."
         yield Diagnosis("warning", name, f"There is no replication slot {slot}.", step)
         return
     active, status, plugin, mine, held, limit_mb = found[0]

@@ -187,7 +187,8 @@ class SourceDatabaseCheck:
                 )
             elif said is None and is_full and is_deferrable:
                 sentence = (
-                    f"Keys of {table} are deferrable, so rows may exchange them, and nothing says that deletes are whole."
+                    f"Keys of {table} are deferrable, so rows may exchange them. The config does not state that deletes "
+                    "have whole rows."
                 )
             else:
                 continue

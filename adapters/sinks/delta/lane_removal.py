@@ -112,7 +112,8 @@ class DeltaLaneRemains:
         if self._table.is_link_outside(self._lake.root / HOME):
             raise Fatal(
                 f"the folder of table {self._lane.into} is a link; nothing was removed",
-                next_step=f"Remove {self._table} and what it leads to, and repeat: that removes what is remembered of it.",
+                next_step=f"Remove {self._table} and the folder that it leads to, and repeat the command. It then removes "
+                "the state of the lane.",
             )
 
     def remove(self, kind: Kind, forget_deletes: Callable[[], None]) -> None:

@@ -142,8 +142,8 @@ def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: 
     held += ["replica identity of an index"] if identity == "i" else []
     if held:
         raise Fatal(
-            f"table {schema}.{table} has what a table in its place would not have: {', '.join(held)}",
-            next_step="Drop these, repeat, and make them again. Or name another table with `--into`.",
+            f"table {schema}.{table} has objects that its rebuild would not have: {', '.join(held)}",
+            next_step="Drop them, repeat the command, and create them again. Or name another table with `--into`.",
         )
 
 

@@ -388,11 +388,11 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
         if is_log:
             raise make_duplicate_error(lane.id, place, known)
         raise AlreadyWritten(
-            f"table {relation} has rows that were appended before, and they would be appended again: "
-            f"_replicator.positions has no position of lane {lane.id} in {place}",
+            f"_replicator.positions has no position of lane {lane.id} in {place}, but table {relation} has rows of it, "
+            "which would be appended again",
             lane=lane.id,
             step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "
-            f"{lane.id}`, or keep its rows and go on behind them",
+            f"{lane.id}`, or keep its rows and continue after them",
             ends=known,
         )
 
@@ -403,7 +403,7 @@ def refuse_gap(write: Write[Any], applied: Position) -> None:
     if gaps:
         first = gaps[0]
         raise DataLoss(
-            f"lane {write.lane.id} stands at offset {applied[first]} of {first}, and the next records begin at "
+            f"lane {write.lane.id} is at offset {applied[first]} of {first}, but the next records begin at "
             f"{write.span.start[first]}",
             next_step=f"Reload the target with `replicator lanes resync {write.lane.id}`.",
         )

@@ -78,7 +78,7 @@ class DeltaSourceCheck(TableCheck):
             places = Position.from_json(position)
             for place in (place for place in places if wanted(place.topic)):
                 if sentence := describe_loss(bounds, place, places[place]):
-                    yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", ACCEPT)
+                    yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", ACCEPT)
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")
 
@@ -97,7 +97,7 @@ class RowsCheck(TableCheck):
         source = RowsSource(self._own)
         for lane, position in self._positions.items():
             for sentence in source.losses(Position.from_json(position), {}).values():
-                yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", describe_reload_or_skip())
+                yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", describe_reload_or_skip())
         [(place, end)] = source.end().items()
         sentence = f"The table {place.topic} is at version {parse_offset(end).version - 1}."
         yield Diagnosis("ok", self._name, sentence)

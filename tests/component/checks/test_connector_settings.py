@@ -142,7 +142,7 @@ def test_the_running_connector_and_the_file_are_both_looked_at(worker, tmp_path)
     assert [d.sentence for d in found if d.severity == "warning"] == [
         "connectors/broken.json cannot be read as a connector: JSONDecodeError.",
         "decimal.handling.mode is double in connectors/mine.json: decimals become the nearest double.",
-        "time.precision.mode is connect in connector mine as it runs: times have milliseconds, and what is finer is cut.",
+        "time.precision.mode is connect in connector mine as it runs: times have milliseconds, and finer parts are cut off.",
     ]
     assert [d.sentence for d in found if d.severity == "ok"] == ["Connector mine runs.", "Task 0 of connector mine runs."]
     del running["mine"]
@@ -189,8 +189,8 @@ def test_a_connector_that_stands_within_a_transaction(worker, state, metadata, o
     running["mine"] = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": metadata}
     running["mine"] |= {"version": "3.7.0.Final", "state": state, "offset": offset}
     found = ConnectCheck("connect", {"url": url, "connector": "mine", "topics": ["cdc.public.*"]}).diagnose()
-    told = [d.sentence for d in found if "stands within" in d.sentence]
-    sentence = "Connector mine stands within a transaction: it may skip rows of it when it goes on."
+    told = [d.sentence for d in found if "is stopped within" in d.sentence]
+    sentence = "Connector mine is stopped within a transaction: it may skip rows of it when it continues."
     assert told == ([sentence] if is_told else [])
 
 

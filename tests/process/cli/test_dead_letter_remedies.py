@@ -238,7 +238,7 @@ def test_what_the_daemon_remembers_of_a_source_can_be_removed(tmp_path: Path) ->
     file = tmp_path / "state" / "changing" / "sources" / "recorded.json"
     file.write_text("{")
     said = project.ask("run", "--until-caught-up")
-    assert said["exit"] == 3 and str(file) in said["error"]["sentence"] and "Remove it" in said["error"]["next_step"]
+    assert said["exit"] == 3 and str(file) in said["error"]["sentence"] and "Remove the file" in said["error"]["next_step"]
     file.unlink()
     project.feed("b", [item(0, "b", offset=2)])
     assert project.run()["lake.t"]["counts"]["applied"] == 1, "nothing is applied twice"

@@ -171,4 +171,4 @@ def test_a_register_that_cannot_be_read(ask, project):
     file.write_text("{")
     for command in (("status",), ("lanes", "list"), ("doctor",)):
         result = ask(*command)
-        assert result.exit_code == 3 and "Remove it" in result.output, result.output
+        assert result.exit_code == 3 and "Remove the file" in result.output, result.output

@@ -75,7 +75,7 @@ def test_an_overlap_of_numbers(folder, write):
         ("ranges: 0", KEYS, ("", "ranges")),
         ("", "", ("missing", "which do not say what their key is")),
         ("", KEYS + "    schema: {id: int64}\n", ("inapplicable", "rows of a table of a database have the types")),
-        (QUERY, KEYS, ("missing", "nothing says what the columns of its query are")),
+        (QUERY, KEYS, ("missing", "the columns of its query are unknown")),
         (QUERY, KEYS + "    schema: {id: int64}\n", ("missing", "does not declare the 'cursor_column'")),
         ("operation_column: op", KEYS, ("inapplicable", "means nothing for a query")),
         ("sequence_columns: [no]", KEYS, ("inapplicable", "means nothing for a query")),
@@ -113,4 +113,4 @@ def test_its_records_are_rows(folder, write):
 def test_missing_deletes_are_warned_of(folder, write, table, warned):
     write(table=table)
     found = [w for w in folder.load().warnings if w.code == "no_deletes"]
-    assert [(w.line, "rows that are deleted are not seen" in w.message) for w in found] == ([(3, True)] if warned else [])
+    assert [(w.line, "it does not see deleted rows" in w.message) for w in found] == ([(3, True)] if warned else [])

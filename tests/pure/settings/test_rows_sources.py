@@ -233,8 +233,8 @@ def test_text_has_the_columns_of_its_table(folder, rows):
 @pytest.mark.parametrize(
     ("said", "table", "problem"),
     [
-        ("files: jsonl", OF_LOG, ("missing", "its snapshots are text, so nothing says what its columns are")),
-        ("files: csv", OF_TEXT, ("missing", "nothing says whether its files have a header")),
+        ("files: jsonl", OF_LOG, ("missing", "its snapshots are text, so its columns are unknown")),
+        ("files: csv", OF_TEXT, ("missing", "it is unknown if its files have a header")),
         ("files: csv\ncsv: {header: true, unsent_value: x}", OF_TEXT, ("inapplicable", "'unsent_value'")),
         ("files: jsonl\ncsv: {header: true}", OF_TEXT, ("inapplicable", "key 'csv'")),
         ("csv: {header: true}", OF_LOG, ("inapplicable", "key 'csv'")),

@@ -380,7 +380,7 @@ def test_doctor(log: RecordedLog, tmp_path: Path) -> None:
     assert diagnose() == [("ok", f"The event log {log.path} has 1 file.")]
     assert [level for level, _ in diagnose(topics=["cdc.*", "else"])] == ["warning"]
     ((_, sentence),) = [d for d in diagnose(positions={"lake.items": {TOPIC: {"0": 2}}}) if d[0] == "error"]
-    assert "Lane lake.items cannot go on: Records 2 to 3" in sentence
+    assert "Lane lake.items cannot continue: Records 2 to 3" in sentence
     assert [level for level, _ in diagnose(path=str(tmp_path / "none"))] == ["error"]
     if os.geteuid():
         next(log.path.rglob("*.parquet")).chmod(0)
