@@ -18,14 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LONGEST = 25
 CELL = 10
-"""A list of types or names, such as `int16; int32; int64`, has at most so many words."""
+"""A list of types or names, such as `int16; int32; int64`, has at most this number of words."""
 HEADLESS = re.compile(
     r"(?:What|Who|Whom|Whose|Whether|Where|Wherever|Of|Those|That of|The ones?|One that|Nor|Such as|As is|Which)\b"
     r"(?![^.]*\?)"
 )
 RETIRED = re.compile(
     r"\b(?:anew|beside|rosters?|veil(?:s|ed)?|laid|moments?|borders?|standings?|shel(?:f|ves)|tell(?:s|ing)?|told|untold"
-    r"|unsent|nobody|somebody|whoever|whatever|thereof|likewise"
+    r"|so many|unsent|nobody|somebody|whoever|whatever|thereof|likewise"
     r"|hitherto|(?<!dead )(?<!dead-)(?<!uppercase )(?<!lowercase )(?<!capital )letters(?!,? (?:and )?digits))\b",
     re.IGNORECASE,
 )

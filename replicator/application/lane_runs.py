@@ -50,7 +50,7 @@ class LaneRun:
     - `purged_up_to`: as in `LaneState`.
     - `stop`: the reason why it is stopping.
     - `waiting`: the rows of other lanes that its writes wait for.
-    - `is_full`: so many writes wait that it must get no more.
+    - `is_full`: it must get no more writes, because too many wait.
 
     Owned by the thread of its source:
 

@@ -19,7 +19,7 @@ class RuntimeOptions:
     - `catch_up_turn`: time for catch-up between two batches.
     - `hold_idle`: time without a record after which half a key change is applied as it is. Polls are not
       counted: a busy machine makes many while a record is on its way.
-    - `hold_batches`: the same after so many batches with records; `hold_bytes`: after so many bytes.
+    - `hold_batches`: the same after this number of batches with records; `hold_bytes`: after this number of bytes.
     - `first_delay`, `longest_delay`: first and longest delay of every backoff.
     - `max_rejects`: None accepts any number.
     - `publish_every`: shortest time between two watermarks that a sink publishes outside of its commits.

@@ -1,4 +1,4 @@
-"""The supervisor: starts all sources and sinks of a pipeline, and ends them in order."""
+"""The supervisor: starts all sources and sinks of a pipeline, and ends them cleanly."""
 
 from __future__ import annotations
 

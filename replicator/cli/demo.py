@@ -77,7 +77,7 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
 def _run_daemon(
     session: CommandSession, folder: Path, engine: str, addresses: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`replicator run` in the folder. It is always stopped in order."""
+    """`replicator run` in the folder. It is always stopped cleanly."""
     arguments = ["run", "-q", "--engine", engine, "-c", DEFAULT_CONFIG, "--set", "http.address=127.0.0.1:0"]
     _print_step(session, f"The daemon: replicator {' '.join(arguments[:-4])}")
     # Variables that the user has set for another pipeline are left out.

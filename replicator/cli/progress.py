@@ -23,7 +23,7 @@ class Reporting(Protocol):
 
 @contextmanager
 def log_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterator[None]:
-    """While the block runs, log every so many seconds, and at its end, what each source has brought since the last line.
+    """While the block runs, log after each `every` seconds, and at the end, what each source has read since the last line.
     Logs nothing for a source without new or unread records."""
     ended = threading.Event()
     thread = threading.Thread(target=_log_every, args=(status, every, ended), name="progress", daemon=True)

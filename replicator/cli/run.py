@@ -32,7 +32,7 @@ IDLE_SECONDS = 60.0
 def run(session: CommandSession, engine: str | None, until_caught_up: bool, timeout: float | None) -> int:
     """Run the daemon: read the sources and update the targets.
 
-    The daemon reads the config once, at its start. SIGTERM and Ctrl-C stop it in order: it commits what it has read, and
+    The daemon reads the config once, at its start. SIGTERM and Ctrl-C stop it cleanly: it commits what it has read, and
     exits with 0. A second signal stops it at once.
     """
     if timeout is not None and (not until_caught_up or math.isnan(timeout)):
@@ -90,7 +90,7 @@ def _build_daemon(session: CommandSession) -> Any:
 
 
 def handle_signals(stop: threading.Event) -> None:
-    """Let the first SIGTERM, SIGINT or SIGHUP (a closed terminal) end the program in order, and the second one at once.
+    """Let the first SIGTERM, SIGINT or SIGHUP (a closed terminal) end the program cleanly, and the second one at once.
 
     Under `nohup` a SIGHUP ends nothing. It logs a warning, because it does not reload the config.
     """
@@ -149,5 +149,5 @@ def _describe_figures(report: dict[str, Any], rejected: int) -> str:
         f"{format_count(records, 'record')} read, {format_count(applied, 'change')} applied in "
         f"{format_count(len(report['lanes']), 'lane')}"
     )
-    text = f"stopped in order: {figures}"
+    text = f"stopped cleanly: {figures}"
     return f"{text}, {rejected:,} rejected (`replicator dlq list` shows them)" if rejected else text

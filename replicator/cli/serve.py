@@ -45,4 +45,4 @@ def serve(session: CommandSession, address: str | None) -> None:
     finally:
         if store is not None:
             store.store.close()
-    session.emit(None, "stopped in order")
+    session.emit(None, "stopped cleanly")

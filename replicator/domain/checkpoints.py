@@ -90,7 +90,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSchedule:
-    """When checkpoints are written: `every` so many seconds, or after `after_records` new records, whichever is first.
+    """When checkpoints are written: after `every` seconds or `after_records` new records, whichever is first.
     The newest `keep` checkpoints stay."""
 
     every: float | None

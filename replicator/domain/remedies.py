@@ -12,9 +12,9 @@ FIX_SOURCE = (
 )
 OTHER_FORMAT = "Compare the source's `format` with the records, and correct it."
 ONE_PART = (
-    "The source's `format` is right, but one part of the record, named in the reason, cannot be read. If it is a column, "
-    "and the records contain no schema, declare the columns under `schema` of the table. Then replay the record. Otherwise: "
-    + FIX_SOURCE
+    "The source's `format` is right, but one part of the record, named in the reason, cannot be read. If this part is a "
+    "column, and the records contain no schema, declare the columns under `schema` of the table. Then replay the record. "
+    "Otherwise: " + FIX_SOURCE
 )
 WHOLE_RECORD = ("the record is not ", "it is JSON, but no object")
 NAME_OPERATION = "Name the operation under `operations` of the source."

@@ -47,7 +47,7 @@ class TransactionRules:
 
     - `topic`: the topic with the end marks.
     - `max_bytes`: a transaction with more held bytes becomes visible in parts.
-    - `patience`: a transaction that is waited for becomes visible in parts after so many seconds without news of it.
+    - `patience`: seconds without news of a pending transaction until it becomes visible in parts.
     - `together`: if false, nothing is held back. Only the completeness watermark is published.
     """
 
@@ -132,7 +132,7 @@ class RebuildRequest:
     until: str | None = None
     below: dict[str, dict[str, int]] | None = None
     apart: str = ""
-    """A digest of the config, for a target that no lane has. If set, rejected records are stored separately."""
+    """A digest of the config, for a target that no lane writes. If set, rejected records are stored separately."""
 
     @property
     def id(self) -> str:

@@ -103,7 +103,7 @@ class ColumnSettings(Strict):
         for name in sorted(needed - given):
             raise make_value_error("place", f"needs '{name}' for 'mask: {self.mask}'")
         for name in sorted(given - needed):
-            raise make_value_error("place", f"has '{name}', which means nothing without the mask that takes it")
+            raise make_value_error("place", f"has '{name}', but only another mask uses this key")
 
     @property
     def is_private(self) -> bool:

@@ -58,7 +58,7 @@ def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
         sentence = (
             f"{describe_path(path)} says 'soft', but {describe_path(entry.path)} has the policy {quote_name(entry.policy)}"
         )
-        hint = "which keeps what was deleted anyway: write it in the entries with policy 'scd1' only"
+        hint = "this policy always keeps deleted rows: write 'deletes: soft' only in entries with policy 'scd1'"
         yield PathProblem(path, "contradiction", sentence, hint)
     keeps = {key: entry.row_transforms[key] for key in IGNORE_NULL_KEYS if key in entry.row_transforms}
     if entry.policy in CURRENT_ROW_POLICIES and keeps and keeps.get("ignore_null_updates", ((), True))[1] is not False:

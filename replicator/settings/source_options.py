@@ -79,7 +79,8 @@ def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
         yield PathProblem((*at, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
     if form in (DMS_CSV, DMS_PARQUET) and "files" in source:
         sentence = (
-            f"key 'files' in {describe_path(at)} means nothing with format {quote_name(source['format'])}, which says it"
+            f"key 'files' in {describe_path(at)} means nothing: the format {quote_name(source['format'])} already names the "
+            "kind of files"
         )
         yield PathProblem((*at, "files"), "inapplicable", sentence, "remove it")
     if form != ROWS:

@@ -56,7 +56,7 @@ class Contract:
     """Base of the suites. A subclass that replaces a test without `overrides_contract` raises TypeError at its
     definition.
 
-    `one_in`: the suite runs one of so many random histories, for adapters that need seconds for each.
+    `one_in`: the suite runs one of this number of random histories, for adapters that need seconds for each.
     """
 
     one_in = 1

@@ -33,7 +33,7 @@ PROGRESS = os.environ.get("REPLICATOR_PROGRESS")
 CODES = {value for name, value in vars(RejectCode).items() if name.isupper()}
 BATCH = min(1000, max(200, INPUTS // 8))
 ALONE_RECORDS = 50
-"""One record in so many is also decoded alone."""
+"""One of this number of records is also decoded alone."""
 LAYOUTS = 3
 """The number of new layouts in a batch that are learned. Each needs milliseconds."""
 SECONDS = 300.0

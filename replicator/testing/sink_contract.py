@@ -42,7 +42,7 @@ ODD_NAMES = (
     "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
 )  # fmt: skip
 IN_ANY_ORDER = 8
-"""One in so many of these histories is enough, because they change every row again and again."""
+"""One of this number of these histories is enough, because they change every row again and again."""
 
 KEYED_TYPES = ("int", "text", "composite")
 ITEMS = TableSpec(

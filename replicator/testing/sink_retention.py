@@ -35,7 +35,7 @@ RETENTION = 16 * HOUR
 BEGINNING = EPOCH + timedelta(days=20_000)
 TOPIC = "cdc.public.items"
 IN_ANY_ORDER = 2
-"""One in so many of the random histories is run."""
+"""One of this number of random histories is run."""
 
 
 def make_time(hour: int) -> datetime:

@@ -54,19 +54,19 @@ class StreamShape:
     """The properties of the table and its stream.
 
     - `key`: a name of `value_types.KEY_TYPES`. `values`: names of `value_types.VALUE_TYPES`.
-    - `partitions`: their number. The key of a record decides its partition.
+    - `partitions`: the number of partitions. The key of a record decides its partition.
     - `shuffle`: partitions arrive interleaved at random. Key changes have all values then, because their halves may
       arrive in either order.
-    - `blocks`: events have their order in the transaction, as they always have without a key.
+    - `blocks`: events have their order in the transaction. Events of a table without a key always have it.
     - `tombstones`: a null record follows each delete. `full`: deletes have the whole row.
     - `unseen`: rows existed before the stream, so the first change of a key may be a partial update.
     - `toast`: only values of variable length are left out. `snapshot`: the number of rows read at the start.
-    - `disorder`: event times deviate from log order by up to so many milliseconds, and some events have none.
+    - `disorder`: event times deviate from log order by up to this number of milliseconds, and some events have none.
     - `whole_moves`: key changes have all values.
     - `scramble`: records arrive in any order, also those of one key. Every value is sent then, unless `parts`.
     - `at_once`: the source checks its keys at the end of a statement. So rows can exchange or rotate keys without
       another key. A row may get a key before the event by which its last owner leaves it.
-    - `doubtful`: images of rows that leave their key may be incomplete, and some are.
+    - `doubtful`: images of rows that leave their key may be incomplete, and some images are incomplete.
     """
 
     key: str = "int"
@@ -165,7 +165,7 @@ class SourceTable:
         self.emit("u" if known or unseen else "c", s.key, self.live[s.key], unsent=unsent)
 
     def delete(self, s: Statement) -> None:
-        """Delete of a row; a write if it does not exist."""
+        """Delete of a row; a write if the row does not exist."""
         if s.key not in self.live:
             return self.write(s)
         self.lsn += 8

@@ -140,7 +140,7 @@ def _read_column(row: dict[str, msgspec.Raw], field: str, outbox: OutboxOptions)
 
 
 def _missing_column_error(name: str) -> ValueMisfit:
-    return ValueMisfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, as an outbox table has")
+    return ValueMisfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, which every outbox table needs")
 
 
 def _read_routed(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent:

@@ -134,7 +134,7 @@ def describe_loss(table: RowsTable, offset: int) -> str:
     number, whole, _ = parse_offset(offset)
     newest = table.find_newest()
     if offset > first_change_offset(newest + 1):
-        return f"Offset {offset} lies above version {newest} of the table {table.name}, its newest."
+        return f"Offset {offset} lies above the newest version of the table {table.name}, which is {newest}."
     try:
         if whole:
             table.read_state(number)

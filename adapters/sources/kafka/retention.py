@@ -46,7 +46,7 @@ def check_retention(behind: LaneBacklog, settings: Settings, offsets_at: Offsets
         yield late
     elif left and not lost:
         count = sum(behind.ends[p] - behind.position[p] for p in left)
-        sentence = f"Lane {behind.lane} is {format_count(count, 'record')} behind, which the broker keeps long enough."
+        sentence = f"Lane {behind.lane} is {format_count(count, 'record')} behind. The broker keeps them long enough."
         yield Diagnosis("ok", behind.name, sentence)
 
 
@@ -62,8 +62,8 @@ def _check_time(
             if late:
                 kept_for = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:.0f} s"
                 sentence = (
-                    f"Lane {behind.lane} has yet to read records of {late[0]} that are older than {1 - share:.0%} of the "
-                    f"{kept_for} that the topic keeps them."
+                    f"Lane {behind.lane} has not read records of {late[0]} that are older than {1 - share:.0%} of the "
+                    f"topic's retention time ({kept_for})."
                 )
                 return Diagnosis("error" if severity == "error" else "warning", behind.name, sentence, _next_step(late[0]))
     return None
@@ -75,7 +75,7 @@ def _check_size(behind: LaneBacklog, unread: list[TopicPartition], settings: Set
         bounded = _is_deleting(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
         share = (behind.ends[p] - behind.position[p]) / max(1, behind.ends[p] - behind.firsts[p])
         if bounded and behind.firsts[p] > 0 and share > HALF:
-            sentence = f"Lane {behind.lane} has yet to read {share:.0%} of {p}, of which retention.bytes drops the oldest."
+            sentence = f"Lane {behind.lane} has not read {share:.0%} of {p}, and retention.bytes drops the oldest records."
             return Diagnosis("error" if share > 1 - MOST else "warning", behind.name, sentence, _next_step(p, "bytes"))
     return None
 
@@ -85,4 +85,7 @@ def _is_deleting(settings: Mapping[str, str]) -> bool:
 
 
 def _next_step(partition: TopicPartition, what: str = "ms") -> str:
-    return f"Start the daemon or repair the lane; raise retention.{what} of topic {partition.topic} until it has caught up."
+    return (
+        f"Start the daemon or repair the lane. Raise retention.{what} of topic {partition.topic} until the lane has "
+        "caught up."
+    )

@@ -17,8 +17,8 @@ class SnapshotsOptions(JournalOptions):
     """`sources.<name>` in the configuration with `transport: snapshots`.
 
     - `path`: the folder of the snapshots, with the name of the table.
-    - `dsn`, instead of `path`: the database that is queried `every` so many seconds. `table`: the table's name. `query`: by
-      default the whole table.
+    - `dsn`, instead of `path`: the database. It is queried again after each `every` seconds. `table`: the table's name.
+      `query`: by default the whole table.
     - `keys`: the columns for comparisons.
     - `allow_empty`: snapshots may have no rows.
     - `files`: the format of the files. For text, `schema` has its columns and types, and `csv` the CSV dialect.

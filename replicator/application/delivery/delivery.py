@@ -37,7 +37,7 @@ from .watermark_publisher import WatermarkPublisher, collect_publish_requests
 log = structlog.get_logger(__name__)
 
 FEW_LANES = 3
-"""Up to so many new lanes are written together with the others.
+"""Up to this number of new lanes are written together with the others.
 
 If there are more, they wait and are written one by one.
 """

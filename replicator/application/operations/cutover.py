@@ -47,7 +47,7 @@ class Cutover:
         ahead = [p for p, offset in rebuilt.position.items() if offset > live.position.get(p, self.begun.get(p, 0))]
         if self.transactions and self.transactions.together and ahead:
             raise Fatal(
-                f"the event log is ahead of lane {self.lane.id} in {ahead[0]}, which waits for the end of a transaction",
+                f"the event log is ahead of lane {self.lane.id} in {ahead[0]}: the lane waits for the end of a transaction",
                 next_step="Repeat the command when the lane has caught up. The rebuilt rows are kept.",
             )
         position = Position({**live.position, **rebuilt.position})

@@ -118,7 +118,7 @@ def _resolve_comparison(comparison: Compare, types: Types) -> TypedExpr:
     side, found = valued[0]
     if kinds[0] is ExpressionKind.TRUTH and comparison.op not in ("=", "<>"):
         named = repr(side.name) if isinstance(side, Col) else "a value"
-        raise InvalidExpression(f"compares {named}, which is true or false, by order")
+        raise InvalidExpression(f"compares {named} by order, but its type is boolean")
     into = _find_common_type(
         [to_basic_type(found) for _, found in valued], [side for side in sides if isinstance(side, Lit)]
     )

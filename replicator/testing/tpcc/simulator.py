@@ -55,7 +55,7 @@ class RowChange(NamedTuple):
 
 @dataclass
 class Tpcc:
-    """Tables with so many rows, and what becomes of them. `tables` holds the rows by key; those of `history`, which has no
+    """Tables with these numbers of rows, and their changes. `tables` holds the rows by key; those of `history`, which has no
     key, by number."""
 
     seed: int = 1
@@ -92,7 +92,7 @@ class Tpcc:
         return self._take_changes()
 
     def transactions(self, count: int) -> Iterator[list[RowChange]]:
-        """So many more transactions, each with its changes in order; one that was rolled back has none."""
+        """This number of further transactions, each with its changes in order; one that was rolled back has none."""
         run: dict[str, Callable[[], None]] = {
             "new_order": self._new_order, "payment": self._payment, "delivery": self._delivery, "catalog": self._catalog,
         }  # fmt: skip
@@ -103,7 +103,7 @@ class Tpcc:
             yield self._take_changes()
 
     def history(self, transactions: int) -> list[RowChange]:
-        """`load`, and the changes of so many transactions."""
+        """`load`, and the changes of this number of transactions."""
         return [*self.load(), *(change for one in self.transactions(transactions) for change in one)]
 
     def rows(self, table: str) -> list[Row]:

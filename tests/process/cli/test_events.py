@@ -111,6 +111,6 @@ def test_serves_until_it_is_stopped(shop):
         assert answer.status == status, answer.read()
     program.send_signal(signal.SIGTERM)
     out, log = program.communicate(timeout=60)
-    assert (program.returncode, "stopped in order" in out) == (0, True), log
+    assert (program.returncode, "stopped cleanly" in out) == (0, True), log
     assert "s3cr3t" not in out + log + line
     assert [e["event_data"] for e in run("events", "Customer")[1]] == [{"a": "1"}]

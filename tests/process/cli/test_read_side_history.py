@@ -137,6 +137,6 @@ def test_served_without_a_store_of_events(copied_config: Path) -> None:
         assert httpx.post(f"{at}/events", json={}, timeout=60).status_code == 404
         program.send_signal(signal.SIGTERM)
         out, log = program.communicate(timeout=60)
-        assert (program.returncode, "stopped in order" in out) == (0, True), log
+        assert (program.returncode, "stopped cleanly" in out) == (0, True), log
     finally:
         program.kill()

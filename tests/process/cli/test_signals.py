@@ -31,7 +31,7 @@ def test_the_first_ends_in_order(project, number):
     assert serving(program)
     program.send_signal(number)
     _, log = program.communicate(timeout=60)
-    assert program.returncode == 0 and b"stopped in order" in log
+    assert program.returncode == 0 and b"stopped cleanly" in log
 
 
 def test_a_daemon_under_nohup_survives_its_terminal(project):
@@ -51,7 +51,7 @@ def test_an_interrupt_at_the_start(project, after):
     time.sleep(after)
     program.send_signal(signal.SIGINT)
     _, log = program.communicate(timeout=60)
-    # Not yet Python's handlers; interrupted; or just so far as to stop in order.
+    # Not yet Python's handlers; interrupted; or just so far as to stop cleanly.
     assert program.returncode in (-signal.SIGINT, 130, 0), log
     assert b"Aborted" not in log
 

@@ -112,7 +112,7 @@ REJECTED = [
       for name in (None, "", "../x", "a b", "a..b", ".a", "a.", "a" * 201, 'a"b')),
     (raw({"op": "c", "source": {}, "after": None}), "MALFORMED: it carries no row: its after image is null"),
     (raw({"op": "c", "source": {}, "after": {"id": 1}}),
-     "MALFORMED: its row has no column 'aggregatetype', as an outbox table has"),
+     "MALFORMED: its row has no column 'aggregatetype', which every outbox table needs"),
     (raw({"a": 1}), "MALFORMED: it is no change event of an outbox table, and has no header id as EventRouter's have"),
     (make_routed_record(b"secret"), "MALFORMED: its payload is not JSON"),
     (make_routed_record(b'"secret"'), "MALFORMED: its payload is not JSON"),

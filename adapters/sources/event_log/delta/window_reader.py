@@ -25,7 +25,7 @@ TIME = pa.field("ts", TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A range of source times, inclusive. Records without a time are always in it."""
+    """A range of source times that includes both ends. Records without a time belong to every range."""
 
     since: datetime | None = None
     until: datetime | None = None
