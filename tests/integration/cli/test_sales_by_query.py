@@ -109,7 +109,7 @@ def test_doctor_asks_for_the_columns(queried_database, tmp_path, monkeypatch):
     assert "The database has no table sales" in said
     queried_database.make_sales()
     said = run_program(tmp_path, "doctor").stdout
-    assert "sales can be asked: 5 columns." in said and "A query does not see deleted rows" in said
+    assert "sales can be queried: 5 columns." in said and "A query does not see deleted rows" in said
     said = run_program(tmp_path, "doctor", "--set", "sources.sales.cursor_column=changed").stdout
     assert "sales has no column 'changed'" in said
     said = run_program(tmp_path, "doctor", "--set", "tables[0].keys=[name]").stdout
