@@ -203,7 +203,7 @@ def _check_bare_names(config: ConfigView) -> Iterator[PathProblem]:
         if not is_regex(table.match) and not has_overlap(table.match, "*.*"):
             at = (*table.path, "match")
             sentence = (
-                f"{describe_path(at)}: {quote_name(table.match)} matches no table, as the names of this "
+                f"{describe_path(at)}: {quote_name(table.match)} matches no table, because the names of this "
                 f"source are SCHEMA.TABLE"
             )
             yield PathProblem(at, "bare_match", sentence, f"write {quote_name('*.' + table.match)}", severity="warning")

@@ -26,7 +26,7 @@ Metadata = Literal["topic", "partition", "offset", "source_time", "transaction",
 def _check_type(text: str) -> str:
     if find_type(text) is None:
         known = ", ".join(("decimal(12,2)", *TYPES))
-        raise make_value_error("value", f"is no type that a column can be cast to; known: {known}")
+        raise make_value_error("value", f"is not a type for 'cast'; known: {known}")
     return text
 
 
@@ -47,7 +47,7 @@ def _check_expression(text: str) -> str:
 def _check_key(secret: SecretStr) -> SecretStr:
     if len(secret.get_secret_value()) < MIN_KEY_BYTES:
         raise make_value_error(
-            "value", f"must be a secret of at least {MIN_KEY_BYTES} characters, such as `openssl rand -hex 32` gives"
+            "value", f"must be a secret of at least {MIN_KEY_BYTES} characters, for example from `openssl rand -hex 32`"
         )
     return secret
 
@@ -84,7 +84,7 @@ class ColumnSettings(Strict):
         adds, changes = said & {"metadata", "constant", "expression"}, said & {"drop", "mask", "cast", "rename"}
         if not adds and not changes:
             raise make_value_error(
-                "place", "says nothing of its column: drop, mask, cast, rename, metadata, constant or expression"
+                "place", "has no key for the column; write one of drop, mask, cast, rename, metadata, constant or expression"
             )
         if len(adds) > 1 or (adds and changes - {"cast"}):
             raise make_value_error(
@@ -93,7 +93,7 @@ class ColumnSettings(Strict):
         if isinstance(self.constant, int) and not -(2**63) <= self.constant < 2**63:
             raise make_value_error("place", "has a 'constant' of more than 64 bits; write it as text, with a 'cast'")
         if "drop" in said and len(said) > 1:
-            raise make_value_error("contradiction", "drops its column, so that nothing else can be said of it")
+            raise make_value_error("contradiction", "drops its column, so it can have no other key")
         self._refuse_mask(said)
         return self
 

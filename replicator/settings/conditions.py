@@ -25,4 +25,4 @@ def _refuse_no_condition(found: Expr) -> None:
         case Not(operand):
             _refuse_no_condition(operand)
         case Lit(value) if not isinstance(value, bool | None):
-            raise InvalidExpressionText(f"has a constant where a comparison is to be; {EXPECTED}")
+            raise InvalidExpressionText(f"has a constant where only a comparison is allowed; {EXPECTED}")

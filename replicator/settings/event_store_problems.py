@@ -37,9 +37,7 @@ def check_event_store(config: ConfigView) -> Iterator[PathProblem]:
 def _check_missing(config: ConfigView, entry: EntryView) -> Iterator[PathProblem]:
     if not config.event_store:
         at = (*entry.path, "sink")
-        sentence = (
-            f"unknown sink {quote_name(EVENT_STORE)} {describe_parent(entry.path)}: the config names no store of events"
-        )
+        sentence = f"unknown sink {quote_name(EVENT_STORE)} {describe_parent(entry.path)}: the config has no 'event_store'"
         yield PathProblem(at, "unknown_sink", sentence, "add one, for example event_store: {path: ./deltalake/events}")
 
 
@@ -47,8 +45,8 @@ def _check_format(config: ConfigView, table: TableView, entry: EntryView) -> Ite
     form = get_text((config.sources or {}).get(table.source or "", {}), "format")
     if form is not None and form != OUTBOX:
         sentence = (
-            f"{describe_path(entry.path)}: the store of events takes events of an outbox; records of "
-            f"{quote_name(form)} are none"
+            f"{describe_path(entry.path)}: the store of events only takes events of an outbox, and not records of "
+            f"format {quote_name(form)}"
         )
         step = f"name a sink; or a source with 'format: {OUTBOX}'"
         yield PathProblem((*entry.path, "sink"), "inapplicable", sentence, step)

@@ -59,9 +59,12 @@ def _parse(said: object, reader: Callable[[str], Expr]) -> Expr | None:
 
 def _check_expression(table: TableView, path: Path, made: Expr) -> Iterator[PathProblem]:
     for name in sorted(list_columns(made) & table.private):
-        sentence = f"{describe_path(path)} is made of {quote_name(name)}, whose values its table keeps private"
+        sentence = f"{describe_path(path)} is computed from {quote_name(name)}, whose values its table keeps private"
         yield PathProblem(
-            path, "contradiction", sentence, "write the mask or the drop in the 'to' entries, or compute it of others"
+            path,
+            "contradiction",
+            sentence,
+            "write the mask or the drop in the 'to' entries, or compute it from other columns",
         )
     if table.declared is None:
         return
@@ -95,10 +98,10 @@ def _check_masked(table: TableView, entry: EntryView, path: Path, made: Expr) ->
         rule = {**table.columns, **entry.columns}.get(name, {})
         if "mask" in rule and "mask" not in table.columns.get(name, {}):
             sentence = (
-                f"{describe_path(path)} is made of {quote_name(name)}, which "
-                f"{describe_path((*entry.path, 'columns', name))} masks"
+                f"{describe_path(path)} is computed from {quote_name(name)}, but this column is masked by "
+                f"{describe_path((*entry.path, 'columns', name))}"
             )
-            yield PathProblem(path, "contradiction", sentence, "compute it of other columns, or leave one of the two out")
+            yield PathProblem(path, "contradiction", sentence, "compute it from other columns, or leave one of the two out")
 
 
 def _check_partly_sent(entry: EntryView, path: Path, made: Expr) -> Iterator[PathProblem]:
@@ -106,5 +109,7 @@ def _check_partly_sent(entry: EntryView, path: Path, made: Expr) -> Iterator[Pat
     said, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
     of = list_columns(made) - set(keys[1] if isinstance(keys[1], list) else ())
     if said[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:
-        sentence = f"{describe_path(path)} is made of several columns, of which one change need not hold all ('by_column')"
-        yield PathProblem(path, "contradiction", sentence, "compute it of one column, or remove 'partial_updates'")
+        sentence = (
+            f"{describe_path(path)} is computed from several columns, but with 'by_column' one change may lack some of them"
+        )
+        yield PathProblem(path, "contradiction", sentence, "compute it from one column, or remove 'partial_updates'")

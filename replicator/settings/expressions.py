@@ -82,7 +82,7 @@ def parse_expression(text: str) -> Expr:
         raise InvalidExpressionText(f"cannot be read{_describe_place(wrong.errors)}; {EXPECTED}") from None
     except (errors.TokenError, RecursionError):
         raise InvalidExpressionText(
-            f"cannot be read: a quote or a parenthesis is not closed, or too many are; {EXPECTED}"
+            f"cannot be read: a quote or a parenthesis is not closed, or closed twice; {EXPECTED}"
         ) from None
     if _count_nodes(found, {}) > MAX_NODES:
         raise InvalidExpressionText("is too long; compute a part of it in the source")
@@ -130,13 +130,13 @@ def _describe_problem(node: Any, name: str) -> str:
     """The problem of a node that is not part of an expression."""
     ancestors = {kind.__name__ for kind in type(node).__mro__}
     if ancestors & {"AggFunc", "Window"}:
-        return "has an aggregate, which is of many rows: an expression is of one"
+        return "has an aggregate, but an expression reads only one row"
     if ancestors & {"Query", "Subquery", "Exists", "Subqueryable"}:
-        return "has a query in it: an expression is of one row"
+        return "has a query in it, but an expression reads only one row"
     if name in ("Anonymous", "Dot") or "Func" in ancestors:
         known = f" {node.name.lower()!r}" if name == "Anonymous" and node.name.isidentifier() else ""
-        return f"has a function{known} that is not known"
-    return "has something else where a column, a constant or a function is to be"
+        return f"has an unknown function{known}"
+    return "has something else where only a column, a constant or a function is allowed"
 
 
 def _list_set_keys(node: exp.Expr) -> set[str]:
@@ -145,7 +145,7 @@ def _list_set_keys(node: exp.Expr) -> set[str]:
 
 def _refuse_more(node: exp.Expr, keys: tuple[str, ...]) -> None:
     if _list_set_keys(node) - {*keys, *FLAGS}:
-        raise InvalidExpressionText(f"has a function with arguments that are not known; {EXPECTED}")
+        raise InvalidExpressionText(f"has a function with unknown arguments; {EXPECTED}")
 
 
 ReadNode = Callable[[Any], Expr]
@@ -174,7 +174,7 @@ def _read_number(text: str) -> int | Decimal:
     try:
         found = Decimal(text)
     except InvalidOperation:
-        raise InvalidExpressionText(f"has a number that is none; {EXPECTED}") from None
+        raise InvalidExpressionText(f"has an invalid number; {EXPECTED}") from None
     if found.adjusted() >= DIGITS or -int(found.as_tuple().exponent) > DIGITS:
         raise InvalidExpressionText(f"has a number of more than {DIGITS} digits")
     return int(found) if found == found.to_integral_value() else found

@@ -193,7 +193,7 @@ def _check_source_dsn(secret: SecretStr) -> SecretStr:
     if scheme == "mysql":
         raise make_value_error(
             "dsn",
-            "is of MySQL, which is neither looked at nor read by `backfill`: leave `database` out, and load tables by "
+            "is a MySQL database, and neither `doctor` nor `backfill` can read it: leave `database` out, and load tables by "
             "Debezium's incremental snapshots",
         )
     _check_user(secret)
@@ -249,7 +249,7 @@ def _check_topic(text: str) -> str:
     try:
         re.compile(text)
     except re.error:
-        raise make_value_error("glob", "is not a regular expression, which the ^ at its start says it is") from None
+        raise make_value_error("glob", "starts with ^, but is not a valid regular expression") from None
     return text
 
 

@@ -169,10 +169,10 @@ def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> 
     alias = find_owner(inner, scope)
     if alias is None:
         raise NotPushable(
-            f"write of which one table {inner.sql(dialect='spark')!r} is, as TABLE.COLUMN", _find_line_node(inner, query)
+            f"write {inner.sql(dialect='spark')!r} with its table, as TABLE.COLUMN", _find_line_node(inner, query)
         )
     if alias in relations.may_be_missing:
-        raise NotPushable(f"rows of {alias!r} may be missing in an outer join, and are of no group then", query)
+        raise NotPushable(f"rows of {alias!r} may be missing in an outer join, and then belong to no group", query)
     _refuse_mixed(query, inner, scope)
     return spread_demands({alias: inner}, scope)
 
@@ -195,7 +195,7 @@ def _find_column_source(query: exp.Select, name: str, relations: Relations) -> e
     named = [e for e in query.expressions if not e.is_star and e.alias_or_name.lower() == name.lower()]
     stars = [e for e in query.expressions if e.is_star]
     if named and stars:
-        raise NotPushable(f"name the columns instead of *, which may have {name!r} too", stars[0])
+        raise NotPushable(f"name the columns instead of *, because * may contain {name!r} too", stars[0])
     if len(named) == 1:
         return _resolve_item(query, named[0])
     if named or not stars:

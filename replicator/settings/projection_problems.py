@@ -56,7 +56,7 @@ def _check_sink(config: ConfigView, at: Path, said: Mapping[str, Any]) -> Iterat
     elif config.get_kind(name) not in ("delta", "postgres"):
         sentence = (
             f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, "
-            f"which keeps no projections yet"
+            f"which does not support projections yet"
         )
         yield PathProblem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")
 

@@ -94,7 +94,7 @@ def read_query(text: str, said: QueryContext) -> tuple[Query | None, list[QueryP
         return None, [QueryProblem(1, "sql_engine", sentence, "write it with other functions")]
     except NotPushable as mixed:
         sentence = f"the rows of one {said.partition_by!r} cannot be computed alone: {mixed}"
-        step = "write the query so that they can, or remove 'partition_by': then every refresh computes everything"
+        step = "change the query so that this is possible, or remove 'partition_by': then every refresh computes everything"
         return None, [QueryProblem(find_line(mixed.node), "not_by_group", sentence, step)]
     return Query(written, keys, _find_columns(tree)), []
 
@@ -165,12 +165,12 @@ def _check_functions(tree: exp.Expr) -> Iterator[QueryProblem]:
         anonymous = isinstance(node, exp.Anonymous) and node.name.lower() in NON_DETERMINISTIC
         if anonymous or isinstance(node, CLOCKS):
             name = type(node).sql_names()[0] if isinstance(node, exp.Func) and not anonymous else node.name
-            sentence = f"calls {quote_name(name.lower())}, which would give another result each time"
+            sentence = f"calls {quote_name(name.lower())}, and this function has another result each time"
             yield QueryProblem(
                 _find_nearest_line(node),
                 "sql_clock",
                 sentence,
-                "write a parameter, such as :reference_date, and say its value",
+                "write a parameter, such as :reference_date, and its value under 'parameters'",
             )
 
 
@@ -185,7 +185,7 @@ def _check_parameters(tree: exp.Expr, said: QueryContext) -> Iterator[QueryProbl
     asked = {node.name: node for node in tree.find_all(exp.Placeholder, exp.Parameter)}
     for name, node in asked.items():
         if name not in said.parameters:
-            hint = suggest_name(name, said.parameters) or "say its value under 'parameters'"
+            hint = suggest_name(name, said.parameters) or "write its value under 'parameters'"
             yield QueryProblem(
                 _find_nearest_line(node), "sql_parameter", f"names the unknown parameter {quote_name(name)}", hint
             )

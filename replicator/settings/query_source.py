@@ -20,7 +20,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
     form = get_text(source, "format")
     if form is not None and "query" not in get_format(form).transports:
         sentence = (
-            f"what a query gives is read as {quote_name(ROWS)} alone; {describe_path(at)} says "
+            f"the result of a query can only have the format {quote_name(ROWS)}; {describe_path(at)} says "
             f"{quote_name(source['format'])}"
         )
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
@@ -28,7 +28,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
         sentence = (
             f"key '{key}' in {describe_path(at)} means nothing for a query: its rows have the order in which they are read"
         )
-        hint = "remove it; what marks deleted rows goes into `apply_as_deletes` of the table"
+        hint = "remove it; write the condition for deleted rows under `apply_as_deletes` of the table"
         yield PathProblem((*at, key), "inapplicable", sentence, hint)
     tables = [table for table in config.tables if table.source == name]
     for table in tables:
@@ -39,7 +39,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
             yield PathProblem((*table.path, "schema"), "missing", sentence, "add it with its type")
     if any(_is_missing_deletes(config, entry) for table in tables for entry in table.to or ()):
         sentence = f"{describe_path(at)} only reads new rows: it does not see deleted rows"
-        hint = "where that matters read it with `transport: snapshots`, otherwise say `deletes: ignore` in its table"
+        hint = "if rows are deleted there, use `transport: snapshots`; otherwise write `deletes: ignore` in its table"
         yield PathProblem(at, "no_deletes", sentence, hint, severity="warning")
 
 

@@ -116,11 +116,9 @@ class EventLogSettings(SinkSettings):
     @model_validator(mode="after")
     def _check_retention(self) -> EventLogSettings:
         if self.retention is not None and self.retention != NO_RETENTION and self.snapshots is None:
-            raise make_value_error("retention", "has a 'retention' and needs 'snapshots', with which replays then begin")
+            raise make_value_error("retention", "has a 'retention' and needs 'snapshots', from which replays then start")
         if self.snapshots is not None and (self.path is None or "://" in self.path):
-            raise make_value_error(
-                "inapplicable", "has 'snapshots', which are supported with a 'path' in a folder alone yet"
-            )
+            raise make_value_error("inapplicable", "has 'snapshots', which are supported only if 'path' is a local folder")
         return self
 
     @model_validator(mode="after")
@@ -236,7 +234,7 @@ class DeadLetterSettings(Strict):
         if self.dsn is None and self.schema_name is not None:
             raise make_value_error("inapplicable", "has a 'schema', which means nothing without 'dsn'; remove it")
         if self.topic is not None and self.bootstrap_servers is None:
-            raise make_value_error("place", "has a 'topic' and needs 'bootstrap_servers', the brokers that it is on")
+            raise make_value_error("place", "has a 'topic' and needs 'bootstrap_servers', the brokers of the topic")
         for key in ("bootstrap_servers", "security", "options"):
             if self.topic is None and getattr(self, key) is not None:
                 raise make_value_error("inapplicable", f"has '{key}', which means nothing without 'topic'; remove it")

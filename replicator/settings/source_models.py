@@ -48,12 +48,12 @@ def check_client_options(options: dict[str, str]) -> dict[str, str]:
     for name in options:
         if name.startswith(SECURITY_PREFIXES):
             raise make_value_error(
-                "option", "holds a security setting; write those under 'security', where they are kept secret"
+                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
             )
         if name in OWNED_OPTIONS:
             instead = OWNED_OPTIONS[name]
             hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
-            raise make_value_error("option", f"sets {name}, which is not yours to set: {hint}")
+            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
     return options
 
 
@@ -62,11 +62,11 @@ def check_dead_letter_options(options: dict[str, str]) -> dict[str, str]:
     for name in options:
         if name.startswith(SECURITY_PREFIXES):
             raise make_value_error(
-                "option", "holds a security setting; write those under 'security', where they are kept secret"
+                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
             )
         if name in OWNED_BY_DEAD_LETTERS:
             hint = "write 'bootstrap_servers' instead" if name in SERVERS else "correctness depends on it"
-            raise make_value_error("option", f"sets {name}, which is not yours to set: {hint}")
+            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
     return options
 
 
@@ -202,7 +202,7 @@ class DatabaseSettings(Strict):
         if self.kind == "mariadb" and (self.publication or self.slot):
             raise make_value_error("database", "is MariaDB, which has no 'publication' and no 'slot': remove them")
         if self.kind == "postgresql" and not (self.publication and self.slot):
-            raise make_value_error("database", "is PostgreSQL, and needs 'publication' and 'slot', those of the connector")
+            raise make_value_error("database", "is PostgreSQL, and needs the connector's 'publication' and 'slot'")
         if self.kind == "postgresql" and self.bigint_unsigned:
             raise make_value_error("database", "is PostgreSQL, which has no unsigned numbers: remove 'bigint_unsigned'")
         return self

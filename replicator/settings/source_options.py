@@ -107,15 +107,13 @@ def _check_archive(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
         hint = "use `format: debezium_json` for Debezium's events there, also if the topic had another format"
         yield PathProblem((*at, "format"), "inapplicable", sentence, hint)
     if files == "lines" and "topic" not in source:
-        sentence = f"missing key 'topic' in {describe_path(at)}: lines of a file do not say of which topic they are"
+        sentence = f"missing key 'topic' in {describe_path(at)}: lines of a file do not name their topic"
         yield PathProblem(at, "missing", sentence, "for example topic: cdc.public.orders")
     if files == "lines" and (get_text(source, "path") or "").startswith(("s3://", "s3a://")):
-        sentence = f"{describe_path(at)}: with 'files: lines' the path is the file that the connector appends to"
+        sentence = f"{describe_path(at)}: with 'files: lines' 'path' names the file that the connector appends to"
         yield PathProblem((*at, "path"), "inapplicable", sentence, "name a file on this machine; objects do not grow")
     if "topic" in source and files != "lines":
-        sentence = (
-            f"key 'topic' in {describe_path(at)} means nothing without 'files: lines': files say of which topics they are"
-        )
+        sentence = f"key 'topic' in {describe_path(at)} means nothing without 'files: lines': files name their topics"
         yield PathProblem((*at, "topic"), "inapplicable", sentence, "remove it")
     if "settle" in source and files != "connect":
         sentence = f"key 'settle' in {describe_path(at)} means nothing for recorded topics, which are read while they grow"
@@ -126,7 +124,7 @@ def _check_new_rows(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     at = ("sources", name)
     are_rows = get_text(source, "format") == ROWS and get_text(source, "transport") in NEW_ROW_TRANSPORTS
     if are_rows and "operations" in source and "operation_column" not in source:
-        sentence = f"key 'operations' in {describe_path(at)} means nothing without 'operation_column': all rows are new ones"
+        sentence = f"key 'operations' in {describe_path(at)} means nothing without 'operation_column': all rows are new"
         yield PathProblem((*at, "operations"), "inapplicable", sentence, "name the column, or remove it")
 
 
@@ -134,7 +132,9 @@ def _check_snapshots(name: str, source: dict[str, Any]) -> Iterator[PathProblem]
     at = ("sources", name)
     form = get_text(source, "format")
     if form is not None and SNAPSHOTS not in get_format(form).transports:
-        sentence = f"snapshots are read as {quote_name(ROWS)} alone; {describe_path(at)} says {quote_name(source['format'])}"
+        sentence = (
+            f"snapshots can only have the format {quote_name(ROWS)}; {describe_path(at)} says {quote_name(source['format'])}"
+        )
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
     for key in (key for key in FEED_KEYS if key in source):
         sentence = f"key '{key}' in {describe_path(at)} means nothing for snapshots, which are compared with each other"
@@ -286,7 +286,7 @@ def _check_units(config: ConfigView) -> Iterator[PathProblem]:
                     f"{describe_path(at)}: {quote_name(kind)} does not say the unit in which the connector sends numbers"
                 )
                 yield PathProblem(
-                    at, "missing", sentence, f"write {known}: the unit is the one that is sent (docs/reference/types.md)"
+                    at, "missing", sentence, f"write {known}: use the unit that is sent (docs/reference/types.md)"
                 )
 
 
@@ -304,7 +304,7 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
                 f"`tombstones: delete` "
                 "says, keeps the last one of a key"
             )
-            hint = "let it read a topic with cleanup.policy=delete; `replicator doctor` asks the broker how it is"
+            hint = "let it read a topic with cleanup.policy=delete; `replicator doctor` reads this setting from the broker"
             yield PathProblem(entry.path, "no_history", sentence, hint, severity="warning")
 
 

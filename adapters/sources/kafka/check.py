@@ -49,10 +49,8 @@ class KafkaCheck:
             count = len(list_partitions(topics))
             yield Diagnosis("ok", self._name, f"Topics that match `topics`: {len(topics)}, with partitions: {count}.")
         for pattern, similar in cluster.wanted.find_unmatched_with_similar(names).items():
-            step = (
-                "Correct `topics` of the source. Or see that the connector runs, and what its topic.prefix is: topics come "
-            )
-            step += "with the first row of a table."
+            step = "Correct `topics` of the source. Or check that the connector runs, and compare its topic.prefix: it "
+            step += "creates a topic with the first row of a table."
             yield Diagnosis("warning", self._name, describe_unmatched(pattern, similar), step)
         if topics:
             yield from self._check_replicas(cluster, sorted(topics))
@@ -68,8 +66,8 @@ class KafkaCheck:
         copies = cluster.replicas(names)
         few = [name for name, found in copies.items() if min(found.wanted) < COPIES]
         if few and self._production:
-            step = f"Raise it to {COPIES} with kafka-reassign-partitions, and set default.replication.factor={COPIES}."
-            text = f"Topics with a replication factor below {COPIES}: {len(few)} of {len(names)}, {few[0]} for one."
+            step = f"Raise the factor to {COPIES} (kafka-reassign-partitions), and set default.replication.factor={COPIES}."
+            text = f"Topics with a replication factor below {COPIES}: {len(few)} of {len(names)}, for example {few[0]}."
             yield Diagnosis("warning", self._name, text, step)
         behind = [name for name, found in copies.items() if any(map(int.__lt__, found.in_sync, found.wanted))]
         if behind:
@@ -77,6 +75,6 @@ class KafkaCheck:
             yield Diagnosis(
                 "warning",
                 self._name,
-                f"Replicas are not in sync in {format_count(len(behind), 'topic')}, {behind[0]} for one.",
+                f"Replicas are not in sync in {format_count(len(behind), 'topic')}, for example {behind[0]}.",
                 step,
             )

@@ -28,12 +28,12 @@ def check_compaction(subject: str, settings: Settings, readers: Mapping[str, Tab
                 f"Topic {topic} is compacted, so it keeps the last change of a key, and "
                 f"{_join_names(mine.every)} every change."
             )
-            step = "Set cleanup.policy=delete for it, or read it under the policy scd1 alone."
+            step = "Set cleanup.policy=delete for it, or read the topic only under the policy scd1."
             yield Diagnosis("warning", subject, text, step)
         if mine.ignores_tombstones:
             text = (
-                f"Topic {topic} is compacted, so of a delete it may keep nothing but the message without a value, which "
-                f"{', '.join(mine.ignores_tombstones)} passes over."
+                f"Topic {topic} is compacted, so for a delete it may keep only a message without a value. "
+                f"These messages are ignored by {', '.join(mine.ignores_tombstones)}."
             )
             yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
 

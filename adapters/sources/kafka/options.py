@@ -51,7 +51,7 @@ def _check_topics(patterns: list[str]) -> list[str]:
         try:
             re.compile(pattern if pattern.startswith("^") else "")
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
     return patterns
 
 

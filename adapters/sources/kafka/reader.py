@@ -105,7 +105,7 @@ class PartitionReader:
         try:
             self._consumer.list_topics(topic, timeout=1)
         except KafkaException as error:
-            log.debug("Topic %s was not looked at: %s", topic, self._options.hide_secrets(str(error)))
+            log.debug("Topic %s could not be checked: %s", topic, self._options.hide_secrets(str(error)))
 
     def _is_finished(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]

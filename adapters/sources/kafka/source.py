@@ -69,7 +69,7 @@ class KafkaSource:
 
     def _warn(self, topics: Mapping[str, Topic]) -> None:
         for pattern in self._cluster.wanted.find_unmatched(topics):
-            log.warning("No topic matches %r yet; it is read as soon as there is one.", pattern)
+            log.warning("No topic matches %r yet. The first matching topic is read as soon as it exists.", pattern)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         """See the port. Uses a consumer of its own; an `until` above the stream's end is a DataLoss."""

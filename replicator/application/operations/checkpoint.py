@@ -28,7 +28,7 @@ CHECKPOINTS_FOLDER = Path("_replicator") / "snapshots"
 AS_OF_FOLDER = "then"
 """The name of the target in a temporary lake."""
 NO_CHECKPOINT_REASON = (
-    "none has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
+    "no snapshot has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
 )
 MAX_TRIES = 3
 """Number of attempts to find a checkpoint while old ones are being removed."""
@@ -190,7 +190,7 @@ def refuse_truncated(parts: Components, lane: Lane, why: str = NO_CHECKPOINT_REA
     """
     missing = get_removed(parts, lane)
     if missing:
-        because = why if list_checkpoints(parts, lane) else f"none was taken of lane {lane.id}"
+        because = why if list_checkpoints(parts, lane) else f"there is no snapshot of lane {lane.id}"
         raise DataLoss(
             f"{_describe_truncated(parts, lane, missing)}. No snapshot replaces them: {because}",
             next_step="Restore the rules of an existing snapshot, or choose a later time. Or load the target again from its "

@@ -83,7 +83,7 @@ def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
     missing = sorted(which.events - known)
     if missing:
         named = ", ".join(map(repr, missing))
-        raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` names those there are.")
+        raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` shows the known ids.")
 
 
 def refuse_unknown_code(store: DeadLetters, which: DeadLetterFilter) -> None:
@@ -193,7 +193,7 @@ class DeadLetterRetry(Generic[F]):
 
     def _describe_unusable(self, letter: DeadLetter) -> str:
         if not letter.is_placed:
-            return "its letter is from before records were kept whole; load the table again, or purge it"
+            return "an older version stored its dead letter without the whole record; load the table again, or purge it"
         if any(lane.id == letter.lane for lane in self._context.event_logs):
             return "it was rejected by an event log, which has no changes to apply"
         return ""

@@ -199,7 +199,7 @@ def test_rules_that_make_no_sense(folder, rule, code):
         (
             [override_columns("tables[1]", low={"expression": "lower(email)"}), override_columns(ENTRY, email=HMAC)],
             "contradiction",
-            f"which {ENTRY}.columns.email masks",
+            f"is masked by {ENTRY}.columns.email",
         ),
         (
             [
@@ -208,7 +208,7 @@ def test_rules_that_make_no_sense(folder, rule, code):
                 f"{ENTRY}.keys=[id]",
             ],
             "contradiction",
-            "of which one change need not hold all ('by_column')",
+            "with 'by_column' one change may lack some of them",
         ),
     ],
 )

@@ -28,7 +28,7 @@ def test_one_of_mariadb_needs_its_url_only(folder, dsn):
     [
         ("{dsn: 'mariadb://h', slot: s}", "database", "has no 'publication' and no 'slot'"),
         ("{dsn: 'mariadb://h', publication: p, slot: s}", "database", "remove them"),
-        ("{dsn: 'postgresql://h/d', publication: p}", "database", "needs 'publication' and 'slot'"),
+        ("{dsn: 'postgresql://h/d', publication: p}", "database", "needs the connector's 'publication' and 'slot'"),
         ("{dsn: 'postgresql://h/d', publication: p, slot: s, bigint_unsigned: long}", "database", "'bigint_unsigned'"),
         ("{dsn: 'mariadb://h', bigint_unsigned: short}", "unknown_value", "long"),
         ("{dsn: 'mysql://h/d'}", "dsn", "incremental snapshots"),

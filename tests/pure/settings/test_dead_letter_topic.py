@@ -27,7 +27,7 @@ def test_a_topic_is_a_place(folder):
         ("  topic: 'cdc.*'\n  bootstrap_servers: b:1", "dead_letters.topic"),
         (TOPIC + "\n  options: {acks: 1}", "correctness depends on it"),
         (TOPIC + "\n  options: {bootstrap.servers: b}", "write 'bootstrap_servers' instead"),
-        (TOPIC + "\n  options: {sasl.password: hidden}", "write those under 'security'"),
+        (TOPIC + "\n  options: {sasl.password: hidden}", "write security settings under 'security'"),
         (TOPIC + "\n  security: {linger.ms: 5}", "others go under 'options'"),
     ],
 )

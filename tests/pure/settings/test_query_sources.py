@@ -97,7 +97,7 @@ def test_a_database_has_a_url(folder, write, dsn):
 
 def test_its_records_are_rows(folder, write):
     write(old="format: rows", new="format: dms_csv")
-    assert any("what a query gives is read as 'rows' alone" in str(finding) for finding in folder.findings())
+    assert any("the result of a query can only have the format 'rows'" in str(finding) for finding in folder.findings())
 
 
 @pytest.mark.parametrize(

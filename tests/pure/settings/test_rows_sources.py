@@ -164,7 +164,7 @@ def test_snapshots_say_their_types(folder, rows):
 def test_snapshots_are_rows(folder, rows):
     rows("", SNAPSHOTS, OF_LOG)
     folder.write(folder.file.read_text().replace("format: rows", "format: dms_csv"))
-    assert any("snapshots are read as 'rows' alone" in str(finding) for finding in folder.findings())
+    assert any("snapshots can only have the format 'rows'" in str(finding) for finding in folder.findings())
 
 
 ASKED = """\

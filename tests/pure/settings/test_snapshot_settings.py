@@ -30,7 +30,7 @@ def test_what_makes_no_sense_is_refused_with_its_line(folder, case):
 
 def test_where_a_log_is_not_in_a_folder_there_are_none(folder):
     folder.change(PATH, "    path: s3://bucket/log\n    snapshots: {every: 1 day}\n")
-    assert any("'path' in a folder alone" in str(one) for one in folder.findings())
+    assert any("only if 'path' is a local folder" in str(one) for one in folder.findings())
 
 
 def test_a_retention_is_for_every_engine(folder):

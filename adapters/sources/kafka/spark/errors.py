@@ -14,7 +14,7 @@ from replicator.domain.remedies import describe_reload_or_skip
 from ....kafka.errors import SKIP
 from ....spark.errors import translate_error as of_spark
 
-TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
+TOO_FAR = "a record has a time more than 292,271 years from 1970, and Spark's Kafka reader cannot read such a time"
 STEP = f"Run this source with `engine: local`, or leave the record out with {SKIP} the record."
 LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
@@ -23,7 +23,7 @@ def translate_error(error: Exception) -> ReplicatorError:
     """The program's error for `error`."""
     text = str(error)
     if any(sign in text for sign in LOST):
-        return DataLoss("Records that come next are gone from the broker.", next_step=describe_reload_or_skip())
+        return DataLoss("The next records to read are gone from the broker.", next_step=describe_reload_or_skip())
     if "long overflow" in text:
         return Fatal(TOO_FAR, next_step=STEP)
     return of_spark(error, "reading from Kafka")
