@@ -33,8 +33,8 @@ REMEDIES = {
     RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, or declare it as `string`, and "
     "replay the record. " + FIX_SOURCE,
     RejectCode.INCOMPLETE: "Replay the record that created the row first, if it was rejected too. Or load the table again.",
-    RejectCode.LATE: "Load the lane again with `replicator lanes resync LANE`. A longer `watermark` or "
-    "`tombstone_retention` accepts such changes from then on.",
+    RejectCode.LATE: "Load the lane again with `replicator lanes resync LANE`. If the table has a `watermark`, set a "
+    "longer one first. A longer `watermark` or `tombstone_retention` alone only helps later changes.",
     RejectCode.TOO_LARGE: "Raise the limit that the reason names, under `limits` (`message_bytes`, `columns`, `depth`), and "
     "replay the record.",
     RejectCode.CRASHED: "Report the crash with the record. Replay the record when a release can decode it.",
