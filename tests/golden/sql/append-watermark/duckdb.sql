@@ -1,7 +1,7 @@
 -- Policy append-watermark, duckdb. See tests/golden/test_sql.py.
 
 -- one key: late
-SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark, which stood at ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC in its partition; a longer ''watermark'' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS "_late"
+SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark of its partition, ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC. A longer ''watermark'' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS "_late"
 FROM (SELECT *, max(CASE WHEN "_op" <> 'r' THEN "_ts" END) OVER (PARTITION BY "_topic", "_partition" ORDER BY "_i" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS "_mark" FROM changes);
 
 -- one key: fold
@@ -27,7 +27,7 @@ FROM changes AS r
 ORDER BY r._row;
 
 -- composite key: late
-SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark, which stood at ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC in its partition; a longer ''watermark'' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS "_late"
+SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark of its partition, ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC. A longer ''watermark'' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS "_late"
 FROM (SELECT *, max(CASE WHEN "_op" <> 'r' THEN "_ts" END) OVER (PARTITION BY "_topic", "_partition" ORDER BY "_i" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS "_mark" FROM changes);
 
 -- composite key: fold
@@ -53,7 +53,7 @@ FROM changes AS r
 ORDER BY r._row;
 
 -- several sequence elements: late
-SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark, which stood at ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC in its partition; a longer ''watermark'' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS "_late"
+SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark of its partition, ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC. A longer ''watermark'' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS "_late"
 FROM (SELECT *, max(CASE WHEN "_op" <> 'r' THEN "_ts" END) OVER (PARTITION BY "_topic", "_partition" ORDER BY "_i" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS "_mark" FROM changes);
 
 -- several sequence elements: fold
@@ -79,7 +79,7 @@ FROM changes AS r
 ORDER BY r._row;
 
 -- awkward name: late
-SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark, which stood at ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC in its partition; a longer ''watermark'' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS "_late"
+SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark of its partition, ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC. A longer ''watermark'' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS "_late"
 FROM (SELECT *, max(CASE WHEN "_op" <> 'r' THEN "_ts" END) OVER (PARTITION BY "_topic", "_partition" ORDER BY "_i" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS "_mark" FROM changes);
 
 -- awkward name: fold
@@ -105,7 +105,7 @@ FROM changes AS r
 ORDER BY r._row;
 
 -- no key, counted: late
-SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark, which stood at ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC in its partition; a longer ''watermark'' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS "_late"
+SELECT *, CASE WHEN "_op" <> 'r' AND "_ts" < "_mark" THEN 'LATE: its event time ' || CAST(make_timestamp("_ts") AS VARCHAR) || ' UTC is below the watermark of its partition, ' || CAST(make_timestamp("_mark") AS VARCHAR) || ' UTC. A longer ''watermark'' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS "_late"
 FROM (SELECT *, max(CASE WHEN "_op" <> 'r' THEN "_ts" END) OVER (PARTITION BY "_topic", "_partition" ORDER BY "_i" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS "_mark" FROM changes);
 
 -- no key, counted: fold

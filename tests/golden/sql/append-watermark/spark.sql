@@ -1,7 +1,7 @@
 -- Policy append-watermark, spark. See tests/golden/test_sql.py.
 
 -- one key: late
-SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark, which stood at ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC in its partition; a longer \'watermark\' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS `_late`
+SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark of its partition, ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC. A longer \'watermark\' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS `_late`
 FROM (SELECT *, max(CASE WHEN `_op` <> 'r' THEN unix_micros(`_ts`) END) OVER (PARTITION BY `_topic`, `_partition` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS `_mark` FROM changes);
 
 -- one key: fold
@@ -32,7 +32,7 @@ CASE
 FROM folded AS r;
 
 -- composite key: late
-SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark, which stood at ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC in its partition; a longer \'watermark\' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS `_late`
+SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark of its partition, ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC. A longer \'watermark\' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS `_late`
 FROM (SELECT *, max(CASE WHEN `_op` <> 'r' THEN unix_micros(`_ts`) END) OVER (PARTITION BY `_topic`, `_partition` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS `_mark` FROM changes);
 
 -- composite key: fold
@@ -58,7 +58,7 @@ CASE
 FROM folded AS r;
 
 -- several sequence elements: late
-SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark, which stood at ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC in its partition; a longer \'watermark\' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS `_late`
+SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark of its partition, ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC. A longer \'watermark\' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS `_late`
 FROM (SELECT *, max(CASE WHEN `_op` <> 'r' THEN unix_micros(`_ts`) END) OVER (PARTITION BY `_topic`, `_partition` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS `_mark` FROM changes);
 
 -- several sequence elements: fold
@@ -84,7 +84,7 @@ CASE
 FROM folded AS r;
 
 -- awkward name: late
-SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark, which stood at ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC in its partition; a longer \'watermark\' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS `_late`
+SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark of its partition, ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC. A longer \'watermark\' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS `_late`
 FROM (SELECT *, max(CASE WHEN `_op` <> 'r' THEN unix_micros(`_ts`) END) OVER (PARTITION BY `_topic`, `_partition` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS `_mark` FROM changes);
 
 -- awkward name: fold
@@ -110,7 +110,7 @@ CASE
 FROM folded AS r;
 
 -- no key, counted: late
-SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark, which stood at ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC in its partition; a longer \'watermark\' lets such changes in, and `replicator lanes resync LANE` those that were rejected before' END AS `_late`
+SELECT *, CASE WHEN `_op` <> 'r' AND unix_micros(`_ts`) < `_mark` THEN 'LATE: its event time ' || CAST(timestamp_micros(unix_micros(`_ts`)) AS STRING) || ' UTC is below the watermark of its partition, ' || CAST(timestamp_micros(`_mark`) AS STRING) || ' UTC. A longer \'watermark\' accepts such changes from now on. `replicator lanes resync LANE` also loads the rejected ones' END AS `_late`
 FROM (SELECT *, max(CASE WHEN `_op` <> 'r' THEN unix_micros(`_ts`) END) OVER (PARTITION BY `_topic`, `_partition` ORDER BY `_i` ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) - 600000000 AS `_mark` FROM changes);
 
 -- no key, counted: fold
