@@ -30,8 +30,9 @@ REMEDIES = {
     "their order is unknown. " + FIX_SOURCE,
     RejectCode.SEQUENCE: "Name other columns in `sequence_by` (deletes need REPLICA IDENTITY FULL for it), and load the "
     "lane again with `replicator lanes resync LANE`. Or: " + FIX_SOURCE,
-    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, or declare it as `string`, and "
-    "replay the record. " + FIX_SOURCE,
+    RejectCode.OUT_OF_RANGE: "Give the column a wider type, in `schema` or in the target, or declare it as `string`. If "
+    "the target exists and you changed a `cast`, build it again: `replicator replay TABLE`, or `replicator drop` and then "
+    "`replicator run`. Then replay the record. Otherwise: " + FIX_SOURCE,
     RejectCode.INCOMPLETE: "Replay the record that created the row first, if it was rejected too. Or load the table again.",
     RejectCode.LATE: "Load the lane again with `replicator lanes resync LANE`. If the table has a `watermark`, set a "
     "longer one first. A longer `watermark` or `tombstone_retention` alone only helps later changes.",

@@ -81,8 +81,8 @@ class _Interpolation:
         return self.add_unset_problem(name, path) if text is None else text
 
     def add_unset_problem(self, name: str, path: Path) -> str:
-        also = f" or {name}_FILE, or put a file {name} into {SECRETS_DIR}" if is_secret(path) else ""
-        hint = f"set {name}{also}, or write ${{{name}:-default}}"
+        also = f", set {name}_FILE, put a file {name} into {SECRETS_DIR}" if is_secret(path) else ""
+        hint = f"set {name} in the environment or in .env{also}, or write ${{{name}:-default}}"
         return self.add_problem(path, "unset", f"needs the environment variable {name}", hint)
 
     def read_secret(self, name: str, path: Path) -> str | None:
