@@ -24,7 +24,7 @@ LANGUAGES = "bash ini json mermaid properties python sql text toml yaml"
 BLOCK = re.compile(r"^( *)(```+)([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 OTHER_PROGRAMS = """
 bash cat cd chmod cp createdb curl docker duckdb echo eval export gh git gunzip install journalctl jq kill kubectl less ls
-mkdocs mkdir pg_dump pip printf psql python read rm sleep source systemctl systemd-analyze tail tar unset useradd
+mkdocs mkdir openssl pg_dump pip printf psql python read rm sleep source systemctl systemd-analyze tail tar unset useradd
 chown uv venv-pack mypy kafka-get-offsets.sh
 """
 """Programs of others: only the quotes of their lines are checked."""
