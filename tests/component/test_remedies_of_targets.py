@@ -124,7 +124,7 @@ WRITTEN = "is written by lane mirror.t of pipeline older"
         ("UPDATE _replicator.positions SET state = '[]'", "is damaged", loaded_again),
         (
             f"UPDATE {SCHEMAS} SET record = '{{}}'",
-            "is damaged",
+            "are damaged",
             follow_by_statement("or remove them", f"DELETE FROM {SCHEMAS}"),
         ),
         (OLDER, WRITTEN, without_other),
