@@ -124,7 +124,7 @@ def test_a_late_object_is_a_loss(files: StoredFiles) -> None:
         files.put(f"{USERS}/20211017-194324300.csv", "I,1\n")
         return len(found) > 1
 
-    with pytest.raises(DataLoss, match=r"s3://.*/20211017-194324300.csv turned up after later files of table public.users"):
+    with pytest.raises(DataLoss, match=r"s3://.*/20211017-194324300.csv appeared after later files of table public.users"):
         follow(looking(files), act)
 
 

@@ -144,7 +144,7 @@ def test_where_the_log_cannot_tell_such_a_version_does(tmp_path: Path) -> None:
         read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), from_log=True)
     found = read_target(shop.parts, "lake.plain", as_of=shop.history.position(6), tell=said.append)
     assert found.num_rows == 6 and found["w3"].null_count == 6
-    assert "version 1, with columns of later records; the event log has no answer:  'columns' names" in said[-1]
+    assert "version 1, with columns of later records; the event log has no answer: 'columns' names" in said[-1]
 
 
 def test_versions_before_a_reload_are_not_used(tmp_path: Path) -> None:

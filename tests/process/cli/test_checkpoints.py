@@ -394,7 +394,7 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
     why = "none can be used, because number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
     log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
-    with pytest.raises(DataLoss, match="as number 1 has what nobody keeps"):
+    with pytest.raises(DataLoss, match="because number 1 has what nobody keeps"):
         checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
     assert not (lake / "once_more").exists()
 

@@ -272,7 +272,7 @@ def test_a_file_that_comes_too_late_is_a_loss(users):
         if found and not batch.records:
             put(users, "20211017-194324450.csv", "I,1\n")
 
-    with pytest.raises(DataLoss, match=r"20211017-194324450.csv turned up after later files of table public.users"):
+    with pytest.raises(DataLoss, match=r"20211017-194324450.csv appeared after later files of table public.users"):
         source.run(Position(), take, stop, once=False)
     # A run that goes on where another one ended knows what was there when it began.
     again, end = DmsFilesSource({"path": str(users)}), source.end()

@@ -121,7 +121,7 @@ def test_a_late_one_is_a_loss(bucket):
         put(bucket, TXN, "I,users,public,2\n")
         return len(found) > 1
 
-    with pytest.raises(DataLoss, match=rf"{TXN} turned up after later files of transactions"):
+    with pytest.raises(DataLoss, match=rf"{TXN} appeared after later files of transactions"):
         follow(bucket, act)
 
 

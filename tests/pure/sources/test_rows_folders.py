@@ -196,7 +196,7 @@ def test_a_file_that_comes_too_late_or_changes_is_a_loss(items):
         return caught.value.sentence
 
     put(items / "2.csv", b"a\n1\n")
-    assert "0.csv turned up after later files of table items" in expect_loss(lambda: put(items / "0.csv", b"a\n1\n"))
+    assert "0.csv appeared after later files of table items" in expect_loss(lambda: put(items / "0.csv", b"a\n1\n"))
     (items / "0.csv").unlink()
     source = files_source({"path": str(items), "files": "csv", "format": "rows"})
     assert "2.csv had 4 bytes when it was read" in expect_loss(lambda: put(items / "2.csv", b"a\n1\n2\n"))

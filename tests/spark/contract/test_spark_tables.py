@@ -251,7 +251,7 @@ def test_late_changes_whoever_wrote_before(lake):
     assert [row[OFFSET] for row in lake.rejected] == [1, 3, 5, 6]
     first, second, third, fourth = (row["_error"] for row in lake.rejected)
     assert first == second and third == fourth
-    assert "LATE: its event time 2024-01-01 00:00:19.5 UTC" in first and "stood at 2024-01-01 00:00:20 UTC" in first
+    assert "LATE: its event time 2024-01-01 00:00:19.5 UTC" in first and "of its partition, 2024-01-01 00:00:20 UTC" in first
     assert "2024-01-01 00:00:29.999999 UTC" in third
     assert [number for _, number, _ in lake.values()] == [0, 1, 1, 2]
 

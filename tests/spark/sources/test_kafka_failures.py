@@ -258,7 +258,7 @@ def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.Mo
 def test_lost_records_have_the_same_next_step_everywhere() -> None:
     both = (
         "`replicator lanes resync LANE` loads the lane again; `replicator lanes skip LANE` accepts the loss; then "
-        "`replicator backfill TABLE` loads the rows from the `database` of the source, if it names one."
+        "`replicator backfill TABLE` loads the rows from the `database` of the source, if it has one."
     )
     for refuse, step in (
         (data_loss_check.refuse_losses, both),
