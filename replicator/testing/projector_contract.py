@@ -114,7 +114,7 @@ class ProjectorContract(Contract):
         """With any rows."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self.replace_rows("sums", _make_table(FIRST_ROWS))
-        with pytest.raises(Fatal, match="did not (?:create|make) it"):
+        with pytest.raises(Fatal, match=r"did not (create|make) it"):
             self._refresh(make_projection())
         assert self.rows("sums").num_rows == len(FIRST_ROWS)
 

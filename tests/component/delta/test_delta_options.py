@@ -318,7 +318,7 @@ def test_a_newer_protocol_is_refused_by_name(
         if reopened:
             sink.prepare(of, write.plan)
         sink.apply([write], refuse_rejects)
-    assert "nothing was written" in refused.value.sentence
+    assert "Nothing was written" in refused.value.sentence
     log = tmp_path / "items" / "_delta_log"
     assert max(int(f.stem) for f in log.glob("*.json")) == version
     upgraded_log = log / f"{version:020}.json"
