@@ -48,7 +48,7 @@ def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATUR
     unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - features)
     if unknown and CLUSTERED.issuperset(unknown):
         raise Fatal(
-            f"table {name} has liquid clustering, which delta-rs cannot write; nothing was written",
+            f"table {name} has liquid clustering, which delta-rs cannot write. Nothing was written",
             next_step="Let `engine: spark` write it (`cluster_by`), or give the lane another table with `into`.",
         )
     if unknown:
