@@ -53,7 +53,7 @@ def replay_dead_letters(project: Project) -> list[int]:
         (  # Another format.
             [flat("t", 0, "INSERT", {"id": 0, "name": "a"})],
             ("", ""),
-            "Write `format: canal_json` for the source",
+            "set `format: canal_json` for the source",
             (FORMAT, "format: canal_json"),
         ),
         (  # A column that cannot be read, of records without a schema.

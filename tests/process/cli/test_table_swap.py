@@ -62,7 +62,7 @@ def test_a_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer:
     under_other_rules(project)
     stood = answer("status")["result"]["lanes"]
     (orders,) = (lane for lane in stood if lane["id"] == "lake.orders")
-    assert orders["exit_code"] == 2 and "now says 'scd1 by id where id > 1'" in orders["error"] and orders["next_step"]
+    assert orders["exit_code"] == 2 and "now 'scd1 by id where id > 1'" in orders["error"] and orders["next_step"]
     without = {"exit_code": None, "error": None, "next_step": None}
     assert [{**lane, **(without if lane is orders else {})} for lane in stood] == unchanged
     said = answer("replay", "public.orders", "--dry-run")["result"]
@@ -180,7 +180,7 @@ def test_records_missing_from_the_log_are_named(project: Path, answer: Answer) -
     before = rows(project)
     for words in WITHOUT_ITS_BEGINNING.values():
         refused = answer(*words, code=4)["error"]
-        assert f"lacks records from 0 to 1 of {ORDERS}[0]" in refused["sentence"], words
+        assert f"lacks the records from 0 to 1 of {ORDERS}[0]" in refused["sentence"], words
         assert "resync lake.orders" in refused["next_step"]
     assert rows(project) == before and nothing_left(project) and not (project / "lake" / "again").exists()
     part = ("--since", "2026-11-20T17:47:00+0000")
