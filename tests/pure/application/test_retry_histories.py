@@ -258,5 +258,5 @@ def test_a_record_that_is_of_another_table_by_now_is_not_replayed_by_its_lane() 
     letters.write([of_a_lane])
     done = program(Elsewhere()).replay([of_a_lane])
     assert (done.applied, done.rejected) == (0, 0)
-    assert "is of table shop.other now, which lane scd1.x does not read" in done.untried[letter.event_id]
+    assert "now belongs to table shop.other, which lane scd1.x does not read" in done.untried[letter.event_id]
     assert letters.read(OPEN) == [of_a_lane]
