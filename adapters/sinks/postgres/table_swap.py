@@ -132,7 +132,7 @@ def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: 
     """Raises Fatal for a table that does not belong to the lane alone, or has objects that the swap would lose."""
     if not read_remains(cursor, lane, schema, table).is_removable:
         raise Fatal(
-            f"table {schema}.{table} is not there, or was there before lane {lane.id} wrote it, or another lane does, too",
+            f"table {schema}.{table} does not exist, or it existed before lane {lane.id}, or another lane writes it, too",
             next_step="Name another table with `--into`.",
         )
     held = [name for (name,) in cursor.execute(NOT_KEPT, {"t": quote_name(schema, table)}).fetchall()]

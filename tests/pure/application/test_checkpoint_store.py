@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_is_reported_and_not_used(make_store: CheckpointSto
         harm()
         assert not make_store.list_usable() and make_store.list_all() == [TAKEN]
         (said,) = make_store.describe_damaged()
-        assert str(make_store.get_folder(TAKEN)) in said and "remove the folder" in said
+        assert str(make_store.get_folder(TAKEN)) in said and "Remove the folder" in said
 
 
 def test_one_that_was_being_changed_is_whole_once_that_was_done_again(make_store: CheckpointStore) -> None:
