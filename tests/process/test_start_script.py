@@ -29,7 +29,7 @@ def test_an_interrupted_start_says_what_stops_the_services(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert done.returncode == 130 and "starting" in done.stderr
-    assert "scripts/stop.sh stops them" in done.stderr
+    assert "stop them with scripts/stop.sh" in done.stderr
 
 
 def test_it_names_the_master_of_spark_where_it_listens(tmp_path):

@@ -45,7 +45,7 @@ def project(folder: Path, without_the_last_of: str | None = None) -> None:
 @pytest.mark.parametrize(
     ("lost", "code", "sentence"),
     [
-        (LAST_CHANGE, 4, "lacks changes: 1 of 2 of public.order_items (cdc.public.order_items) have come"),
+        (LAST_CHANGE, 4, "lacks changes: 1 of 2 of public.order_items (cdc.public.order_items) have arrived"),
         (END_OF_THE_LAST, 1, "has not ended in cdc.transaction"),
     ],
 )
