@@ -21,6 +21,7 @@ from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
 from replicator.ports.dead_letters import DeadLetter
 from replicator.settings.defaults import DEAD_LETTERS_FOLDER
+from replicator.settings.formats import FORMATS
 from replicator.wiring import daemon_page
 
 REFERENCE = PROJECT / "docs" / "reference"
@@ -81,3 +82,12 @@ def test_layout_names_every_table_of_the_schema(table):
 )
 def test_layout_names_the_file(name):
     assert f"`{name}`" in LAYOUT
+
+
+def test_every_key_is_in_an_example() -> None:
+    """But formats, whose table is of their names."""
+    page = (PROJECT / "docs" / "reference" / "configuration.md").read_text()
+    keys = set(re.findall(r"^\| `([\w.-]+)` \|", page, re.MULTILINE)) - FORMATS.keys()
+    assert len(keys) > 150
+    examples = "\n".join(re.findall(r"```yaml.*?\n(.*?)```", page, re.DOTALL))
+    assert {key for key in keys if not re.search(rf"\b{re.escape(key)}\b", examples)} == set()
