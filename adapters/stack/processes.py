@@ -30,9 +30,21 @@ def find_processes(mark: str) -> list[psutil.Process]:
 def is_dead(process: psutil.Process) -> bool:
     """True if the process has ended. Zombies count as ended."""
     try:
-        return bool(process.status() == psutil.STATUS_ZOMBIE)
+        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def wait_until_dead(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return when all have ended, or after `seconds`. Return the processes that still run.
+
+    It polls. `psutil.wait_procs` opens a descriptor of each process, and some container runtimes answer with ENOENT if the
+    process ends at that moment, which psutil raises.
+    """
+    deadline = time.monotonic() + seconds
+    while (alive := [p for p in processes if not is_dead(p)]) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return alive
 
 
 def listened_ports(pid: int) -> set[int]:
@@ -65,17 +77,14 @@ def end_processes(processes: Sequence[psutil.Process], grace: float) -> None:
     """Send SIGTERM, then SIGKILL after `grace` seconds, and return when all have ended."""
     for process in processes:
         _signal(process.terminate)
-    _, alive = psutil.wait_procs(processes, timeout=grace)
-    kill_processes(alive)
+    kill_processes(wait_until_dead(processes, grace))
 
 
 def kill_processes(processes: Sequence[psutil.Process]) -> None:
     """Send SIGKILL, and return when all have ended."""
     for process in processes:
         _signal(process.kill)
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    left = [p.pid for p in alive if not is_dead(p)]
-    if left:
+    if left := [p.pid for p in wait_until_dead(processes, 10)]:
         raise EnvironmentProblem(f"Processes {left} do not end.", next_step="Look for a hung disk or a debugger.")
 
 
