@@ -1,0 +1,62 @@
+"""The result of a comparison of a source table with a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+DifferenceKind = Literal["missing", "extra", "different"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A row that differs. `missing`: only the source has it. `extra`: only the target has it.
+
+    - `key`: the values of the key columns in the target, as plain values.
+    - `columns`: by name the expected value and the value in the target, of the columns that differ. For a missing or an
+      extra row, all columns; the value of the absent side is None.
+    - `reason`: why the row differs, if the pipeline knows it; else empty.
+    """
+
+    kind: DifferenceKind
+    key: Mapping[str, Any]
+    columns: Mapping[str, tuple[Any, Any]]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDiff:
+    """The comparison of one lane.
+
+    - `against`: `source` or `log`.
+    - `position`: the points of the first and the last chunk, for people. `commit`: the compared commit of the target.
+    - `rows`: compared rows of the source. `missing`, `extra`, `different`: numbers of rows.
+    - `differences`: the first of these rows.
+    - `not_compared`: what was not compared, and why, in sentences.
+    - `begun`: ISO time. `seconds`: the duration.
+    """
+
+    lane: str
+    table: str
+    against: str
+    position: tuple[str, str]
+    commit: str
+    rows: int
+    missing: int
+    extra: int
+    different: int
+    differences: tuple[RowDifference, ...]
+    not_compared: tuple[str, ...]
+    begun: str
+    seconds: float
+    repaired: int = 0
+
+    @property
+    def equal(self) -> bool:
+        """True if no row differs."""
+        return not (self.missing or self.extra or self.different)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON values."""
+        return {**asdict(self), "equal": self.equal}

@@ -1,0 +1,145 @@
+"""Ports of a comparison: a table at one known point, in its source's database and in its targets.
+
+Both sides compute checksums where the rows are. A checksum may only show that rows are equal. Rows with other checksums are
+read and compared by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from replicator.domain.position import Position
+
+from .frames import Lane
+
+Kind = Literal["integer", "boolean", "decimal", "float", "text", "bytes", "date", "timestamp", "timestamptz"]
+"""How the text of a value is made for a checksum. Equal values of a kind have the same text in every database."""
+
+BUCKETS = 1024
+"""Rows of a chunk are divided by a hash of their key, so that few rows are read if some differ."""
+
+CHECKSUMS = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("low", pa.int64()), ("high", pa.int64())])
+"""One row per bucket that has rows: their number, and two sums of hashes of their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """A column of a comparison: its name in the source and in the target."""
+
+    source: str
+    target: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The rows with `above` < `column` <= `upto`. `column` is the first key column, an integer; None is no bound."""
+
+    column: str
+    above: int | None
+    upto: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The rows of a table to compare at once. `within`: None for all. `without`: keys whose rows are left out, with the
+    names of the source's key columns."""
+
+    columns: tuple[ComparedColumn, ...]
+    keys: tuple[str, ...]
+    within: KeyRange | None
+    without: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePoint:
+    """The point of a source snapshot. `place`: leading elements of a sequence; changes that the snapshot contains are below,
+    others are above. `text`: the same for people. `micros`: the source's clock, in microseconds since 1970."""
+
+    place: tuple[int, ...]
+    text: str
+    micros: int
+
+
+class SourceSnapshot(Protocol):
+    """A table of a source as it was at one point. It stays open, at the cost of an open transaction in the database."""
+
+    @property
+    def point(self) -> SourcePoint:
+        """The point."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+
+    @property
+    def kinds(self) -> dict[str, Kind | None]:
+        """The columns; None for a column that has no checksum."""
+
+    def count(self) -> int | None:
+        """The approximate number of rows; None if the database does not know it."""
+
+    def split(self, rows: int) -> Sequence[KeyRange]:
+        """Ranges of the first key column with about this many rows each, in order, that together contain every row. Empty
+        if that column is no integer."""
+
+    def sum(self, chunk: Chunk) -> pa.Table:
+        """The checksums of a chunk (`CHECKSUMS`)."""
+
+    def read(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
+        """The rows of a chunk, in these buckets or in all, as raw frames of read events."""
+
+    def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
+        """The rows with these keys, as raw frames of read events."""
+
+    def is_delivered(self) -> bool | None:
+        """True once every change that the snapshot contains is in the log. None if the database does not know it."""
+
+
+class TableComparison(Protocol):
+    """Opens snapshots of one table of a source. Errors as of `ports.backfill.Backfill`."""
+
+    def open_snapshot(self, report: Callable[[str], None]) -> AbstractContextManager[SourceSnapshot]:
+        """A snapshot of the table as it is now."""
+
+    def repair(self, snapshot: SourceSnapshot, rows: pa.Table, deletes: pa.Table) -> Position:
+        """Store read events (a raw frame) and deletes of keys as changes at the snapshot's point, which lanes apply like
+        those of a backfill. Returns the end of the records. Fenced while a backfill of the table is not finished."""
+
+
+class TargetSnapshot(Protocol):
+    """A target as it was at one commit of its lane."""
+
+    @property
+    def position(self) -> Position:
+        """The position of the lane at that commit."""
+
+    @property
+    def commit(self) -> str:
+        """The commit, for people."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of `read`."""
+
+    def sum(self, chunk: Chunk) -> pa.Table | None:
+        """The checksums of a chunk (`CHECKSUMS`). None if the target has a column of a type without them."""
+
+    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
+        """The rows of a chunk, in these buckets or in all; without a chunk, all rows."""
+
+    def read_keys(self, keys: pa.Table) -> pa.Table:
+        """The rows with these keys. The columns of `keys` have the names of the target."""
+
+
+class Compares(Protocol):
+    """A sink whose targets can be compared."""
+
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[TargetSnapshot]:
+        """The lane's target at its newest commit, open for several reads. Only current rows: without soft-deleted rows and
+        closed versions. Fatal without a target."""
