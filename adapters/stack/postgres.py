@@ -22,7 +22,7 @@ from replicator.shipped import find_shipped
 from .layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackDatabase, StackHome
 from .postgres_init import initialise
 from .postgres_install import Installation, choose_installation, make_reachable, own_folder, server_user, shared_path
-from .processes import await_condition, kill_processes, not_ready_error, read_tail, require_free, rotate_log, wait_until_dead
+from .processes import await_condition, kill_processes, not_ready_error, read_tail, require_free, rotate_log, wait_until_gone
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -103,7 +103,7 @@ class PostgresService:
             self._pg_ctl("stop", "-m", "fast", "-t", str(STOP_SECONDS))
         except EnvironmentProblem:
             self._pg_ctl("stop", "-m", "immediate")
-        wait_until_dead(family, 5)
+        wait_until_gone(family, 5)
 
     def kill(self) -> None:
         server = self._postmaster()

@@ -5,9 +5,11 @@ There are no pid files: a pid on disk may be stale or reused. The process list i
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,21 +32,27 @@ def find_processes(mark: str) -> list[psutil.Process]:
 def is_dead(process: psutil.Process) -> bool:
     """True if the process has ended. Zombies count as ended."""
     try:
-        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
 
-def wait_until_dead(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Return when all have ended, or after `seconds`. Return the processes that still run.
+def wait_until_gone(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return when no process is in the process list, or after `seconds`. Return those that still are.
 
-    It polls. `psutil.wait_procs` opens a descriptor of each process, and some container runtimes answer with ENOENT if the
-    process ends at that moment, which psutil raises.
+    A killed process stays there until its parent has read its exit code, and PostgreSQL does not start beside it. This
+    polls: `psutil.wait_procs` raises FileNotFoundError in some containers if a process ends while it opens its descriptor.
     """
     deadline = time.monotonic() + seconds
-    while (alive := [p for p in processes if not is_dead(p)]) and time.monotonic() < deadline:
+    while (alive := [p for p in processes if not _is_gone(p)]) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     return alive
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return not process.is_running()
 
 
 def listened_ports(pid: int) -> set[int]:
@@ -77,14 +85,14 @@ def end_processes(processes: Sequence[psutil.Process], grace: float) -> None:
     """Send SIGTERM, then SIGKILL after `grace` seconds, and return when all have ended."""
     for process in processes:
         _signal(process.terminate)
-    kill_processes(wait_until_dead(processes, grace))
+    kill_processes(wait_until_gone(processes, grace))
 
 
 def kill_processes(processes: Sequence[psutil.Process]) -> None:
     """Send SIGKILL, and return when all have ended."""
     for process in processes:
         _signal(process.kill)
-    if left := [p.pid for p in wait_until_dead(processes, 10)]:
+    if left := [p.pid for p in wait_until_gone(processes, 10) if not is_dead(p)]:
         raise EnvironmentProblem(f"Processes {left} do not end.", next_step="Look for a hung disk or a debugger.")
 
 
