@@ -205,7 +205,13 @@ SHOWN_SPAN = re.compile(
 
 
 def span(value: str) -> tuple[int, int, Decimal]:
-    """An interval as months, days and seconds, of which none is made of another; ISO 8601 or PostgreSQL's text."""
+    """An interval as months, days and seconds, of which none is made of another; ISO 8601 or PostgreSQL's text. Rounded to
+    microseconds: the connector sends 1.659804 s as 1.659803999."""
+    months, days, seconds = _parse_span(value)
+    return months, days, seconds.quantize(Decimal("0.000001"))
+
+
+def _parse_span(value: str) -> tuple[int, int, Decimal]:
     if found := ISO_SPAN.match(value):
         years, months, days, hours, minutes, seconds = (Decimal(part or 0) for part in found.groups())
         return int(12 * years + months), int(days), 3600 * hours + 60 * minutes + seconds
