@@ -181,18 +181,3 @@ def _read_description(future: Any) -> Any:
 def list_partitions(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:
     """All partitions of `topics`."""
     return tuple(TopicPartition(name, n) for name, topic in topics.items() for n in range(topic.partitions))
-
-
-class CachedEnds:
-    """The ends of the wanted partitions, requested at most once a second."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._at, self._ends = float("-inf"), dict[TopicPartition, int]()
-
-    def ends(self) -> dict[TopicPartition, int]:
-        """The ends, at most a second old."""
-        if time.monotonic() - self._at >= 1:
-            self._ends = self._cluster.ends(self._cluster.partitions())
-            self._at = time.monotonic()
-        return self._ends

@@ -9,7 +9,7 @@ from contextlib import closing
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
-from .cluster import CachedEnds, Cluster, Topic, list_partitions
+from .cluster import Cluster, Topic, list_partitions
 from .data_loss_check import find_losses, refuse_losses
 from .fetch_errors import FetchFailures
 from .group_offsets import GroupOffsets
@@ -31,7 +31,6 @@ class KafkaSource:
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = KafkaOptions.read(options)
         self._cluster = Cluster(self._options)
-        self._ends = CachedEnds(self._cluster)
         self._group = GroupOffsets(self._options)
         self._failures = FetchFailures(self._options.patience_seconds)
 
@@ -101,8 +100,8 @@ class KafkaSource:
         return Position(self._cluster.firsts(list_partitions(self._cluster.topics())))
 
     def end(self) -> Position:
-        """See the port: the end of readable records, at most a second old."""
-        return Position(self._ends.ends())
+        """See the port: the end of readable records."""
+        return Position(self._cluster.ends(self._cluster.partitions()))
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
         return self._cluster.wanted.find_unmatched_with_similar(self._cluster.names())
