@@ -45,6 +45,7 @@ def make_completer(*kinds: str, otherwise: str = "") -> Completer:
 complete_environments = make_completer("environments")
 complete_lanes = make_completer("lanes", "log_lanes")
 complete_projections = make_completer("projections")
+complete_sinks = make_completer("sinks")
 complete_sources = make_completer("sources")
 complete_stored = make_completer("tables", "lanes", "stores", otherwise="last_parts")
 """Completes the arguments of `compact` and `vacuum`."""
@@ -99,6 +100,7 @@ def _read_names(context: click.Context) -> dict[str, Collection[str]]:
         "last_parts": {table.rpartition(".")[2] for table in tables},
         "log_lanes": log_lanes,
         "projections": data.get("projections") or {},
+        "sinks": set(data["sinks"]) - logs,
         "sources": data["sources"],
         "stores": {*logs, "dead_letters"},
         "tables": tables,

@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     DATA_LOSS = 4
     FENCED = 5
     REJECTS = 6
+    DIFFERENT = 7
 
 
 class ReplicatorError(Exception):

@@ -11,6 +11,7 @@ def test_exit_codes_have_their_numbers():
     numbers = {name: int(code) for name, code in ExitCode.__members__.items()}
     assert numbers == {
         "OK": 0, "RUNTIME": 1, "CONFIG": 2, "ENVIRONMENT": 3, "DATA_LOSS": 4, "FENCED": 5, "REJECTS": 6,
+        "DIFFERENT": 7,
     }  # fmt: skip
 
 

@@ -1,0 +1,182 @@
+"""A comparison as text: a line per lane, a table of its first differences, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+
+from replicator.domain.differences import LaneDiff, RowDifference
+from replicator.domain.plain_values import format_count
+
+from .diff_values import escape_text, format_key, format_pair, format_value
+
+VALUE_WIDTH = 40
+"""Characters of a value that a table shows."""
+MAX_COLUMNS = 8
+"""Columns of one row that a table shows."""
+NO_ROW = "no row"
+HEADINGS = ("key", "kind", "column", "expected", "actual", "reason")
+REJECTED = ("reject", "dead letter")
+"""Words of a reason that names a rejected record."""
+LIST_DEAD_LETTERS = "replicator dlq list --state open"
+
+Cells = tuple[str, str, str, str, str, str]
+
+
+def format_outcome(diff: LaneDiff) -> str:
+    """One line: if the lane is equal, how many rows were compared, where, and how long it took."""
+    compared = f"{format_count(diff.rows, 'row')} {format_place(diff)}, {format_seconds(diff.seconds)}"
+    return f"{escape_text(diff.lane)}: {format_verdict(diff)}{',' if diff.equal else ' of'} {compared}"
+
+
+def format_verdict(diff: LaneDiff) -> str:
+    """The number of rows that differ, and of each kind; `equal` without them."""
+    if diff.equal:
+        return "equal"
+    counts = {"missing": diff.missing, "extra": diff.extra, "different": diff.different}
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in counts.items() if number)
+    total = sum(counts.values())
+    return f"{format_count(total, 'row')} {'differs' if total == 1 else 'differ'} ({kinds})"
+
+
+def format_place(diff: LaneDiff) -> str:
+    """The point or points of the source's log, and the commit of the target."""
+    first, last = map(escape_text, diff.position)
+    place = f"at {first}" if first == last else f"at {first} to {last}"
+    return f"{place} ({escape_text(diff.commit)})" if diff.commit else place
+
+
+def format_time(text: str) -> str:
+    """An ISO time, in seconds and with its zone."""
+    try:
+        return datetime.fromisoformat(text).isoformat(sep=" ", timespec="seconds")
+    except ValueError:
+        return escape_text(text)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration such as `3.2 s` or `1 h 2 min`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, hours = whole // 60 % 60, whole // 3600
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {whole % 60} s"
+
+
+def summarize(diffs: Sequence[LaneDiff]) -> str:
+    """One sentence about all lanes."""
+    if not diffs:
+        return "no lane compared"
+    wrong = [diff for diff in diffs if not diff.equal]
+    if not wrong:
+        return f"{format_count(len(diffs), 'lane')} compared, all equal" if len(diffs) != 1 else "1 lane compared, equal"
+    rows = sum(diff.missing + diff.extra + diff.different for diff in wrong)
+    return (
+        f"{format_count(len(diffs), 'lane')} compared, {format_count(rows, 'row')} "
+        f"{'differs' if rows == 1 else 'differ'} in {format_count(len(wrong), 'lane')}"
+    )
+
+
+def format_lane(diff: LaneDiff, width: int) -> list[str]:
+    """All lines about a lane: its outcome, its first differences, what was not compared, and the next step."""
+    lines = [format_outcome(diff)]
+    if diff.differences:
+        lines += ["", *(f"  {line}" for line in format_differences(diff.differences, width - 2))]
+    hidden = diff.missing + diff.extra + diff.different - len(diff.differences)
+    if hidden > 0:
+        more = "more " if diff.differences else ""
+        lines.append(f"  {format_count(hidden, f'{more}row')} {'differs' if hidden == 1 else 'differ'}: --show N prints N.")
+    sentences = [*diff.not_compared, *list_next_steps(diff)]
+    lines += [""] if diff.differences and sentences else []
+    lines += [f"  {escape_text(sentence)}" for sentence in sentences]
+    return lines
+
+
+def list_next_steps(diff: LaneDiff) -> list[str]:
+    """Sentences with commands for the rows that differ."""
+    if diff.equal:
+        return []
+    steps = []
+    if any(names_rejected_record(one) for one in diff.differences):
+        steps.append(f"Records were rejected. `{LIST_DEAD_LETTERS}` shows the reasons, and how to retry them.")
+    if diff.against == "log":
+        steps.append(f"`replicator replay {diff.table}` builds the target again from the event log.")
+    else:
+        sink = diff.lane.partition(".")[0]
+        steps.append(f"`replicator diff {diff.table} --sink {sink} --repair` writes the rows of the source into the target.")
+    return steps
+
+
+def names_rejected_record(difference: RowDifference) -> bool:
+    """True if the reason of a difference is a rejected record."""
+    return any(word in difference.reason.lower() for word in REJECTED)
+
+
+def format_differences(differences: Sequence[RowDifference], width: int) -> list[str]:
+    """Differences as a table; if it is wider than `width`, a block for each row."""
+    rows = [cells for one in differences for cells in _list_cells(one)]
+    # Without a reason for any row, the column would be empty.
+    used = [at for at in range(len(HEADINGS)) if HEADINGS[at] != "reason" or any(row[at] for row in rows)]
+    table = _format_table([[row[at] for at in used] for row in (HEADINGS, *rows)])
+    if max(map(_count_cells, table)) <= width:
+        return table
+    return [line for one in differences for line in _format_block(one)]
+
+
+def _list_cells(one: RowDifference) -> Iterator[Cells]:
+    """The lines of a row. Key, kind and reason are in the first one only."""
+    key = format_key(one.key, VALUE_WIDTH)
+    for at, (column, expected, actual) in enumerate(_list_columns(one)):
+        if at:
+            yield "", "", column, expected, actual, ""
+        else:
+            yield key, one.kind, column, expected, actual, escape_text(one.reason)
+
+
+def _list_columns(one: RowDifference) -> Iterator[tuple[str, str, str]]:
+    """Column, expected and actual value. A row that one side does not have is one entry."""
+    if one.kind != "different":
+        at = 0 if one.kind == "missing" else 1
+        row = _format_row({name: pair[at] for name, pair in one.columns.items() if name not in one.key})
+        yield ("", row, NO_ROW) if one.kind == "missing" else ("", NO_ROW, row)
+        return
+    for name, (expected, actual) in islice(one.columns.items(), MAX_COLUMNS):
+        left, right = format_pair(expected, actual, VALUE_WIDTH)
+        yield escape_text(name), str(left), str(right)
+    if len(one.columns) > MAX_COLUMNS:
+        yield f"and {len(one.columns) - MAX_COLUMNS:,} more", "", ""
+    elif not one.columns:
+        yield "", "", ""
+
+
+def _format_row(row: dict[str, object]) -> str:
+    """The first values of a row, in the width of one value."""
+    text = ", ".join(f"{escape_text(name)}={format_value(value, VALUE_WIDTH)}" for name, value in row.items())
+    return text if len(text) <= VALUE_WIDTH else f"{text[: VALUE_WIDTH - 2]} …"
+
+
+def _format_block(one: RowDifference) -> Iterator[str]:
+    yield f"{format_key(one.key, VALUE_WIDTH)}  {one.kind}"
+    for column, expected, actual in _list_columns(one):
+        yield f"  {column}" if column else "  row"
+        yield from (f"    {side} {text}" for side, text in (("expected", expected), ("actual  ", actual)) if text)
+    if one.reason:
+        yield f"  reason: {escape_text(one.reason)}"
+
+
+def _format_table(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(_count_cells, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - _count_cells(text))
+
+
+def _count_cells(text: str) -> int:
+    """The width of a text on a terminal, where some characters are two cells wide."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
