@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
+
+import pyarrow as pa
 
 DifferenceKind = Literal["missing", "extra", "different"]
 
@@ -35,6 +37,7 @@ class LaneDiff:
     - `differences`: the first of these rows.
     - `not_compared`: what was not compared, and why, in sentences.
     - `begun`: ISO time. `seconds`: the duration.
+    - `keys`: the keys of all rows that differ, with the source's names. Empty if the target has other keys than the source.
     """
 
     lane: str
@@ -50,7 +53,7 @@ class LaneDiff:
     not_compared: tuple[str, ...]
     begun: str
     seconds: float
-    repaired: int = 0
+    keys: pa.Table = field(default_factory=lambda: pa.table({}), repr=False, compare=False)
 
     @property
     def equal(self) -> bool:
@@ -59,4 +62,5 @@ class LaneDiff:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
-        return {**asdict(self), "equal": self.equal}
+        said = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "keys"}
+        return {**said, "equal": self.equal, "differences": [asdict(one) for one in self.differences]}

@@ -91,8 +91,8 @@ class SourceSnapshot(Protocol):
     def sum(self, chunk: Chunk) -> pa.Table:
         """The checksums of a chunk (`CHECKSUMS`)."""
 
-    def read(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
-        """The rows of a chunk, in these buckets or in all, as raw frames of read events."""
+    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
+        """The rows of a chunk, in these buckets or in all, as raw frames of read events. Without a chunk, all rows."""
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
         """The rows with these keys, as raw frames of read events."""
@@ -101,15 +101,26 @@ class SourceSnapshot(Protocol):
         """True once every change that the snapshot contains is in the log. None if the database does not know it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Stored changes of a repair: the numbers of `rows` and `deletes`, and the end of the records."""
+
+    rows: int
+    deletes: int
+    end: Position
+
+
 class TableComparison(Protocol):
     """Opens snapshots of one table of a source. Errors as of `ports.backfill.Backfill`."""
 
     def open_snapshot(self, report: Callable[[str], None]) -> AbstractContextManager[SourceSnapshot]:
         """A snapshot of the table as it is now."""
 
-    def repair(self, snapshot: SourceSnapshot, rows: pa.Table, deletes: pa.Table) -> Position:
-        """Store read events (a raw frame) and deletes of keys as changes at the snapshot's point, which lanes apply like
-        those of a backfill. Returns the end of the records. Fenced while a backfill of the table is not finished."""
+    def repair(self, keys: pa.Table, report: Callable[[str], None]) -> Repair:
+        """Store the rows with these keys, as a new snapshot shows them, as changes at the point of that snapshot. A key
+        without a row becomes a delete. Lanes apply them like those of a backfill. All or nothing.
+
+        Fatal while a backfill of the table is not finished. Fenced while another process reads the table."""
 
 
 class TargetSnapshot(Protocol):
@@ -132,6 +143,12 @@ class TargetSnapshot(Protocol):
 
     def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
         """The rows of a chunk, in these buckets or in all; without a chunk, all rows."""
+
+    def read_all(self) -> pa.Table:
+        """All rows, also soft-deleted ones and closed versions."""
+
+    def convert(self, name: str, values: pa.Array) -> pa.Array:
+        """Values in the form in which `read` returns them from the column `name`, once they were written to it."""
 
     def read_keys(self, keys: pa.Table) -> pa.Table:
         """The rows with these keys. The columns of `keys` have the names of the target."""

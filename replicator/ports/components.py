@@ -186,6 +186,10 @@ class Components(Protocol):
     def use_lake(self, sink: str, folder: Path) -> Components:
         """The same in this process, with `sink`, the state and the dead letters in `folder`."""
 
+    def use_records(self, lane: Lane, folder: Path, into: str) -> Components:
+        """The pipeline that makes the current rows of the lane's table from the records in `folder`/records, an archive.
+        The target `into`, its lake, the state and the dead letters are in `folder`."""
+
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
         """Run the pipeline until it has caught up, or until `stop` is set. `in_batches`: with as few commits as memory
         allows. Fenced while another instance runs; the error of a lane or source that stopped."""

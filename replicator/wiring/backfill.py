@@ -38,7 +38,7 @@ def backfill_table(
     ConfigProblem for a table or source without backfills, and for a lane without a target of its own. Errors of
     `ports.backfill.Backfill`. The error of a lane that stops. After an error the journal stays, and the next call resumes.
     """
-    name = _find_source(loaded, table, source)
+    name = find_source(loaded, table, source)
     lanes = _list_lanes(loaded, table, name)
     for lane in lanes:
         _refuse_taken_target(loaded, lane)
@@ -47,21 +47,26 @@ def backfill_table(
         opened.callback(reading.close)
         stream = adapters.build_source(adapters.use_local_engine(loaded), name)
         opened.callback(stream.close)
-        rules = loaded.settings.sources[name].transactions
-        waiter = BackfillWaiter(
-            name,
-            lanes,
-            rules.topic if rules else None,
-            partial(daemon.ask_status, loaded),
-            partial(_run_here, loaded),
-            report,
-        )
+        waiter = build_waiter(loaded, table, name, report)
         find_rows = partial(_find_older_rows, loaded)
         use_case = BackfillOperation(reading, waiter.wait, stream.end, find_rows, report, waiter.refuse_halted)
         return use_case.run(table, lanes, from_scratch=from_scratch)
 
 
-def _find_source(loaded: Loaded, table: str, source: str | None) -> str:
+def build_waiter(loaded: Loaded, table: str, source: str, report: Report) -> BackfillWaiter:
+    """Waits for the lanes of a table."""
+    rules = loaded.settings.sources[source].transactions
+    return BackfillWaiter(
+        source,
+        _list_lanes(loaded, table, source),
+        rules.topic if rules else None,
+        partial(daemon.ask_status, loaded),
+        partial(_run_here, loaded),
+        report,
+    )
+
+
+def find_source(loaded: Loaded, table: str, source: str | None) -> str:
     """The source of the table. ConfigProblem if its tables cannot be read whole."""
     settings = loaded.settings
     named = [name for name in settings.sources if settings.find_table(table, name) is not None and source in (None, name)]
@@ -119,9 +124,18 @@ def _list_lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
 
 def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
     settings: Any = loaded.settings.sources[source]
+    made: Backfill = load_adapter("replicator.backfills", settings.database.kind)(
+        build_reader_options(loaded, table, source)
+    )
+    return made
+
+
+def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
+    """The options of an adapter that reads a whole table of the source's database."""
+    settings: Any = loaded.settings.sources[source]
     keys = next((lane.keys for lane in _list_lane_settings(loaded, table, source) if lane.keys), None)
     own = to_plain_options(settings)["database"]
-    options = {
+    return {
         **own,
         "table": table,
         "keys": keys,
@@ -129,8 +143,6 @@ def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
         "plain_names": get_format(settings.format).has_plain_names,
         **_list_private_options(loaded, table, source),
     }
-    made: Backfill = load_adapter("replicator.backfills", settings.database.kind)(options)
-    return made
 
 
 def _list_private_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:

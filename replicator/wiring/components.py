@@ -31,16 +31,6 @@ from .container import Container
 from .plugins import load_adapter
 from .rule_digests import digest_lane, digest_rules
 
-PLAIN_LAKE_OPTIONS: Mapping[str, Any] = {
-    "partition_by": (),
-    "cluster_by": (),
-    "change_data_feed": False,
-    "deletion_vectors": False,
-    "tombstone_retention": NO_RETENTION,
-}
-"""Options of the entry of a rebuild in a temporary lake. The physical layout does not change rows, and tombstones are
-kept."""
-
 
 class ConfiguredComponents:
     """`ports.components.Components` of a configuration."""
@@ -79,11 +69,14 @@ class ConfiguredComponents:
     def use_log(
         self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
     ) -> ConfiguredComponents:
-        entry = PLAIN_LAKE_OPTIONS if is_plain else {}
+        entry = rebuild.PLAIN_LAKE_OPTIONS if is_plain else {}
         return ConfiguredComponents(rebuild.configure_log(self.loaded, request, topics, entry))
 
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
         return ConfiguredComponents(rebuild.configure_lake(self.loaded, sink, folder))
+
+    def use_records(self, lane: Lane, folder: Path, into: str) -> ConfiguredComponents:
+        return ConfiguredComponents(rebuild.configure_records(self.loaded, lane, folder, into))
 
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
         made = build_container(self.loaded) if in_batches else Container(loaded=self.loaded)

@@ -17,10 +17,20 @@ from replicator.settings.fields import Dsn, LakePath, Topic
 from replicator.settings.sinks import DeadLetterSettings, DeltaSettings
 from replicator.settings.sources import SourceSettings
 from replicator.settings.storage import StorageSettings
-from replicator.settings.tables import TableSettings
+from replicator.settings.tables import NO_RETENTION, TableSettings
 
 from . import adapters
 from .event_logs import find_log, get_log_transport, make_log_options
+
+PLAIN_LAKE_OPTIONS: Mapping[str, Any] = {
+    "partition_by": (),
+    "cluster_by": (),
+    "change_data_feed": False,
+    "deletion_vectors": False,
+    "tombstone_retention": NO_RETENTION,
+}
+"""Options of the entry of a rebuild in a temporary lake. The physical layout does not change rows, and tombstones are
+kept."""
 
 
 class LogSettings(SourceSettings):
@@ -97,6 +107,21 @@ def configure_lake(loaded: Loaded, sink: str, folder: Path) -> Loaded:
         "max_rejects": None,
     }
     return replace(loaded, settings=loaded.settings.model_copy(update=more))
+
+
+def configure_records(loaded: Loaded, lane: Lane, folder: Path, into: str) -> Loaded:
+    """The configuration of a pipeline that makes the current rows of the lane's table from an archive, `folder`/records. The
+    target `into` is in a lake below `folder`."""
+    said = find_lane_settings(loaded, lane)
+    own = {"deletes": "hard", "track_history_column_list": None, "track_history_except_column_list": None}
+    lake = configure_lake(loaded, lane.sink, folder)
+    source = LogSettings.from_source(loaded.settings.sources[lane.source], transport="archive", path=str(folder / "records"))
+    update = {
+        "sources": {**loaded.settings.sources, lane.source: source},
+        "tables": [_make_table(loaded, said, RebuildRequest(lane, into, policy="scd1"), {**PLAIN_LAKE_OPTIONS, **own})],
+    }
+    settings = lake.settings.model_copy(update=update)
+    return replace(lake, settings=settings, origins=_make_origins(loaded, said))
 
 
 def find_lane_settings(loaded: Loaded, lane: Lane) -> LaneSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -50,6 +51,7 @@ from ...delta.tables import (
     refuse_unsafe,
 )
 from .clustering_columns import check_clusters, find_missing_statistics, refuse_partitioned
+from .comparison import DeltaTargetSnapshot, open_delta_comparison
 from .lane_sink import LaneSink
 from .lanes import DeltaLanes, refuse_policy
 from .read_query import select_rows
@@ -237,6 +239,10 @@ class MirrorSink(LaneSink[F]):
 
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
         return self._lanes.read_version_positions(lane)
+
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot]:
+        """See `ports.comparison.Compares`."""
+        return open_delta_comparison(self._lake, self._lake.table(lane.into), lane)
 
     def columns_at(self, name: str, version: int) -> pa.Schema:
         with translate_errors(name):

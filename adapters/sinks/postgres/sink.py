@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from ...postgres.options import PostgresOptions
 from ...postgres.table_reader import TableReader
 from ...postgres.views import render_view
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
+from .comparison import PostgresTargetSnapshot, open_postgres_comparison
 from .restore import RestorableLanes
 
 
@@ -45,7 +47,7 @@ class PostgresSink:
     def __init__(self, options: Mapping[str, object]) -> None:
         given = PostgresOptions.from_options(options)
         dsn = given.dsn.get_secret_value()
-        self._schema = given.schema_name
+        self._schema, self._dsn = given.schema_name, dsn
         self.lanes = RestorableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink", given.answer_timeout)
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
@@ -93,6 +95,10 @@ class PostgresSink:
 
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
         return self.lanes.vacuum(lane, retain, dry_run=dry_run)
+
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[PostgresTargetSnapshot]:
+        """See `ports.comparison.Compares`."""
+        return open_postgres_comparison(self._dsn, self._schema, lane)
 
     def tables(self) -> Sequence[str]:
         return self._reader.tables()

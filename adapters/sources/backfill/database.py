@@ -90,11 +90,20 @@ class TableSnapshot(Protocol):
     def point(self) -> SnapshotPoint:
         """The point in time."""
 
+    def describe_point(self) -> str:
+        """The position in the database's log, for people."""
+
     def count(self) -> int | None:
         """The approximate number of rows; None if the database does not know it."""
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         """All rows, or the rows with a key above `after`, in key order."""
+
+    def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
+        """The rows with these keys (key columns as decoded)."""
+
+    def is_delivered(self) -> bool | None:
+        """True once the connector has sent everything that the snapshot contains. None if the database does not know."""
 
 
 class ConnectorLog(Protocol):

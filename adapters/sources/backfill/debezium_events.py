@@ -24,10 +24,10 @@ NAME = "replicator.backfill"
 
 
 class DebeziumEvents:
-    """The records of one table."""
+    """The records of one table. `name`: of the connector that they name."""
 
-    def __init__(self, table: BackfillTable[Any], log: ConnectorLog) -> None:
-        self._table, self._log = table, log
+    def __init__(self, table: BackfillTable[Any], log: ConnectorLog, name: str = NAME) -> None:
+        self._table, self._log, self._name = table, log, name
         name = f"{NAME}.{table.schema}.{table.name}"
         row = [_to_field(column) for column in table.columns]
         key = [_to_field(column) for column in table.key_columns]
@@ -60,7 +60,7 @@ class DebeziumEvents:
         source = {
             "version": "1",
             "connector": self._log.name,
-            "name": NAME,
+            "name": self._name,
             "ts_ms": moment.micros // 1_000,
             "snapshot": "true" if op == "r" else "false",
             "db": self._table.database,

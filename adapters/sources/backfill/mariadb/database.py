@@ -121,6 +121,17 @@ class _MariaDbSnapshot:
     table: BackfillTable[MariaDbColumn]
     point: SnapshotPoint
 
+    def describe_point(self) -> str:
+        """See `TableSnapshot.describe_point`: the number of the binlog file, and the position in it."""
+        return ":".join(map(str, self.point.place[:2]))
+
+    def is_delivered(self) -> None:
+        """None: the server does not know what the connector has sent."""
+
+    def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
+        """See `TableSnapshot.rows_with_keys`. The keys go in groups: a statement has a limited size."""
+        raise NotImplementedError
+
     def count(self) -> int | None:
         """See `TableSnapshot.count`: InnoDB's estimate."""
         query = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"

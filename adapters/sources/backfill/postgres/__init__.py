@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .database import PostgresBackfill
+from .database import PostgresBackfill, PostgresComparison
 
-__all__ = ["PostgresBackfill"]
+__all__ = ["PostgresBackfill", "PostgresComparison"]

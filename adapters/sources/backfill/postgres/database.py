@@ -11,17 +11,21 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from replicator.domain.errors import EnvironmentProblem
+
 from ....postgres.connection import PostgresSession
 from ....postgres.errors import translate_error
+from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
+from ..comparison import DatabaseComparison
 from ..database import BackfillTable, Row, SnapshotPoint, Tell
 from ..snapshot_reader import TableBackfill
 from .columns import PostgresColumn
-from .key_values import to_texts
 from .snapshot import open_snapshot, read_system_id
 from .table import describe_readable_table
 
 FETCH = 5_000
+DELIVERED = "SELECT confirmed_flush_lsn >= '0/0'::pg_lsn + %s FROM pg_replication_slots WHERE slot_name = %s"
 
 
 class PostgresLog:
@@ -66,7 +70,7 @@ class PostgresDatabase:
         name = f"{table.schema}.{table.name}"
         report(f"{name}: waiting for the transactions that are open in the source")
         with _translate_errors(name), open_snapshot(self._session, self._publication) as (connection, moment):
-            yield _PostgresSnapshot(connection, table, moment)
+            yield _PostgresSnapshot(connection, table, moment, self._slot)
 
     def locate_rows(
         self, table: BackfillTable[PostgresColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
@@ -95,6 +99,13 @@ class PostgresBackfill(TableBackfill):
         super().__init__(PostgresDatabase(options), options)
 
 
+class PostgresComparison(DatabaseComparison):
+    """`ports.comparison.TableComparison` of a PostgreSQL table. Options of `DatabaseComparison` and `PostgresDatabase`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(PostgresDatabase(options), options)
+
+
 @dataclass(frozen=True, slots=True)
 class _PostgresSnapshot:
     """`TableSnapshot` of a connection in a transaction."""
@@ -102,6 +113,12 @@ class _PostgresSnapshot:
     connection: psycopg.Connection[Any]
     table: BackfillTable[PostgresColumn]
     point: SnapshotPoint
+    slot: str
+
+    def describe_point(self) -> str:
+        """See `TableSnapshot.describe_point`: an LSN."""
+        (place,) = self.point.place
+        return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
 
     def count(self) -> int | None:
         """See `TableSnapshot.count`: as counted by the last ANALYZE."""
@@ -118,6 +135,27 @@ class _PostgresSnapshot:
             for key, row, *last in cursor:
                 yield key, row, last
 
+    def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
+        columns = self.table.key_columns
+        names = [f"k{i}" for i, _ in enumerate(columns)]
+        matches = " AND ".join(f"t.{quote_name(c.name)} = k.{n}::{c.sql}" for n, c in zip(names, columns, strict=True))
+        given = ", ".join("%s::text[]" for _ in columns)
+        where = f" WHERE EXISTS (SELECT FROM unnest({given}) AS k({', '.join(names)}) WHERE {_escape_literal(matches)})"
+        chosen = _escape_literal(_select_rows(self.table))
+        with self.connection.cursor("backfill") as cursor:
+            cursor.execute(f"{chosen}{where}".encode(), [to_texts(keys[column.name]) for column in columns])
+            for key, row, *last in cursor:
+                yield key, row, last
+
+    def is_delivered(self) -> bool:
+        """See `TableSnapshot.is_delivered`: the connector confirms a position after the broker has its records."""
+        [found] = self.connection.execute(DELIVERED, (self.point.place[0], self.slot)).fetchall() or [(None,)]
+        if found[0] is None:
+            raise EnvironmentProblem(
+                f"The source has no replication slot {self.slot!r}.", next_step="Correct `database.slot` of the source."
+            )
+        return bool(found[0])
+
 
 @contextmanager
 def _translate_errors(name: str) -> Iterator[None]:
@@ -130,13 +168,21 @@ def _translate_errors(name: str) -> Iterator[None]:
 def _rows_query(table: BackfillTable[PostgresColumn], after: Sequence[str] | None) -> str:
     """The query for rows in key order: JSON of the key, JSON of the row, and the key's values as text."""
     where = f" WHERE {_compare_keys(table, '>')}" if after is not None else ""
-    mine = [f"t.{quote_name(column.name)}" for column in table.key_columns]
-    chosen = ", ".join(
-        [_object_expression(table.key_columns), _object_expression(table.columns), *(f"{name}::text" for name in mine)]
-    )
-    ordered = ", ".join(mine)
-    parts = f"SELECT {chosen} FROM {quote_name(table.schema, table.name)} AS t", where, f" ORDER BY {ordered}"
+    ordered = ", ".join(f"t.{quote_name(column.name)}" for column in table.key_columns)
+    parts = _select_rows(table), where, f" ORDER BY {ordered}"
     return parts[0] + parts[2] if after is None else _escape_literal(parts[0]) + parts[1] + _escape_literal(parts[2])
+
+
+def _select_rows(table: BackfillTable[PostgresColumn]) -> str:
+    """The query for all rows: JSON of the key, JSON of the row, and the key's values as text."""
+    chosen = ", ".join(
+        [
+            _object_expression(table.key_columns),
+            _object_expression(table.columns),
+            *(f"t.{quote_name(column.name)}::text" for column in table.key_columns),
+        ]
+    )
+    return f"SELECT {chosen} FROM {quote_name(table.schema, table.name)} AS t"
 
 
 def _object_expression(columns: Sequence[PostgresColumn]) -> str:

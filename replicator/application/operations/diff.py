@@ -1,0 +1,411 @@
+"""Compares a table of a source with its targets, at one exact point, while both change.
+
+A snapshot of the source has an exact point among the changes. Each lane passes this point, and its target is read at a
+commit after it. The changes between the point and that commit are in the log. Their keys are compared apart from all others:
+
+- These keys: the expected rows are those of the snapshot and then these changes, applied by the lane's own pipeline to a
+  temporary lake.
+- Other keys: the expected rows are those of the snapshot, as the lane's own pipeline transforms them. Checksums show which
+  of them need not be read.
+
+So no change in flight can look like a difference.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.differences import LaneDiff, RowDifference
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
+from replicator.domain.plain_values import format_count
+from replicator.domain.policy.policy_names import CHANGE_POLICIES
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.comparison import Chunk, ComparedColumn, KeyRange, SourceSnapshot, TableComparison, TargetSnapshot
+from replicator.ports.components import Components
+from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter
+from replicator.ports.frames import Lane
+from replicator.ports.source import Source
+
+from .diff_records import ChangeTail, TableRecords, build_rows
+from .row_diff import RowDiff, compare_rows, to_key_texts, to_plain
+
+Report = Callable[[str], None]
+ASK_EVERY = 0.2
+TRIES = 3
+"""How often a comparison starts again after a truncate."""
+CHUNK_ROWS = 1_000_000
+REPORT_EVERY = 2.0
+NO_KEYS = pa.table({})
+
+
+@dataclass
+class DiffTotals:
+    """The running result of one lane."""
+
+    rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    differences: list[RowDifference] = field(default_factory=list)
+    not_compared: dict[str, None] = field(default_factory=dict)
+    keys: list[pa.Table] = field(default_factory=list)
+
+    def add(self, diff: RowDiff, rows: int, show: int) -> None:
+        """Add the comparison of some rows."""
+        self.rows += rows
+        self.missing += len(diff.missing)
+        self.extra += len(diff.extra)
+        self.different += len(diff.different)
+        self.differences += diff.list_differences(max(0, show - len(self.differences)))
+        self.keys.append(diff.read_keys())
+
+
+@dataclass
+class DiffOperation:
+    """Compares a table with the targets of its lanes.
+
+    - `source`: the stream of the table, in this process.
+    - `patience`: seconds to wait until a lane has passed the point of the snapshot.
+    - `show`: how many differences of a lane are described.
+    - `rows_per_second`: the most rows to read from the source; None is no limit.
+    """
+
+    parts: Components
+    lanes: Sequence[Lane]
+    comparison: TableComparison
+    source: Source[pa.Table]
+    report: Report
+    patience: float = 120.0
+    show: int = 10
+    rows_per_second: int | None = None
+
+    def run(self) -> Iterator[LaneDiff]:
+        """Compare each lane. Fatal if a lane has stopped, EnvironmentProblem if it does not pass the point in time. Other
+        errors as of `ports.comparison.TableComparison`."""
+        for lane in self.lanes:
+            refuse_uncomparable(lane)
+        pending = list(self.lanes)
+        for _ in range(TRIES):
+            before = self.source.end()
+            with self.comparison.open_snapshot(self.report) as snapshot:
+                again = []
+                for lane in pending:
+                    found = self._compare_lane(lane, before, snapshot)
+                    if found is None:
+                        again.append(lane)
+                    else:
+                        yield found
+            pending = again
+            if not pending:
+                return
+        raise Fatal(
+            f"Table {pending[0].table} is truncated again and again, so it has no rows to compare.",
+            next_step="Repeat the command later.",
+        )
+
+    def _compare_lane(self, lane: Lane, before: Position, snapshot: SourceSnapshot) -> LaneDiff | None:
+        """The comparison; None if the table was truncated meanwhile."""
+        begun, started = datetime.now(UTC), time.monotonic()
+        records = TableRecords(self.parts, lane)
+        self._await_lane(lane, snapshot, records)
+        with closing(self.parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
+            tail = records.read_tail(self.source, before, target.position)
+            if tail.is_truncated:
+                return None
+            with tempfile.TemporaryDirectory(prefix="replicator-diff-") as folder:
+                one = LaneComparison(self, lane, snapshot, target, tail, Path(folder))
+                totals = one.run()
+            self._explain(lane, records, totals)
+            return LaneDiff(
+                lane=lane.id,
+                table=lane.table,
+                against="source",
+                position=(snapshot.point.text, snapshot.point.text),
+                commit=target.commit,
+                rows=totals.rows,
+                missing=totals.missing,
+                extra=totals.extra,
+                different=totals.different,
+                differences=tuple(totals.differences),
+                not_compared=tuple(totals.not_compared),
+                begun=begun.isoformat(),
+                seconds=round(time.monotonic() - started, 3),
+                keys=one.list_keys(),
+            )
+
+    def _await_lane(self, lane: Lane, snapshot: SourceSnapshot, records: TableRecords) -> None:
+        """Return when the target contains every change that the snapshot contains."""
+        deadline = time.monotonic() + self.patience
+        point = snapshot.point.text
+        self.report(f"{lane.id}: waiting until it has passed {point}")
+        while snapshot.is_delivered() is False:
+            if time.monotonic() > deadline:
+                raise EnvironmentProblem(
+                    f"The connector has not confirmed {point} within {self.patience:.0f} s.",
+                    next_step="See if it runs (`replicator doctor`). A connector without changes confirms its position only "
+                    "with `heartbeat.interval.ms`. `--timeout` waits longer.",
+                )
+            time.sleep(ASK_EVERY)
+        wanted = records.only_own(self.source.end())
+        while behind := self._find_behind(lane, wanted):
+            self._refuse_halted(lane)
+            if time.monotonic() > deadline:
+                raise EnvironmentProblem(
+                    f"Lane {lane.id} has not passed {point} within {self.patience:.0f} s. It is behind in "
+                    f"{', '.join(sorted(map(str, behind)))}.",
+                    next_step="Start the daemon if it does not run, or wait longer with `--timeout`.",
+                )
+            time.sleep(ASK_EVERY)
+
+    def _find_behind(self, lane: Lane, wanted: Position) -> set[TopicPartition]:
+        with closing(self.parts.open_sink(lane.sink)) as sink:
+            state = sink.state(lane)
+        at = state.position if state is not None else Position()
+        return {place for place, offset in wanted.items() if at.get(place, 0) < offset}
+
+    def _refuse_halted(self, lane: Lane) -> None:
+        status = self.parts.ask_daemon()
+        for one in status["lanes"] if status is not None else ():
+            if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
+                raise Fatal(
+                    f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
+                    next_step=f"{one['next_step'] or f'`replicator lanes resume {lane.id}`.'} Then repeat the command.",
+                )
+
+    def _explain(self, lane: Lane, records: TableRecords, totals: DiffTotals) -> None:
+        """Add the reasons that open dead letters give for differences."""
+        if not totals.differences:
+            return
+        with closing(self.parts.open_dead_letters()) as store:
+            letters = store.read(DeadLetterFilter(lane=lane.id, state="open"))
+        rename = lane.row_transforms.column_transforms.get_new_name
+        reasons = {
+            tuple(sorted((rename(name), str(to_plain(value))) for name, value in key.items())): describe_letter(letter)
+            for letter, key in records.read_keys(letters)
+        }
+        for number, one in enumerate(totals.differences):
+            key = tuple(sorted((name, str(value)) for name, value in one.key.items()))
+            if not one.reason and key in reasons:
+                totals.differences[number] = RowDifference(one.kind, one.key, one.columns, reasons[key])
+
+
+def describe_letter(letter: DeadLetter) -> str:
+    """The reason of a difference that a rejected record explains."""
+    return f"A record of this row was rejected ({letter.code}): `replicator dlq explain {letter.event_id}`."
+
+
+@dataclass
+class LaneComparison:
+    """The comparison of one lane in one snapshot, with `folder` for temporary files."""
+
+    operation: DiffOperation
+    lane: Lane
+    source: SourceSnapshot
+    target: TargetSnapshot
+    tail: ChangeTail
+    folder: Path
+    totals: DiffTotals = field(default_factory=DiffTotals)
+    _runs: int = 0
+    _reported: float = field(default_factory=time.monotonic)
+
+    def run(self) -> DiffTotals:
+        """Compare all chunks, then the keys of the tail."""
+        rename = self.lane.row_transforms.column_transforms.get_new_name
+        self.names = [rename(name) for name in self.source.keys]
+        if self._has_other_keys():
+            expected, rejected = self._build([*self.source.read(None, None)], self.tail.frames)
+            self._add(expected, self.target.read(None, None), rejected)
+            return self.totals
+        ranges: Sequence[KeyRange | None] = self.source.split(CHUNK_ROWS) or [None]
+        columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
+        for within in ranges:
+            self._compare_chunk(
+                Chunk(columns or (), self.source.keys, within, self.tail.keys), with_sums=columns is not None
+            )
+            self._report_progress(total, started)
+        self._compare_tail()
+        return self.totals
+
+    def list_keys(self) -> pa.Table:
+        """The keys of all rows that differ, with the source's names."""
+        if self._has_other_keys():
+            return NO_KEYS
+        return pa.concat_tables(self.totals.keys, promote_options="permissive").rename_columns(list(self.source.keys))
+
+    def _compare_chunk(self, chunk: Chunk, *, with_sums: bool) -> None:
+        buckets, equal = self._find_unequal(chunk) if with_sums else (None, 0)
+        self.totals.rows += equal
+        if buckets == []:
+            return
+        target_chunk = self._to_target(chunk)
+        expected, rejected = self._build(self.source.read(chunk, buckets))
+        self._add(self._leave_out(expected), self._leave_out(self.target.read(target_chunk, buckets)), rejected)
+
+    def _find_unequal(self, chunk: Chunk) -> tuple[list[int] | None, int]:
+        """The buckets whose checksums differ, and the number of rows in the others. None: all, because the target has no
+        checksums."""
+        with ThreadPoolExecutor(1) as background:
+            theirs = background.submit(self.target.sum, self._to_target(chunk))
+            mine = self.source.sum(chunk)
+            other = theirs.result()
+        if other is None:
+            return None, 0
+        one, two = ({row["bucket"]: row for row in sums.to_pylist()} for sums in (mine, other))
+        unequal = sorted(bucket for bucket in one.keys() | two.keys() if one.get(bucket) != two.get(bucket))
+        return unequal, sum(row["rows"] for bucket, row in one.items() if bucket not in set(unequal))
+
+    def _compare_tail(self) -> None:
+        """Compare the rows whose keys have changed since the snapshot."""
+        keys = self.tail.keys
+        if not keys.num_rows:
+            return
+        expected, rejected = self._build(self.source.read_keys(keys), self.tail.frames)
+        self._add(expected, self.target.read_keys(keys.rename_columns(self._rename(keys.column_names))), rejected)
+
+    def _build(self, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()) -> tuple[pa.Table, Sequence[DeadLetter]]:
+        self._runs += 1
+        return build_rows(self.operation.parts, self.lane, self.folder / str(self._runs), frames, then)
+
+    def _add(self, expected: pa.Table, actual: pa.Table, rejected: Sequence[DeadLetter]) -> None:
+        """Compare rows, and add the result to the totals."""
+        expected, actual = self._share_columns(expected, actual)
+        diff = compare_rows(expected, actual, self.names)
+        if self.lane.row_transforms.without_deletes and diff.extra:
+            self._name("Extra rows are not compared: the lane keeps deleted rows (`deletes: ignore`).")
+            diff = RowDiff(diff.expected, diff.actual, diff.keys, diff.missing, (), diff.different)
+        self.totals.add(diff, expected.num_rows + len(rejected), self.operation.show)
+        self.totals.missing += len(rejected)
+        for letter in rejected[: max(0, self.operation.show - len(self.totals.differences))]:
+            self.totals.differences.append(RowDifference("missing", {}, {}, f"The lane rejects this row: {letter.sentence}"))
+
+    def _share_columns(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Both with the columns that are compared. Expected values have the form of the target's."""
+        there = [name for name in actual.column_names if not is_own_column(name)]
+        names = [name for name in expected.column_names if not is_own_column(name)] or there
+        volatile = list_volatile_columns(self.lane.row_transforms)
+        for name in volatile:
+            self._name(f"{name} is not compared: it describes the record, not the row.")
+        for name in set(names) ^ set(there):
+            self._name(f"{name} is not compared: only the {'target' if name in there else 'source'} has this column.")
+        shared = [name for name in names if name in there and name not in volatile]
+        if not expected.num_columns:
+            expected = actual.select(shared).schema.empty_table()
+        converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}
+        return self._ignore_nulls(pa.table(converted), actual.select(shared))
+
+    def _ignore_nulls(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
+        ignored = self.lane.row_transforms.ignore_null
+        if ignored is None:
+            return expected, actual
+        names = [name for name in expected.column_names if name in ignored and name not in self.names]
+        for name in names:
+            self._name(f"{name} is not compared: a NULL of the source does not change it (`ignore_null_updates`).")
+        return expected.drop_columns(names), actual.drop_columns(names)
+
+    def _leave_out(self, rows: pa.Table) -> pa.Table:
+        """The rows without the keys of the tail. The databases have left them out already, if they compare keys alike."""
+        keys = self.tail.keys
+        if not rows.num_rows or not keys.num_rows:
+            return rows
+        known = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
+        mine = to_key_texts([rows[name].combine_chunks() for name in self.names], rows.num_rows)
+        return rows.filter(pc.invert(pc.is_in(mine, value_set=known)))
+
+    def _list_columns(self) -> tuple[ComparedColumn, ...] | None:
+        """The columns with checksums. None if values of a column have none, or if the lane changes values or rows."""
+        transforms, there, kinds = self.lane.row_transforms, set(self.target.columns.names), self.source.kinds
+        rules = self.operation.parts.sources[self.lane.source].rules_for(self.lane.table)
+        if (rules is not None and rules.masks) or not is_plain(transforms):
+            return None
+        rename = transforms.column_transforms.get_new_name
+        found = []
+        for name, kind in kinds.items():
+            if (transforms.columns is not None and name not in transforms.columns) or not rename(name):
+                continue
+            if kind is None or rename(name) not in there:
+                return None
+            found.append(ComparedColumn(name, rename(name), kind))
+        compared = {column.target for column in found}
+        for name in self.target.columns.names:
+            if name not in compared and not is_own_column(name):
+                self._name(f"{name} is not compared: only the target has this column.")
+        return tuple(found)
+
+    def _has_other_keys(self) -> bool:
+        """True if keys have other values in the target, or in the log."""
+        rules = self.operation.parts.sources[self.lane.source].rules_for(self.lane.table)
+        masked = set(rules.masks) if rules is not None else set()
+        transforms = self.lane.row_transforms.column_transforms
+        return any(
+            name in masked or transforms.get_rule(name).cast is not None or transforms.get_rule(name).mask is not None
+            for name in self.source.keys
+        )
+
+    def _to_target(self, chunk: Chunk) -> Chunk:
+        """The chunk with the column names of the target."""
+        within = chunk.within
+        if within is not None:
+            (column,) = self._rename([within.column])
+            within = KeyRange(column, within.above, within.upto)
+        without = chunk.without.rename_columns(self._rename(chunk.without.column_names))
+        return Chunk(chunk.columns, tuple(self.names), within, without)
+
+    def _rename(self, names: Sequence[str]) -> list[str]:
+        return [self.lane.row_transforms.column_transforms.get_new_name(name) for name in names]
+
+    def _name(self, sentence: str) -> None:
+        self.totals.not_compared[sentence] = None
+
+    def _report_progress(self, total: int | None, started: float) -> None:
+        rows, seconds = self.totals.rows, time.monotonic() - started
+        if (limit := self.operation.rows_per_second) is not None and rows / limit > seconds:
+            time.sleep(rows / limit - seconds)
+            seconds = time.monotonic() - started
+        if time.monotonic() - self._reported < REPORT_EVERY:
+            return
+        self._reported = time.monotonic()
+        rate = rows / max(seconds, 1e-3)
+        left = f" of about {total:,}, {max(0, total - rows) / max(rate, 1):.0f} s left" if total else ""
+        self.operation.report(f"{self.lane.id}: {format_count(rows, 'row')} compared{left}, {rate:,.0f} rows/s")
+
+
+def refuse_uncomparable(lane: Lane) -> None:
+    """ConfigProblem for a lane whose target does not have the rows of its source."""
+    if lane.policy in CHANGE_POLICIES:
+        raise ConfigProblem(
+            f"lane {lane.id} appends every change, so its target does not have the rows of its source ({lane.config_line})",
+            next_step="Compare it with the event log: `--against log`.",
+        )
+
+
+def is_plain(transforms: RowTransforms) -> bool:
+    """True if the target has the source's rows and values, with other names at most."""
+    changes_rows = transforms.where or transforms.deletes or transforms.truncates or transforms.ignore_null
+    rules = transforms.column_transforms
+    return not (
+        changes_rows
+        or transforms.target_columns
+        or rules.additions
+        or any(rule.cast is not None or rule.mask is not None for _, rule in rules.rules)
+    )
+
+
+def list_volatile_columns(transforms: RowTransforms) -> list[str]:
+    """Columns with a value that depends on the record."""
+    return [name for name, added in transforms.column_transforms.additions if added.metadata]
+
+
+def is_own_column(name: str) -> bool:
+    """True for a column that replicator adds to targets."""
+    return name.startswith(("_cdc_", "__")) or name == "_event_id"

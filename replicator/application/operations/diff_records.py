@@ -1,0 +1,131 @@
+"""Records for a comparison: the changes between two positions of a stream, and archives of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from replicator.application.catalog import Catalog
+from replicator.domain.change import OLD_KEY, OP, RAW, Op
+from replicator.domain.position import Position
+from replicator.ports.backfill import TOPICS
+from replicator.ports.components import Components
+from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.frames import Batch, Lane
+from replicator.ports.source import Source
+
+
+@dataclass(frozen=True)
+class ChangeTail:
+    """The changes of a table between two positions. `keys`: the keys that they name, each once. `is_truncated`: one of them
+    deleted all rows."""
+
+    frames: Sequence[pa.Table]
+    keys: pa.Table
+    is_truncated: bool
+
+
+class TableRecords:
+    """Decodes records of one table of a source."""
+
+    def __init__(self, parts: Components, lane: Lane) -> None:
+        self._table = lane.table
+        self._decoder, self._engine = parts.build_decoder(lane.source), parts.build_engine()
+        self._catalog = Catalog(self._engine, self._decoder, parts.sources[lane.source].rules_for)
+        self._topics = {*parts.register.load(lane.source).topics.get(lane.table, ()), TOPICS + lane.table}
+
+    def only_own(self, position: Position) -> Position:
+        """The position in the topics of the table."""
+        return position.only(place for place in position if place.topic in self._topics)
+
+    def read_tail(self, source: Source[pa.Table], start: Position, end: Position) -> ChangeTail:
+        """The changes in `source` from `start` to `end`. A partition that `start` does not name is read from its
+        beginning."""
+        first = source.beginning()
+        until = self.only_own(end)
+        begin = Position({place: start.get(place, first.get(place, 0)) for place in until})
+        until = until.only(place for place, offset in until.items() if begin[place] < offset)
+        frames: list[pa.Table] = []
+        changes: list[pa.Table] = []
+
+        def read_batch(batch: Batch[pa.Table]) -> None:
+            for frame, decoded in self._decode(batch.frame):
+                frames.append(frame)
+                changes.append(decoded)
+
+        if until:
+            source.read(begin.only(until), until, read_batch, Event())
+        truncated = any(pc.any(pc.equal(frame[OP], Op.TRUNCATE.value)).as_py() for frame in changes)
+        return ChangeTail(frames, _list_keys(changes), truncated)
+
+    def read_keys(self, letters: Iterable[DeadLetter]) -> Iterable[tuple[DeadLetter, dict[str, Any]]]:
+        """Dead letters whose key can be read, with their key columns."""
+        for letter in letters:
+            row = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+            row |= {"timestamp": None, "headers": None, "key": letter.key, "value": letter.record}
+            for _, keys in self._decode(pa.Table.from_pylist([row], schema=RAW)):
+                for found in _list_keys([keys]).to_pylist():
+                    yield letter, found
+
+    def _decode(self, raw: pa.Table) -> Iterable[tuple[pa.Table, pa.Table]]:
+        """The records of the table, and their changes: operation, key and old key."""
+        for run in self._engine.route(raw, self._decoder).slices:
+            if run.table == self._table:
+                schema = self._catalog.learn_schema(run)
+                changes, rejects = self._engine.decode(run, self._decoder, schema)
+                named = [*schema.keys, OP, OLD_KEY]
+                yield run.frame, pa.concat_tables([changes.select(named), rejects.select(named)])
+
+
+def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:
+    """The keys in changes frames, also old ones, each once."""
+    found = []
+    for frame in changes:
+        keys = frame.drop_columns([OP, OLD_KEY])
+        old = frame.filter(pc.is_valid(frame[OLD_KEY]))[OLD_KEY]
+        former = {name: pc.struct_field(old, name) for name in keys.column_names}
+        found += [keys, pa.table(former, schema=keys.schema)] if len(old) else [keys]
+    if not found:
+        return pa.table({})
+    whole = pa.concat_tables(found, promote_options="permissive").drop_null()
+    return whole.group_by(whole.column_names).aggregate([])
+
+
+def write_records(file: Path, frames: Iterable[pa.Table]) -> int:
+    """Write raw frames as one archive, and return the number of records. Without frames there is no file."""
+    count = 0
+    writer: Any = None
+    for frame in frames:
+        writer = writer or pq.ParquetWriter(file, RAW)
+        writer.write_table(frame.select(RAW.names).cast(RAW))
+        count += frame.num_rows
+    if writer is not None:
+        writer.close()
+    return count
+
+
+def build_rows(
+    parts: Components, lane: Lane, folder: Path, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()
+) -> tuple[pa.Table, Sequence[DeadLetter]]:
+    """The current rows that the lane makes of records and of later ones, and the records that it rejects. `folder` is empty,
+    and is filled with a temporary lake."""
+    into = "expected"
+    records = folder / "records"
+    records.mkdir(parents=True)
+    if not write_records(records / "0.parquet", frames) + write_records(records / "1.parquet", then):
+        return pa.table({}), ()
+    lake = parts.use_records(lane, folder, into)
+    lake.catch_up(in_batches=True)
+    with closing(lake.open_dead_letters()) as letters:
+        rejected = letters.read()
+    with closing(lake.open_sink(lane.sink)) as reader:
+        read: Callable[[str], pa.Table] = reader.read
+        return read(into) if into in reader.tables() else pa.table({}), rejected

@@ -1,0 +1,142 @@
+"""Compares the rows of two tables by value."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.differences import RowDifference
+
+MISSING_KEY = "\0"
+"""Between the texts of a key's columns. No text of PostgreSQL or MariaDB contains it."""
+
+
+@dataclass(frozen=True)
+class RowDiff:
+    """Rows that differ: row numbers of missing ones in the expected rows, of extra ones in the actual rows, and pairs of
+    both."""
+
+    expected: pa.Table
+    actual: pa.Table
+    keys: tuple[str, ...]
+    missing: Sequence[int]
+    extra: Sequence[int]
+    different: Sequence[tuple[int, int]]
+
+    def list_differences(self, count: int) -> Iterator[RowDifference]:
+        """The first differences, the missing rows first."""
+        for row in self.missing[:count]:
+            values = self._read_row(self.expected, row)
+            yield RowDifference("missing", self._pick_key(values), {name: (value, None) for name, value in values.items()})
+        for row in self.extra[: max(0, count - len(self.missing))]:
+            values = self._read_row(self.actual, row)
+            yield RowDifference("extra", self._pick_key(values), {name: (None, value) for name, value in values.items()})
+        for first, second in self.different[: max(0, count - len(self.missing) - len(self.extra))]:
+            wanted, found = self._read_row(self.expected, first), self._read_row(self.actual, second)
+            columns = {name: (wanted[name], found[name]) for name in wanted if wanted[name] != found[name]}
+            yield RowDifference("different", self._pick_key(found), columns)
+
+    def read_keys(self) -> pa.Table:
+        """The keys of all these rows, with the types of the expected rows."""
+        parts = [
+            self.expected.select(self.keys).take(pa.array([*self.missing, *(a for a, _ in self.different)], pa.int64()))
+        ]
+        parts.append(self.actual.select(self.keys).take(pa.array(self.extra, pa.int64())).cast(parts[0].schema))
+        return pa.concat_tables(parts)
+
+    def _read_row(self, rows: pa.Table, row: int) -> dict[str, Any]:
+        return {name: to_plain(rows[name][row].as_py()) for name in self.expected.column_names}
+
+    def _pick_key(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: values[name] for name in self.keys}
+
+
+def compare_rows(expected: pa.Table, actual: pa.Table, keys: Sequence[str]) -> RowDiff:
+    """The differences between tables with the same column names. A key that occurs twice in `actual` is an extra row."""
+    expected, actual = expected.combine_chunks(), actual.select(expected.column_names).combine_chunks()
+    pairs = {name: to_comparable(expected[name], actual[name]) for name in expected.column_names}
+    wanted, found = (
+        to_key_texts([pairs[name][side] for name in keys], len(rows)) for side, rows in ((0, expected), (1, actual))
+    )
+    place = pc.index_in(found, value_set=wanted)
+    first = pa.table({"place": place, "row": pa.array(range(len(found)), pa.int64())})
+    matched = first.filter(pc.is_valid(first["place"]))
+    kept = matched.group_by("place").aggregate([("row", "min")])
+    pair_of, row_of = kept["place"].combine_chunks(), kept["row_min"].combine_chunks()
+    missing = pc.filter(pa.array(range(len(wanted)), pa.int64()), pc.invert(pc.is_in(wanted, value_set=found)))
+    extra = pc.filter(first["row"].combine_chunks(), pc.invert(pc.is_in(first["row"].combine_chunks(), value_set=row_of)))
+    candidates: pa.Array = pa.array([False] * len(pair_of), pa.bool_())
+    for one, other in pairs.values():
+        candidates = pc.or_(candidates, _differs(one.take(pair_of), other.take(row_of)))
+    different = list(zip(pair_of.filter(candidates).to_pylist(), row_of.filter(candidates).to_pylist(), strict=True))
+    return RowDiff(expected, actual, tuple(keys), missing.to_pylist(), extra.to_pylist(), different)
+
+
+def _differs(one: pa.Array, other: pa.Array) -> pa.Array:
+    unequal = pc.fill_null(pc.not_equal(one, other), False)
+    return pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other)))
+
+
+def to_comparable(expected: pa.ChunkedArray, actual: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Both columns as arrays of one type, whose values are equal where the values of the columns are equal."""
+    one, other = _combine(expected), _combine(actual)
+    if one.type == other.type and not pa.types.is_nested(one.type) and not pa.types.is_floating(one.type):
+        return one, other
+    return to_texts(one), to_texts(other)
+
+
+def _combine(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def to_texts(values: pa.Array) -> pa.Array:
+    """The values as texts. NaN equals NaN, and 0.0 equals -0.0."""
+    t = pa.types
+    if t.is_integer(values.type) or t.is_string(values.type):
+        return values.cast(pa.string())
+    return pa.array([None if value is None else _to_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value + 0.0)
+    plain = to_plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, sort_keys=True, ensure_ascii=False)
+
+
+def to_key_texts(columns: Sequence[pa.Array], rows: int) -> pa.Array:
+    """One text per row for the key columns."""
+    if not columns:
+        return pa.nulls(rows, pa.string())
+    return pc.binary_join_element_wise(*(to_texts(column) for column in columns), MISSING_KEY)
+
+
+def to_plain(value: Any) -> Any:
+    """A value for JSON: numbers of any size keep their digits, times are ISO text in UTC, bytes are Base64."""
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return next((write(value) for kind, write in PLAIN_TEXTS if isinstance(value, kind)), str(value))
+
+
+PLAIN_TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    (Decimal, lambda value: format(value.normalize(), "f") if value else "0"),
+    (bytes, lambda value: base64.b64encode(value).decode()),
+    (datetime, lambda value: str(value.isoformat(sep=" "))),
+    ((date, time), lambda value: str(value.isoformat())),
+)

@@ -1,0 +1,102 @@
+"""`diff_tables` and `repair_table`: compare tables of sources with their targets, and write the rows that differ again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from replicator.application.operations.diff import DiffOperation
+from replicator.application.operations.diff_log import compare_with_log
+from replicator.domain.differences import LaneDiff
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.policy_names import CHANGE_POLICIES
+from replicator.ports.comparison import Repair, TableComparison
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+
+from . import adapters
+from .backfill import build_reader_options, build_waiter, find_source
+from .components import ConfiguredComponents
+from .plugins import load_adapter
+
+PATIENCE = 120.0
+
+
+def diff_tables(
+    loaded: Loaded,
+    tables: Sequence[str],
+    report: Callable[[str], None],
+    *,
+    sink: str | None = None,
+    against: str | None = None,
+    show: int = 10,
+    timeout: float = PATIENCE,
+    rows_per_second: int | None = None,
+) -> Iterator[LaneDiff]:
+    """Compare each lane of `tables`, one after the other, with its source or with the event log of its table. `against` is
+    `source` or `log`; by default the source where that is possible.
+
+    ConfigProblem for a table or a sink without such lanes, and for a lane that cannot be compared. Other errors as of
+    `DiffOperation.run` and `compare_with_log`.
+    """
+    local = adapters.use_local_engine(loaded)
+    parts = ConfiguredComponents(local)
+    for lanes in [list_lanes(parts, table, sink) for table in tables]:
+        for name in dict.fromkeys(lane.source for lane in lanes):
+            mine = [lane for lane in lanes if lane.source == name]
+            with_source = [
+                lane for lane in mine if against == "source" or (against is None and has_source_rows(local, lane))
+            ]
+            if with_source:
+                comparison = build_comparison(local, mine[0].table, name)
+                with closing(adapters.build_source(local, name)) as source:
+                    operation = DiffOperation(parts, with_source, comparison, source, report, timeout, show, rows_per_second)
+                    yield from operation.run()
+            for lane in mine:
+                if lane not in with_source:
+                    yield compare_with_log(parts, lane, report, patience=timeout, show=show)
+
+
+def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
+    """True if the target has the rows of a database that can be read."""
+    return lane.policy not in CHANGE_POLICIES and adapters.has_backfills(loaded, lane.source)
+
+
+def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) -> Repair:
+    """Write the rows that differ again, as the source has them now. Return when the lanes of the table have applied them.
+
+    The changes are stored with those of backfills, so all lanes of the table get them. ConfigProblem if the target has other
+    keys than the source. Other errors as of `ports.comparison.TableComparison.repair` and of a backfill.
+    """
+    parts = ConfiguredComponents(loaded)
+    lane = next(lane for lane in parts.resolve_lanes(diff.table) if lane.id == diff.lane)
+    if not diff.keys.num_columns:
+        raise ConfigProblem(
+            f"rows of lane {lane.id} cannot be repaired by their keys, which are masked or cast ({lane.config_line})",
+            next_step=f"Load the whole table again: `replicator backfill {lane.table}`.",
+        )
+    repair = build_comparison(loaded, lane.table, lane.source).repair(diff.keys, report)
+    build_waiter(loaded, lane.table, lane.source, report).wait(repair.end)
+    return repair
+
+
+def build_comparison(loaded: Loaded, table: str, name: str) -> TableComparison:
+    """The reader of a table in the database of source `name`."""
+    find_source(loaded, table, name)
+    settings: Any = loaded.settings.sources[name]
+    made: TableComparison = load_adapter("replicator.comparisons", settings.database.kind)(
+        build_reader_options(loaded, table, name)
+    )
+    return made
+
+
+def list_lanes(parts: ConfiguredComponents, table: str, sink: str | None) -> list[Lane]:
+    """The lanes of a table, in one sink or in all. ConfigProblem if there are none."""
+    lanes = [lane for lane in parts.resolve_lanes(table) if sink in (None, lane.sink)]
+    if not lanes:
+        where = f" in sink {sink!r}" if sink else ""
+        raise ConfigProblem(
+            f"table {table!r} has no target{where}", next_step="`replicator plan` lists the tables and their targets."
+        )
+    return lanes
