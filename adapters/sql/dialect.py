@@ -76,6 +76,8 @@ POSTGRES = Dialect(
     instant_template=POSTGRES_INSTANT,
     no_instant="NULL::timestamptz",
 )
+MARIADB = Dialect("mariadb", "`", "json_contains({list}, json_quote({item}))", "row")
+"""Lists are JSON."""
 
 
 def quote(name: str, dialect: Dialect) -> str:
