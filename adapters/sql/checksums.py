@@ -186,9 +186,11 @@ def render_sums(
 
 
 def render_bucket_condition(
-    dialect: Dialect, keys: Sequence[SummedColumn], buckets: Sequence[int], within: KeyRange | None = None
+    dialect: Dialect, keys: Sequence[SummedColumn], buckets: Sequence[int] | None, within: KeyRange | None = None
 ) -> str:
-    """A condition on rows `t`: true for the rows of these buckets."""
+    """A condition on rows `t`: true for the rows of these buckets. None: of all."""
+    if buckets is None:
+        return " AND ".join(_render_range(dialect, keys, within)) or "1 = 1"
     if not buckets:
         return "1 = 0"
     chosen = ", ".join(str(int(bucket)) for bucket in buckets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import Chunk
+from replicator.ports.comparison import CHECKSUMS, Chunk, KeyRange
 from replicator.ports.frames import Lane
 
 from ...delta.errors import translate_errors
@@ -21,9 +21,12 @@ from ...delta.lake import Lake
 from ...delta.table_reader import to_source_names, translate_missing_files
 from ...delta.tables import has_table, read_schema
 from ...duckdb.session import open_session
+from ...sql.checksums import SummedColumn, can_render_duckdb, render_bucket_condition, render_sums
 from ...sql.comparison import current_rows_condition
-from ...sql.dialect import DUCKDB
+from ...sql.dialect import DELTA_RS_ALONE, DUCKDB
 from .lane import open_lane_log
+
+ROWS, KEYS = "comparison_rows", "comparison_keys"
 
 
 @contextmanager
@@ -60,31 +63,68 @@ class DeltaTargetSnapshot:
         return to_source_names(read_schema(self.table))
 
     def sum(self, chunk: Chunk) -> pa.Table | None:
-        """None: see `ports.comparison.TargetSnapshot.sum`."""
+        types = {field.name: field.type for field in self.columns}
+        if not all(can_render_duckdb(column.kind, types[column.target]) for column in chunk.columns):
+            return None
+        columns = [SummedColumn(column.target, column.kind, str(types[column.target])) for column in chunk.columns]
+        excluded = None
+        if chunk.without.num_rows:
+            self.session.register(KEYS, chunk.without)
+            excluded = KEYS
+        keys = self._list_keys(chunk)
+        query = render_sums(DUCKDB, "{rows}", columns, keys, within=chunk.within, excluded=excluded)
+        needed = {*(column.name for column in columns), *chunk.keys}
+        return self._query(query, needed=needed, within=chunk.within).select(CHECKSUMS.names).cast(CHECKSUMS)
 
     def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
-        return self._query("SELECT t.* FROM {rows} AS t")
+        if chunk is None:
+            return self._query("SELECT t.* FROM {rows} AS t")
+        wanted = render_bucket_condition(DUCKDB, self._list_keys(chunk), buckets, chunk.within)
+        return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted}", within=chunk.within)
 
     def read_keys(self, keys: pa.Table) -> pa.Table:
         matches = " AND ".join(f"t.{DUCKDB.quote_name(name)} = k.{DUCKDB.quote_name(name)}" for name in keys.column_names)
-        self.session.register("comparison_keys", keys)
-        return self._query(f"SELECT t.* FROM {{rows}} AS t SEMI JOIN comparison_keys AS k ON {matches}")
+        self.session.register(KEYS, keys)
+        return self._query(f"SELECT t.* FROM {{rows}} AS t SEMI JOIN {KEYS} AS k ON {matches}")
 
     def read_all(self) -> pa.Table:
         return self._query("SELECT t.* FROM {rows} AS t", "true")
 
-    def convert(self, name: str, values: pa.Array) -> pa.Array:
+    def _list_keys(self, chunk: Chunk) -> list[SummedColumn]:
+        kinds = {column.target: column.kind for column in chunk.columns}
+        types = {field.name: field.type for field in self.columns}
+        return [SummedColumn(name, kinds.get(name, "integer"), str(types[name])) for name in chunk.keys]
+
+    def convert(self, name: str, values: pa.Array) -> pa.Array:  # noqa: ARG002 - every column keeps its values
         """See `ports.comparison.TargetSnapshot.convert`: a lake stores values as they are."""
         return values
 
-    def _query(self, query: str, condition: str | None = None) -> pa.Table:
-        """The result of a query over the current rows, or over those that match a condition."""
+    def _query(
+        self,
+        query: str,
+        condition: str | None = None,
+        *,
+        needed: Collection[str] | None = None,
+        within: KeyRange | None = None,
+    ) -> pa.Table:
+        """The result of a query over `{rows}`: the current rows, or those that match a condition. With `needed`, they have
+        only these columns of the target. `within`: a range outside of which no row matters."""
         schema = self.columns
-        scan = pa.RecordBatchReader.from_stream(self.table.scan())
-        named = to_source_names(scan.schema)
-        batches = pa.RecordBatchReader.from_batches(named, (batch.rename_columns(schema.names) for batch in scan))
+        stored = dict(zip(schema.names, read_schema(self.table).names, strict=True))
         condition = condition or current_rows_condition(DUCKDB, self.lane, schema.names)
+        names = [n for n in schema.names if needed is None or n in needed or DUCKDB.quote_name(n) in condition]
+        predicate = None if within is None else render_range(stored[within.column], within)
+        scan = pa.RecordBatchReader.from_stream(self.table.scan([stored[name] for name in names], predicate))
+        renamed = pa.schema([field.with_name(name) for field, name in zip(scan.schema, names, strict=True)])
+        batches = pa.RecordBatchReader.from_batches(renamed, (batch.rename_columns(names) for batch in scan))
         with translate_missing_files(self.lane.into, self.table):
-            self.session.register("comparison_rows", batches)
-            found = self.session.sql(query.format(rows=f"(SELECT * FROM comparison_rows WHERE {condition})"))
-            return found.to_arrow_table().cast(schema)
+            self.session.register(ROWS, batches)
+            found = self.session.sql(query.replace("{rows}", f"(SELECT * FROM {ROWS} WHERE {condition})")).to_arrow_table()
+        return found.cast(schema) if needed is None else found
+
+
+def render_range(column: str, within: KeyRange) -> str | None:
+    """The range as a condition of delta-rs."""
+    name = DELTA_RS_ALONE.quote_name(column)
+    bounds = [] if within.above is None else [f"{name} > {within.above}"]
+    return " AND ".join(bounds if within.upto is None else [*bounds, f"{name} <= {within.upto}"]) or None

@@ -14,16 +14,20 @@ from replicator.domain.position import Position
 from replicator.ports.comparison import Chunk
 from replicator.ports.frames import Lane
 
+from ...postgres.checksums import TableChecksums, escape
 from ...postgres.connection import PostgresSession
-from ...postgres.ddl import DIALECT, Catalogue
-from ...postgres.key_texts import to_texts
+from ...postgres.ddl import Catalogue
 from ...postgres.lane_state import read_state
 from ...postgres.names import quote_name
 from ...postgres.table_reader import AS_TEXT, BATCH, read_type, select_expression, to_array
 from ...postgres.types import AnyType
+from ...sql.checksums import can_render_postgres
 from ...sql.comparison import current_rows_condition
 from ...sql.dialect import POSTGRES
 
+FORMATS = """
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 
 
@@ -41,7 +45,8 @@ def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[Post
             if state is None:
                 raise Fatal(f"lane {lane.id} has no position yet", next_step="Start the daemon, and repeat the command.")
             [(number,)] = cursor.execute("SELECT pg_current_snapshot()::text").fetchall()
-            yield PostgresTargetSnapshot(lane, schema, columns, state.position, f"snapshot {number}", cursor)
+            formats = dict(cursor.execute(FORMATS, (quote_name(schema, lane.into),)).fetchall())
+            yield PostgresTargetSnapshot(lane, schema, columns, formats, state.position, f"snapshot {number}", cursor)
     finally:
         session.close()
 
@@ -53,6 +58,7 @@ class PostgresTargetSnapshot:
     lane: Lane
     schema: str
     types: dict[str, AnyType]
+    formats: dict[str, str]
     position: Position
     commit: str
     cursor: psycopg.Cursor
@@ -62,45 +68,51 @@ class PostgresTargetSnapshot:
         return pa.schema([pa.field(name, read_type(found)[0]) for name, found in self.types.items()])
 
     def sum(self, chunk: Chunk) -> pa.Table | None:
-        """None: see `ports.comparison.TargetSnapshot.sum`."""
+        columns = [(column.target, column) for column in chunk.columns]
+        if not all(can_render_postgres(column.kind, self.formats[name]) for name, column in columns):
+            return None
+        return self._checksums.sum_rows(
+            self.cursor, columns, chunk.keys, within=chunk.within, without=chunk.without, condition=self._current
+        )
 
     def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
-        return self._query("", ())
+        if chunk is None:
+            return self._query(self._current, ())
+        columns = [(column.target, column) for column in chunk.columns]
+        wanted = self._checksums.render_buckets(columns, chunk.keys, chunk.within, buckets)
+        return self._query(f"{self._current} AND {wanted}", ())
 
     def read_keys(self, keys: pa.Table) -> pa.Table:
-        names = [f"k{i}" for i in range(keys.num_columns)]
-        given = ", ".join("%s::text[]" for _ in names)
-        matches = " AND ".join(
-            f"t.{quote_name(column)} = k.{name}::{self._sql_type(column)}"
-            for name, column in zip(names, keys.column_names, strict=True)
-        )
-        where = f" AND EXISTS (SELECT FROM unnest({given}) AS k({', '.join(names)}) WHERE {matches.replace('%', '%%')})"
-        return self._query(where, [to_texts(keys[name]) for name in keys.column_names])
+        wanted, parameters = self._checksums.render_key_condition(keys)
+        return self._query(f"{self._current} AND {wanted}", parameters)
 
     def read_all(self) -> pa.Table:
-        return self._query("", (), "true")
+        return self._query("true", ())
 
     def convert(self, name: str, values: pa.Array) -> pa.Array:
         """See `ports.comparison.TargetSnapshot.convert`: the database reads the texts as values of the column's type."""
         kind, how = read_type(self.types[name])
         if (values.type == kind and how != AS_TEXT) or not pa.types.is_string(values.type):
             return values
-        converted = how.replace("{0}", f"v.x::{self._sql_type(name)}".replace("%", "%%"))
+        converted = how.replace("{0}", f"v.x::{escape(self.formats[name])}")
         query = f"SELECT {converted} FROM unnest(%s::text[]) WITH ORDINALITY AS v(x, n) ORDER BY v.n"
         self.cursor.execute(query.encode(), [values.to_pylist()], binary=True)
         return to_array([value for (value,) in self.cursor.fetchall()], kind)
 
-    def _sql_type(self, column: str) -> str:
-        return str(self.types[column].compile(dialect=DIALECT))
+    @property
+    def _current(self) -> str:
+        return escape(current_rows_condition(POSTGRES, self.lane, self.types))
 
-    def _query(self, where: str, parameters: Sequence[object], condition: str | None = None) -> pa.Table:
-        """The current rows, or those that match `condition`; and of them those that match `where`."""
-        plans = {name: read_type(found) for name, found in self.types.items()}
-        chosen = ", ".join(select_expression(f"{name}", how) for name, (_, how) in plans.items())
-        condition = condition or current_rows_condition(POSTGRES, self.lane, self.types)
-        query = f"SELECT {chosen} FROM {quote_name(self.schema, self.lane.into)} AS t WHERE {condition}"
-        self.cursor.execute(query.replace("%", "%%").encode() + where.encode(), parameters, binary=True)
+    @property
+    def _checksums(self) -> TableChecksums:
+        return TableChecksums(quote_name(self.schema, self.lane.into), self.formats)
+
+    def _query(self, condition: str, parameters: Sequence[object]) -> pa.Table:
+        """The rows that match a condition, in which percent signs are doubled."""
         schema = self.columns
+        chosen = ", ".join(select_expression(name, read_type(found)[1]) for name, found in self.types.items())
+        query = f"SELECT {escape(chosen)} FROM {self._checksums.relation} AS t WHERE {condition}"
+        self.cursor.execute(query.encode(), parameters, binary=True)
         batches = []
         while rows := self.cursor.fetchmany(BATCH):
             arrays = [to_array(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]

@@ -98,7 +98,7 @@ class DatabaseSnapshot:
     @property
     def kinds(self) -> dict[str, Kind | None]:
         """See `ports.comparison.SourceSnapshot.kinds`."""
-        return {column.name: None for column in self._table.columns}
+        return self._snapshot.list_kinds()
 
     def count(self) -> int | None:
         """See `ports.comparison.SourceSnapshot.count`."""
@@ -106,15 +106,15 @@ class DatabaseSnapshot:
 
     def split(self, rows: int) -> Sequence[KeyRange]:
         """See `ports.comparison.SourceSnapshot.split`."""
-        return []
+        return self._snapshot.split(rows)
 
     def sum(self, chunk: Chunk) -> pa.Table:
         """See `ports.comparison.SourceSnapshot.sum`."""
-        raise NotImplementedError
+        return self._snapshot.sum(chunk)
 
     def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
         """See `ports.comparison.SourceSnapshot.read`."""
-        yield from self._encode(self._snapshot.rows(None))
+        yield from self._encode(self._snapshot.rows(None) if chunk is None else self._snapshot.rows_in(chunk, buckets))
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
         """See `ports.comparison.SourceSnapshot.read_keys`."""

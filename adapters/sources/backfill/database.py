@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.comparison import Chunk, KeyRange, Kind
 
 Schema = Mapping[str, Any]
 Tell = Callable[[str], None]
@@ -101,6 +102,18 @@ class TableSnapshot(Protocol):
 
     def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
         """The rows with these keys (key columns as decoded)."""
+
+    def list_kinds(self) -> dict[str, Kind | None]:
+        """See `ports.comparison.SourceSnapshot.kinds`."""
+
+    def split(self, rows: int) -> Sequence[KeyRange]:
+        """See `ports.comparison.SourceSnapshot.split`."""
+
+    def sum(self, chunk: Chunk) -> pa.Table:
+        """See `ports.comparison.SourceSnapshot.sum`."""
+
+    def rows_in(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[Row]:
+        """The rows of a chunk, in these buckets or in all, in any order."""
 
     def is_delivered(self) -> bool | None:
         """True once the connector has sent everything that the snapshot contains. None if the database does not know."""

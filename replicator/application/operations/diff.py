@@ -38,7 +38,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 
 from .diff_records import ChangeTail, TableRecords, build_rows
-from .row_diff import RowDiff, compare_rows, to_key_texts, to_plain
+from .row_diff import RowDiff, compare_rows, to_key_texts, to_shown
 
 Report = Callable[[str], None]
 ASK_EVERY = 0.2
@@ -191,7 +191,7 @@ class DiffOperation:
             letters = store.read(DeadLetterFilter(lane=lane.id, state="open"))
         rename = lane.row_transforms.column_transforms.get_new_name
         reasons = {
-            tuple(sorted((rename(name), str(to_plain(value))) for name, value in key.items())): describe_letter(letter)
+            tuple(sorted((rename(name), str(to_shown(value))) for name, value in key.items())): describe_letter(letter)
             for letter, key in records.read_keys(letters)
         }
         for number, one in enumerate(totals.differences):

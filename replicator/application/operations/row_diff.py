@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.differences import RowDifference
+from replicator.domain.plain_values import to_plain
 
 MISSING_KEY = "\0"
 """Between the texts of a key's columns. No text of PostgreSQL or MariaDB contains it."""
@@ -54,7 +52,7 @@ class RowDiff:
         return pa.concat_tables(parts)
 
     def _read_row(self, rows: pa.Table, row: int) -> dict[str, Any]:
-        return {name: to_plain(rows[name][row].as_py()) for name in self.expected.column_names}
+        return {name: to_shown(rows[name][row].as_py()) for name in self.expected.column_names}
 
     def _pick_key(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: values[name] for name in self.keys}
@@ -110,8 +108,10 @@ def to_texts(values: pa.Array) -> pa.Array:
 def _to_text(value: Any) -> str:
     if isinstance(value, float):
         return repr(value + 0.0)
-    plain = to_plain(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, sort_keys=True, ensure_ascii=False)
+    if isinstance(value, Decimal):
+        return format(value.normalize() + 0, "f")
+    shown = to_shown(value)
+    return shown if isinstance(shown, str) else json.dumps(shown, sort_keys=True, ensure_ascii=False)
 
 
 def to_key_texts(columns: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -121,22 +121,11 @@ def to_key_texts(columns: Sequence[pa.Array], rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*(to_texts(column) for column in columns), MISSING_KEY)
 
 
-def to_plain(value: Any) -> Any:
-    """A value for JSON: numbers of any size keep their digits, times are ISO text in UTC, bytes are Base64."""
-    if isinstance(value, Mapping):
-        return {str(name): to_plain(one) for name, one in value.items()}
+def to_shown(value: Any) -> Any:
+    """A value for JSON. Times are ISO text."""
     if isinstance(value, list | tuple):
-        return [to_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return next((write(value) for kind, write in PLAIN_TEXTS if isinstance(value, kind)), str(value))
-
-
-PLAIN_TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
-    (Decimal, lambda value: format(value.normalize(), "f") if value else "0"),
-    (bytes, lambda value: base64.b64encode(value).decode()),
-    (datetime, lambda value: str(value.isoformat(sep=" "))),
-    ((date, time), lambda value: str(value.isoformat())),
-)
+        return [to_shown(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(name): to_shown(one) for name, one in value.items()}
+    plain = to_plain(value)
+    return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)

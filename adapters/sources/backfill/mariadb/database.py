@@ -12,6 +12,7 @@ import pyarrow as pa
 import pymysql
 
 from replicator.domain.errors import Fatal, Retryable
+from replicator.ports.comparison import Chunk, KeyRange, Kind
 
 from ..database import BackfillTable, Row, SnapshotPoint, Tell
 from ..snapshot_reader import TableBackfill
@@ -127,6 +128,18 @@ class _MariaDbSnapshot:
 
     def is_delivered(self) -> None:
         """None: the server does not know what the connector has sent."""
+
+    def list_kinds(self) -> dict[str, Kind | None]:
+        return dict.fromkeys((column.name for column in self.table.columns), None)
+
+    def split(self, rows: int) -> Sequence[KeyRange]:  # noqa: ARG002
+        return []
+
+    def sum(self, chunk: Chunk) -> pa.Table:
+        raise NotImplementedError
+
+    def rows_in(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[Row]:  # noqa: ARG002
+        return self.rows(None)
 
     def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
         """See `TableSnapshot.rows_with_keys`. The keys go in groups: a statement has a limited size."""

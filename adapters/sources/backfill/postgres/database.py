@@ -6,17 +6,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 
 from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.comparison import Chunk, KeyRange, Kind
 
+from ....postgres.checksums import SETTINGS, TableChecksums
 from ....postgres.connection import PostgresSession
 from ....postgres.errors import translate_error
 from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
+from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ..comparison import DatabaseComparison
 from ..database import BackfillTable, Row, SnapshotPoint, Tell
 from ..snapshot_reader import TableBackfill
@@ -136,14 +140,43 @@ class _PostgresSnapshot:
                 yield key, row, last
 
     def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
-        columns = self.table.key_columns
-        names = [f"k{i}" for i, _ in enumerate(columns)]
-        matches = " AND ".join(f"t.{quote_name(c.name)} = k.{n}::{c.sql}" for n, c in zip(names, columns, strict=True))
-        given = ", ".join("%s::text[]" for _ in columns)
-        where = f" WHERE EXISTS (SELECT FROM unnest({given}) AS k({', '.join(names)}) WHERE {_escape_literal(matches)})"
-        chosen = _escape_literal(_select_rows(self.table))
+        yield from self._read(*self._checksums.render_key_condition(keys))
+
+    def rows_in(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[Row]:
+        columns = [(column.source, column) for column in chunk.columns]
+        yield from self._read(self._checksums.render_buckets(columns, chunk.keys, chunk.within, buckets), ())
+
+    def list_kinds(self) -> dict[str, Kind | None]:
+        return {c.name: kind_of_postgres(c.sql, enumeration=c.kind == "e") for c in self.table.columns}
+
+    def split(self, rows: int) -> Sequence[KeyRange]:
+        """Ranges of equal width. The statistics of the server tell how many."""
+        first, count = self.table.key_columns[0], self.count()
+        if first.sql not in POSTGRES_INTEGERS or count is None or count <= rows:
+            return []
+        name, relation = quote_name(first.name), quote_name(self.table.schema, self.table.name)
+        [(low, high)] = self.connection.execute(f"SELECT min({name}), max({name}) FROM {relation}".encode()).fetchall()
+        if low is None:
+            return []
+        parts = -(-count // rows)
+        bounds = sorted({low + (high - low) * number // parts for number in range(1, parts)})
+        return [KeyRange(first.name, above, upto) for above, upto in pairwise([None, *bounds, None])]
+
+    def sum(self, chunk: Chunk) -> pa.Table:
+        columns = [(column.source, column) for column in chunk.columns]
+        with self.connection.cursor() as cursor:
+            return self._checksums.sum_rows(cursor, columns, chunk.keys, within=chunk.within, without=chunk.without)
+
+    @property
+    def _checksums(self) -> TableChecksums:
+        types = {column.name: column.sql for column in self.table.columns}
+        return TableChecksums(quote_name(self.table.schema, self.table.name), types)
+
+    def _read(self, condition: str, parameters: Sequence[object]) -> Iterator[Row]:
+        self.connection.execute(SETTINGS, prepare=False)
         with self.connection.cursor("backfill") as cursor:
-            cursor.execute(f"{chosen}{where}".encode(), [to_texts(keys[column.name]) for column in columns])
+            cursor.itersize = FETCH
+            cursor.execute(f"{_escape_literal(_select_rows(self.table))} WHERE {condition}".encode(), parameters)
             for key, row, *last in cursor:
                 yield key, row, last
 
