@@ -12,8 +12,8 @@ from .dialect import Dialect
 
 
 def current_rows_condition(dialect: Dialect, lane: Lane, names: Collection[str]) -> str:
-    """A condition on a target with columns `names` for the rows that its source should have too: open versions, without
-    rows that are marked as deleted."""
+    """A condition for the rows of a target that its source should have too: open versions, without rows that are marked as
+    deleted. `names`: the columns of the target."""
     conditions = []
     if lane.policy in VERSION_POLICIES:
         conditions.append(f"{dialect.quote_name(end_sequence_columns(1)[0])} IS NULL")

@@ -40,7 +40,7 @@ def is_dead(process: psutil.Process) -> bool:
 def wait_until_gone(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Return when no process is in the process list, or after `seconds`. Return those that still are.
 
-    A killed process stays there until its parent has read its exit code, and PostgreSQL does not start beside it. This
+    A killed process stays there until its parent has read its exit code, and PostgreSQL does not start before that. This
     polls: `psutil.wait_procs` raises FileNotFoundError in some containers if a process ends while it opens its descriptor.
     """
     deadline = time.monotonic() + seconds

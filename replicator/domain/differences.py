@@ -32,7 +32,7 @@ class LaneDiff:
     """The comparison of one lane.
 
     - `against`: `source` or `log`.
-    - `position`: the points of the first and the last chunk, for people. `commit`: the compared commit of the target.
+    - `position`: the points of the first and the last split, for people. `commit`: the compared commit of the target.
     - `rows`: compared rows of the source. `missing`, `extra`, `different`: numbers of rows.
     - `differences`: the first of these rows.
     - `not_compared`: what was not compared, and why, in sentences.

@@ -21,7 +21,7 @@ Kind = Literal["integer", "boolean", "decimal", "float", "text", "bytes", "date"
 """How the text of a value is made for a checksum. Equal values of a kind have the same text in every database."""
 
 BUCKETS = 1024
-"""Rows of a chunk are divided by a hash of their key, so that few rows are read if some differ."""
+"""Rows of a split are divided by a hash of their key, so that few rows are read if some differ."""
 
 CHECKSUMS = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("low", pa.int64()), ("high", pa.int64())])
 """One row per bucket that has rows: their number, and two sums of hashes of their values."""
@@ -46,7 +46,7 @@ class KeyRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class TableSplit:
     """The rows of a table to compare at once. `within`: None for all. `without`: keys whose rows are left out, with the
     names of the source's key columns."""
 
@@ -84,15 +84,15 @@ class SourceSnapshot(Protocol):
     def count(self) -> int | None:
         """The approximate number of rows; None if the database does not know it."""
 
-    def split(self, rows: int) -> Sequence[KeyRange]:
+    def list_ranges(self, rows: int) -> Sequence[KeyRange]:
         """Ranges of the first key column with about this many rows each, in order, that together contain every row. Empty
         if that column is no integer."""
 
-    def sum(self, chunk: Chunk) -> pa.Table:
-        """The checksums of a chunk (`CHECKSUMS`)."""
+    def sum(self, split: TableSplit) -> pa.Table:
+        """The checksums of a split (`CHECKSUMS`)."""
 
-    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
-        """The rows of a chunk, in these buckets or in all, as raw frames of read events. Without a chunk, all rows."""
+    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
+        """The rows of a split, in these buckets or in all, as raw frames of read events. Without a split, all rows."""
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
         """The rows with these keys, as raw frames of read events."""
@@ -138,11 +138,11 @@ class TargetSnapshot(Protocol):
     def columns(self) -> pa.Schema:
         """The columns of `read`."""
 
-    def sum(self, chunk: Chunk) -> pa.Table | None:
-        """The checksums of a chunk (`CHECKSUMS`). None if the target has a column of a type without them."""
+    def sum(self, split: TableSplit) -> pa.Table | None:
+        """The checksums of a split (`CHECKSUMS`). None if the target has a column of a type without them."""
 
-    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
-        """The rows of a chunk, in these buckets or in all; without a chunk, all rows."""
+    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
+        """The rows of a split, in these buckets or in all; without a split, all rows."""
 
     def read_all(self) -> pa.Table:
         """All rows, also soft-deleted ones and closed versions."""

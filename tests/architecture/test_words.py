@@ -13,7 +13,7 @@ FOLDERS = ("replicator", "adapters", "tests", "benchmarks")
 RETIRED_WORDS = """
 aligner anew belonging belongings beside bordering borders bundling chunk chunks condemned crossing exchanging
 fitting forgetting forgotten handed handover joining keeper laid laying ledger ledgers lookahead lookalikes
-moments noting proofs publishing pulse rebuilding refreshing remade remaking repair repaired repairing replaying
+moments noting proofs publishing pulse rebuilding refreshing remade remaking replaying
 roster seeding shaping shelf shortened shortening sparing spelling standings suspect told toolbox unfit unkept
 unsent untold veil veiled veiling veils withheld withholding
 """

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import CHECKSUMS, Chunk, KeyRange
+from replicator.ports.comparison import CHECKSUMS, KeyRange, TableSplit
 from replicator.ports.frames import Lane
 
 from ...delta.errors import translate_errors
@@ -62,25 +62,25 @@ class DeltaTargetSnapshot:
     def columns(self) -> pa.Schema:
         return to_source_names(read_schema(self.table))
 
-    def sum(self, chunk: Chunk) -> pa.Table | None:
+    def sum(self, split: TableSplit) -> pa.Table | None:
         types = {field.name: field.type for field in self.columns}
-        if not all(can_render_duckdb(column.kind, types[column.target]) for column in chunk.columns):
+        if not all(can_render_duckdb(column.kind, types[column.target]) for column in split.columns):
             return None
-        columns = [SummedColumn(column.target, column.kind, str(types[column.target])) for column in chunk.columns]
+        columns = [SummedColumn(column.target, column.kind, str(types[column.target])) for column in split.columns]
         excluded = None
-        if chunk.without.num_rows:
-            self.session.register(KEYS, chunk.without)
+        if split.without.num_rows:
+            self.session.register(KEYS, split.without)
             excluded = KEYS
-        keys = self._list_keys(chunk)
-        query = render_sums(DUCKDB, "{rows}", columns, keys, within=chunk.within, excluded=excluded)
-        needed = {*(column.name for column in columns), *chunk.keys}
-        return self._query(query, needed=needed, within=chunk.within).select(CHECKSUMS.names).cast(CHECKSUMS)
+        keys = self._list_keys(split)
+        query = render_sums(DUCKDB, "{rows}", columns, keys, within=split.within, excluded=excluded)
+        needed = {*(column.name for column in columns), *split.keys}
+        return self._query(query, needed=needed, within=split.within).select(CHECKSUMS.names).cast(CHECKSUMS)
 
-    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
-        if chunk is None:
+    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
+        if split is None:
             return self._query("SELECT t.* FROM {rows} AS t")
-        wanted = render_bucket_condition(DUCKDB, self._list_keys(chunk), buckets, chunk.within)
-        return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted}", within=chunk.within)
+        wanted = render_bucket_condition(DUCKDB, self._list_keys(split), buckets, split.within)
+        return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted}", within=split.within)
 
     def read_keys(self, keys: pa.Table) -> pa.Table:
         matches = " AND ".join(f"t.{DUCKDB.quote_name(name)} = k.{DUCKDB.quote_name(name)}" for name in keys.column_names)
@@ -90,10 +90,10 @@ class DeltaTargetSnapshot:
     def read_all(self) -> pa.Table:
         return self._query("SELECT t.* FROM {rows} AS t", "true")
 
-    def _list_keys(self, chunk: Chunk) -> list[SummedColumn]:
-        kinds = {column.target: column.kind for column in chunk.columns}
+    def _list_keys(self, split: TableSplit) -> list[SummedColumn]:
+        kinds = {column.target: column.kind for column in split.columns}
         types = {field.name: field.type for field in self.columns}
-        return [SummedColumn(name, kinds.get(name, "integer"), str(types[name])) for name in chunk.keys]
+        return [SummedColumn(name, kinds.get(name, "integer"), str(types[name])) for name in split.keys]
 
     def convert(self, name: str, values: pa.Array) -> pa.Array:  # noqa: ARG002 - every column keeps its values
         """See `ports.comparison.TargetSnapshot.convert`: a lake stores values as they are."""

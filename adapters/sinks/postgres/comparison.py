@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import Chunk
+from replicator.ports.comparison import TableSplit
 from replicator.ports.frames import Lane
 
 from ...postgres.checksums import TableChecksums, escape
@@ -67,19 +67,19 @@ class PostgresTargetSnapshot:
     def columns(self) -> pa.Schema:
         return pa.schema([pa.field(name, read_type(found)[0]) for name, found in self.types.items()])
 
-    def sum(self, chunk: Chunk) -> pa.Table | None:
-        columns = [(column.target, column) for column in chunk.columns]
+    def sum(self, split: TableSplit) -> pa.Table | None:
+        columns = [(column.target, column) for column in split.columns]
         if not all(can_render_postgres(column.kind, self.formats[name]) for name, column in columns):
             return None
         return self._checksums.sum_rows(
-            self.cursor, columns, chunk.keys, within=chunk.within, without=chunk.without, condition=self._current
+            self.cursor, columns, split.keys, within=split.within, without=split.without, condition=self._current
         )
 
-    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> pa.Table:
-        if chunk is None:
+    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
+        if split is None:
             return self._query(self._current, ())
-        columns = [(column.target, column) for column in chunk.columns]
-        wanted = self._checksums.render_buckets(columns, chunk.keys, chunk.within, buckets)
+        columns = [(column.target, column) for column in split.columns]
+        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
         return self._query(f"{self._current} AND {wanted}", ())
 
     def read_keys(self, keys: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import Chunk, KeyRange, Kind, Repair, SourcePoint
+from replicator.ports.comparison import KeyRange, Kind, Repair, SourcePoint, TableSplit
 
 from .database import BackfillTable, Row, SourceDatabase, TableSnapshot, Tell, refuse_names
 from .debezium_events import DebeziumEvents
@@ -104,17 +104,17 @@ class DatabaseSnapshot:
         """See `ports.comparison.SourceSnapshot.count`."""
         return self._snapshot.count()
 
-    def split(self, rows: int) -> Sequence[KeyRange]:
-        """See `ports.comparison.SourceSnapshot.split`."""
-        return self._snapshot.split(rows)
+    def list_ranges(self, rows: int) -> Sequence[KeyRange]:
+        """See `ports.comparison.SourceSnapshot.list_ranges`."""
+        return self._snapshot.list_ranges(rows)
 
-    def sum(self, chunk: Chunk) -> pa.Table:
+    def sum(self, split: TableSplit) -> pa.Table:
         """See `ports.comparison.SourceSnapshot.sum`."""
-        return self._snapshot.sum(chunk)
+        return self._snapshot.sum(split)
 
-    def read(self, chunk: Chunk | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
+    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
         """See `ports.comparison.SourceSnapshot.read`."""
-        yield from self._encode(self._snapshot.rows(None) if chunk is None else self._snapshot.rows_in(chunk, buckets))
+        yield from self._encode(self._snapshot.rows(None) if split is None else self._snapshot.rows_in(split, buckets))
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
         """See `ports.comparison.SourceSnapshot.read_keys`."""

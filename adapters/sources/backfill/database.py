@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.comparison import Chunk, KeyRange, Kind
+from replicator.ports.comparison import KeyRange, Kind, TableSplit
 
 Schema = Mapping[str, Any]
 Tell = Callable[[str], None]
@@ -106,14 +106,14 @@ class TableSnapshot(Protocol):
     def list_kinds(self) -> dict[str, Kind | None]:
         """See `ports.comparison.SourceSnapshot.kinds`."""
 
-    def split(self, rows: int) -> Sequence[KeyRange]:
-        """See `ports.comparison.SourceSnapshot.split`."""
+    def list_ranges(self, rows: int) -> Sequence[KeyRange]:
+        """See `ports.comparison.SourceSnapshot.list_ranges`."""
 
-    def sum(self, chunk: Chunk) -> pa.Table:
+    def sum(self, split: TableSplit) -> pa.Table:
         """See `ports.comparison.SourceSnapshot.sum`."""
 
-    def rows_in(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[Row]:
-        """The rows of a chunk, in these buckets or in all, in any order."""
+    def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
+        """The rows of a split, in these buckets or in all, in any order."""
 
     def is_delivered(self) -> bool | None:
         """True once the connector has sent everything that the snapshot contains. None if the database does not know."""

@@ -31,7 +31,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.policy.policy_names import CHANGE_POLICIES
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.comparison import Chunk, ComparedColumn, KeyRange, SourceSnapshot, TableComparison, TargetSnapshot
+from replicator.ports.comparison import ComparedColumn, KeyRange, SourceSnapshot, TableComparison, TableSplit, TargetSnapshot
 from replicator.ports.components import Components
 from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter
 from replicator.ports.frames import Lane
@@ -44,7 +44,7 @@ Report = Callable[[str], None]
 ASK_EVERY = 0.2
 TRIES = 3
 """How often a comparison starts again after a truncate."""
-CHUNK_ROWS = 1_000_000
+SPLIT_ROWS = 1_000_000
 REPORT_EVERY = 2.0
 NO_KEYS = pa.table({})
 
@@ -220,18 +220,18 @@ class LaneComparison:
     _reported: float = field(default_factory=time.monotonic)
 
     def run(self) -> DiffTotals:
-        """Compare all chunks, then the keys of the tail."""
+        """Compare all splits, then the keys of the tail."""
         rename = self.lane.row_transforms.column_transforms.get_new_name
         self.names = [rename(name) for name in self.source.keys]
         if self._has_other_keys():
             expected, rejected = self._build([*self.source.read(None, None)], self.tail.frames)
             self._add(expected, self.target.read(None, None), rejected)
             return self.totals
-        ranges: Sequence[KeyRange | None] = self.source.split(CHUNK_ROWS) or [None]
+        ranges: Sequence[KeyRange | None] = self.source.list_ranges(SPLIT_ROWS) or [None]
         columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
         for within in ranges:
-            self._compare_chunk(
-                Chunk(columns or (), self.source.keys, within, self.tail.keys), with_sums=columns is not None
+            self._compare_split(
+                TableSplit(columns or (), self.source.keys, within, self.tail.keys), with_sums=columns is not None
             )
             self._report_progress(total, started)
         self._compare_tail()
@@ -243,21 +243,21 @@ class LaneComparison:
             return NO_KEYS
         return pa.concat_tables(self.totals.keys, promote_options="permissive").rename_columns(list(self.source.keys))
 
-    def _compare_chunk(self, chunk: Chunk, *, with_sums: bool) -> None:
-        buckets, equal = self._find_unequal(chunk) if with_sums else (None, 0)
+    def _compare_split(self, split: TableSplit, *, with_sums: bool) -> None:
+        buckets, equal = self._find_unequal(split) if with_sums else (None, 0)
         self.totals.rows += equal
         if buckets == []:
             return
-        target_chunk = self._to_target(chunk)
-        expected, rejected = self._build(self.source.read(chunk, buckets))
-        self._add(self._leave_out(expected), self._leave_out(self.target.read(target_chunk, buckets)), rejected)
+        target_split = self._to_target(split)
+        expected, rejected = self._build(self.source.read(split, buckets))
+        self._add(self._leave_out(expected), self._leave_out(self.target.read(target_split, buckets)), rejected)
 
-    def _find_unequal(self, chunk: Chunk) -> tuple[list[int] | None, int]:
+    def _find_unequal(self, split: TableSplit) -> tuple[list[int] | None, int]:
         """The buckets whose checksums differ, and the number of rows in the others. None: all, because the target has no
         checksums."""
         with ThreadPoolExecutor(1) as background:
-            theirs = background.submit(self.target.sum, self._to_target(chunk))
-            mine = self.source.sum(chunk)
+            theirs = background.submit(self.target.sum, self._to_target(split))
+            mine = self.source.sum(split)
             other = theirs.result()
         if other is None:
             return None, 0
@@ -352,14 +352,14 @@ class LaneComparison:
             for name in self.source.keys
         )
 
-    def _to_target(self, chunk: Chunk) -> Chunk:
-        """The chunk with the column names of the target."""
-        within = chunk.within
+    def _to_target(self, split: TableSplit) -> TableSplit:
+        """The split with the column names of the target."""
+        within = split.within
         if within is not None:
             (column,) = self._rename([within.column])
             within = KeyRange(column, within.above, within.upto)
-        without = chunk.without.rename_columns(self._rename(chunk.without.column_names))
-        return Chunk(chunk.columns, tuple(self.names), within, without)
+        without = split.without.rename_columns(self._rename(split.without.column_names))
+        return TableSplit(split.columns, tuple(self.names), within, without)
 
     def _rename(self, names: Sequence[str]) -> list[str]:
         return [self.lane.row_transforms.column_transforms.get_new_name(name) for name in names]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pymysql
 
 from replicator.domain.errors import Fatal, Retryable
-from replicator.ports.comparison import Chunk, KeyRange, Kind
+from replicator.ports.comparison import KeyRange, Kind, TableSplit
 
 from ..database import BackfillTable, Row, SnapshotPoint, Tell
 from ..snapshot_reader import TableBackfill
@@ -132,13 +132,13 @@ class _MariaDbSnapshot:
     def list_kinds(self) -> dict[str, Kind | None]:
         return dict.fromkeys((column.name for column in self.table.columns), None)
 
-    def split(self, rows: int) -> Sequence[KeyRange]:  # noqa: ARG002
+    def list_ranges(self, rows: int) -> Sequence[KeyRange]:  # noqa: ARG002
         return []
 
-    def sum(self, chunk: Chunk) -> pa.Table:
+    def sum(self, split: TableSplit) -> pa.Table:
         raise NotImplementedError
 
-    def rows_in(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[Row]:  # noqa: ARG002
+    def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:  # noqa: ARG002
         return self.rows(None)
 
     def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:

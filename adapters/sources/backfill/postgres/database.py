@@ -13,7 +13,7 @@ import psycopg
 import pyarrow as pa
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.comparison import Chunk, KeyRange, Kind
+from replicator.ports.comparison import KeyRange, Kind, TableSplit
 
 from ....postgres.checksums import SETTINGS, TableChecksums
 from ....postgres.connection import PostgresSession
@@ -142,15 +142,15 @@ class _PostgresSnapshot:
     def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
         yield from self._read(*self._checksums.render_key_condition(keys))
 
-    def rows_in(self, chunk: Chunk, buckets: Sequence[int] | None) -> Iterator[Row]:
-        columns = [(column.source, column) for column in chunk.columns]
-        yield from self._read(self._checksums.render_buckets(columns, chunk.keys, chunk.within, buckets), ())
+    def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
+        columns = [(column.source, column) for column in split.columns]
+        yield from self._read(self._checksums.render_buckets(columns, split.keys, split.within, buckets), ())
 
     def list_kinds(self) -> dict[str, Kind | None]:
         return {c.name: kind_of_postgres(c.sql, enumeration=c.kind == "e") for c in self.table.columns}
 
-    def split(self, rows: int) -> Sequence[KeyRange]:
-        """Ranges of equal width. The statistics of the server tell how many."""
+    def list_ranges(self, rows: int) -> Sequence[KeyRange]:
+        """Ranges of equal width. Their number follows from the server's statistics."""
         first, count = self.table.key_columns[0], self.count()
         if first.sql not in POSTGRES_INTEGERS or count is None or count <= rows:
             return []
@@ -162,10 +162,10 @@ class _PostgresSnapshot:
         bounds = sorted({low + (high - low) * number // parts for number in range(1, parts)})
         return [KeyRange(first.name, above, upto) for above, upto in pairwise([None, *bounds, None])]
 
-    def sum(self, chunk: Chunk) -> pa.Table:
-        columns = [(column.source, column) for column in chunk.columns]
+    def sum(self, split: TableSplit) -> pa.Table:
+        columns = [(column.source, column) for column in split.columns]
         with self.connection.cursor() as cursor:
-            return self._checksums.sum_rows(cursor, columns, chunk.keys, within=chunk.within, without=chunk.without)
+            return self._checksums.sum_rows(cursor, columns, split.keys, within=split.within, without=split.without)
 
     @property
     def _checksums(self) -> TableChecksums:
