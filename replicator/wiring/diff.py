@@ -33,6 +33,7 @@ def diff_tables(
     show: int = 10,
     timeout: float = PATIENCE,
     rows_per_second: int | None = None,
+    from_scratch: bool = False,
 ) -> Iterator[LaneDiff]:
     """Compare each lane of `tables`, one after the other, with its source or with the event log of its table. `against` is
     `source` or `log`; by default the source where that is possible.
@@ -51,7 +52,9 @@ def diff_tables(
             if with_source:
                 comparison = build_comparison(local, mine[0].table, name)
                 with closing(adapters.build_source(local, name)) as source:
-                    operation = DiffOperation(parts, with_source, comparison, source, report, timeout, show, rows_per_second)
+                    operation = DiffOperation(
+                        parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch
+                    )
                     yield from operation.run()
             for lane in mine:
                 if lane not in with_source:

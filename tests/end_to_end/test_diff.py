@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
 from replicator.domain.differences import LaneDiff
 from replicator.settings import Loaded, load_settings
 from replicator.wiring.diff import diff_tables, repair_table
 
 from .mirrored_items import current
 from .stack import World, run
-from .test_backfill import prepared_world, read_up_to_now
+from .test_backfill import ROWS, prepared_world, read_up_to_now
 from .test_incremental_snapshot import Clerk
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -33,7 +34,34 @@ def describe(diff: LaneDiff) -> set[tuple[str, int, str]]:
     return {(one.kind, one.key["id"], ",".join(map(str, one.columns.get("note", ())))) for one in diff.differences}
 
 
-def test_only_differences_are_reported_while_both_sides_change(world: World) -> None:
+class Killed(Exception):
+    """A comparison ends in the middle."""
+
+
+def resume_after_each_split(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison that is killed after each split compares every row once, and changes since its first snapshot again."""
+    world.execute("ANALYZE items")
+    write = DiffProgressFile.write
+    seen = []
+
+    def write_and_end(file: DiffProgressFile, progress: UnfinishedDiff) -> None:
+        write(file, progress)
+        seen.append(progress.upto)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("replicator.application.operations.diff.SPLIT_ROWS", 600)
+        patched.setattr(DiffProgressFile, "write", write_and_end)
+        for _ in range(3):
+            with pytest.raises(Killed):
+                compare(world, sink="lake")
+        assert sorted(set(seen)) == seen
+        patched.setattr(DiffProgressFile, "write", write)
+        found = compare(world, sink="lake")
+    assert all(diff.equal and ROWS / 2 < diff.rows < 2 * ROWS for diff in found.values()), found
+
+
+def test_only_differences_are_reported_while_both_sides_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """No change in flight is a difference, and every row that another program wrote, removed or added in a target is one."""
     prepared_world(world).register()
     daemon = world.daemon()
@@ -42,6 +70,7 @@ def test_only_differences_are_reported_while_both_sides_change(world: World) -> 
         found = compare(world)
         assert set(found) == set(LANES)
         assert all(diff.equal and diff.rows > 1000 for diff in found.values()), found
+        resume_after_each_split(world, monkeypatch)
     world.execute("INSERT INTO items VALUES (3001, 'here', 1), (3002, NULL, 1), (3003, 'there ', 1)")
     daemon.until(lambda: not current(world), "the targets equal the source", seconds=120)
     for name in ("items", "versions"):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,7 +37,8 @@ from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter
 from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 
-from .diff_records import ChangeTail, TableRecords, build_rows
+from .diff_progress import DiffProgressFile, UnfinishedDiff
+from .diff_records import ChangeTail, TableRecords, build_rows, merge_keys
 from .row_diff import RowDiff, compare_rows, to_key_texts, to_shown
 
 Report = Callable[[str], None]
@@ -79,6 +80,7 @@ class DiffOperation:
     - `patience`: seconds to wait until a lane has passed the point of the snapshot.
     - `show`: how many differences of a lane are described.
     - `rows_per_second`: the most rows to read from the source; None is no limit.
+    - `from_scratch`: start over instead of resuming an interrupted comparison.
     """
 
     parts: Components
@@ -89,6 +91,7 @@ class DiffOperation:
     patience: float = 120.0
     show: int = 10
     rows_per_second: int | None = None
+    from_scratch: bool = False
 
     def run(self) -> Iterator[LaneDiff]:
         """Compare each lane. Fatal if a lane has stopped, EnvironmentProblem if it does not pass the point in time. Other
@@ -120,12 +123,16 @@ class DiffOperation:
         records = TableRecords(self.parts, lane)
         self._await_lane(lane, snapshot, records)
         with closing(self.parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
-            tail = records.read_tail(self.source, before, target.position)
+            progress = DiffProgressFile(self.parts.folder, lane)
+            known = None if self.from_scratch else progress.read()
+            tail = records.read_tail(self.source, known.before if known else before, target.position)
             if tail.is_truncated:
+                progress.remove()
                 return None
             with tempfile.TemporaryDirectory(prefix="replicator-diff-") as folder:
                 one = LaneComparison(self, lane, snapshot, target, tail, Path(folder))
-                totals = one.run()
+                totals = one.run(known or UnfinishedDiff(before, None, 0, NO_KEYS), progress)
+            progress.remove()
             self._explain(lane, records, totals)
             return LaneDiff(
                 lane=lane.id,
@@ -219,20 +226,25 @@ class LaneComparison:
     _runs: int = 0
     _reported: float = field(default_factory=time.monotonic)
 
-    def run(self) -> DiffTotals:
-        """Compare all splits, then the keys of the tail."""
+    def run(self, known: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
+        """Compare the splits that are not yet compared, then the keys of the tail and those that differed before."""
         rename = self.lane.row_transforms.column_transforms.get_new_name
         self.names = [rename(name) for name in self.source.keys]
         if self._has_other_keys():
             expected, rejected = self._build([*self.source.read(None, None)], self.tail.frames)
             self._add(expected, self.target.read(None, None), rejected)
             return self.totals
-        ranges: Sequence[KeyRange | None] = self.source.list_ranges(SPLIT_ROWS) or [None]
+        self.tail = self.tail.with_keys(known.keys)
+        self.totals.rows = known.rows
+        ranges: Sequence[KeyRange | None] = skip_ranges(self.source.list_ranges(SPLIT_ROWS), known.upto)
         columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
         for within in ranges:
             self._compare_split(
                 TableSplit(columns or (), self.source.keys, within, self.tail.keys), with_sums=columns is not None
             )
+            if within is not None and within.upto is not None:
+                keys = merge_keys([known.keys, self.list_keys()])
+                progress.write(UnfinishedDiff(known.before, within.upto, self.totals.rows, keys))
             self._report_progress(total, started)
         self._compare_tail()
         return self.totals
@@ -241,7 +253,7 @@ class LaneComparison:
         """The keys of all rows that differ, with the source's names."""
         if self._has_other_keys():
             return NO_KEYS
-        return pa.concat_tables(self.totals.keys, promote_options="permissive").rename_columns(list(self.source.keys))
+        return merge_keys([found.rename_columns(list(self.source.keys)) for found in self.totals.keys])
 
     def _compare_split(self, split: TableSplit, *, with_sums: bool) -> None:
         buckets, equal = self._find_unequal(split) if with_sums else (None, 0)
@@ -378,6 +390,14 @@ class LaneComparison:
         rate = rows / max(seconds, 1e-3)
         left = f" of about {total:,}, {max(0, total - rows) / max(rate, 1):.0f} s left" if total else ""
         self.operation.report(f"{self.lane.id}: {format_count(rows, 'row')} compared{left}, {rate:,.0f} rows/s")
+
+
+def skip_ranges(ranges: Sequence[KeyRange], upto: int | None) -> Sequence[KeyRange | None]:
+    """The ranges without the values up to `upto`. Without ranges, one of all rows."""
+    if upto is None or not ranges:
+        return ranges or [None]
+    left = [one for one in ranges if one.upto is None or one.upto > upto]
+    return [replace(left[0], above=upto), *left[1:]]
 
 
 def refuse_uncomparable(lane: Lane) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -31,6 +31,10 @@ class ChangeTail:
     frames: Sequence[pa.Table]
     keys: pa.Table
     is_truncated: bool
+
+    def with_keys(self, more: pa.Table) -> ChangeTail:
+        """The tail with other keys, too."""
+        return replace(self, keys=merge_keys([self.keys, more]))
 
 
 class TableRecords:
@@ -93,9 +97,15 @@ def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:
         old = frame.filter(pc.is_valid(frame[OLD_KEY]))[OLD_KEY]
         former = {name: pc.struct_field(old, name) for name in keys.column_names}
         found += [keys, pa.table(former, schema=keys.schema)] if len(old) else [keys]
+    return merge_keys(found).drop_null()
+
+
+def merge_keys(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all tables, each once."""
+    found = [table for table in tables if table.num_columns]
     if not found:
         return pa.table({})
-    whole = pa.concat_tables(found, promote_options="permissive").drop_null()
+    whole = pa.concat_tables(found, promote_options="permissive").replace_schema_metadata(None)
     return whole.group_by(whole.column_names).aggregate([])
 
 

@@ -1,0 +1,66 @@
+"""The progress of a comparison that was interrupted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from replicator.application.durable import make_folder, replace_file
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.position import Position
+from replicator.ports.frames import Lane
+
+NOTES = b"replicator"
+
+
+@dataclass(frozen=True)
+class UnfinishedDiff:
+    """Rows up to a key were compared.
+
+    - `before`: the end of the stream before the first snapshot. Keys with later changes have to be compared again.
+    - `upto`: the last compared value of the first key column; None if there is none. `rows`: the number of compared rows.
+    - `keys`: the keys of the rows that differed, with the source's names.
+    """
+
+    before: Position
+    upto: int | None
+    rows: int
+    keys: pa.Table
+
+
+class DiffProgressFile:
+    """Keeps the progress of one lane. Only keys are stored, no other values."""
+
+    def __init__(self, folder: Path, lane: Lane) -> None:
+        self._path = folder / "diffs" / f"{quote(lane.id, safe='')}.unfinished"
+
+    def read(self) -> UnfinishedDiff | None:
+        """The progress; None if the last comparison has ended."""
+        try:
+            keys = pa.ipc.open_file(self._path).read_all()
+            said = json.loads(keys.schema.metadata[NOTES])
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+            raise EnvironmentProblem(
+                f"{self._path} cannot be read ({type(error).__name__}).", next_step="Remove it, and repeat the command."
+            ) from error
+        return UnfinishedDiff(Position.from_json(said["before"]), said["upto"], said["rows"], keys)
+
+    def write(self, progress: UnfinishedDiff) -> None:
+        """Replace the progress."""
+        said = {"before": progress.before.to_json(), "upto": progress.upto, "rows": progress.rows}
+        keys = progress.keys.replace_schema_metadata({NOTES: json.dumps(said)})
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_file(buffer, keys.schema) as writer:
+            writer.write_table(keys)
+        make_folder(self._path.parent)
+        replace_file(self._path, buffer.getvalue().to_pybytes(), 0o600)
+
+    def remove(self) -> None:
+        """The comparison has ended."""
+        self._path.unlink(missing_ok=True)
