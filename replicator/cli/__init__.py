@@ -30,6 +30,7 @@ GROUPS = {
         "status": "status",
         "top": "status",
         "query": "query",
+        "diff": "diff",
         "history": "history",
         "audit": "audit",
         "inspect": "inspect",

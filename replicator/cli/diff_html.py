@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from replicator.domain.differences import LaneDiff, RowDifference
 from replicator.domain.plain_values import format_count, to_printable
 
 from .diff_text import NO_ROW, format_seconds, format_time, format_verdict, list_next_steps, summarize
 from .diff_values import ShownValue, escape_text, format_key, format_pair, format_value
+
+if TYPE_CHECKING:
+    from replicator.domain.differences import LaneDiff, RowDifference
 
 VALUE_WIDTH = 400
 """Characters of a value that the document shows."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from replicator.domain.differences import LaneDiff, RowDifference
 from replicator.domain.plain_values import format_count
 
 from .diff_values import escape_text, format_key, format_pair, format_value
+
+if TYPE_CHECKING:
+    from replicator.domain.differences import LaneDiff, RowDifference
 
 VALUE_WIDTH = 40
 """Characters of a value that a table shows."""

@@ -64,12 +64,16 @@ def list_completions(line):
     ("line", "names"),
     [
         *((f"lanes {action} ", LANES) for action in ("pause", "resume", "resync", "skip")),
-        *((f"{command} ", TABLES) for command in ("audit", "backfill", "forget", "history", "plan", "replay", "snapshot")),
+        *(
+            (f"{command} ", TABLES)
+            for command in ("audit", "backfill", "diff", "forget", "history", "plan", "replay", "snapshot")
+        ),
         *((f"{command} ", sorted(TABLES + TARGET_LANES)) for command in ("drop", "query", "schema history")),
         *((f"{command} ", sorted([*TABLES, *TARGET_LANES, "raw", "dead_letters"])) for command in ("compact", "vacuum")),
         *((f"{command} orders --lane ", TARGET_LANES) for command in ("replay", "snapshot")),
         *((f"{command} --source ", ["shop", "staff"]) for command in ("backfill orders", "forget orders", "record t f")),
         ("inspect ", ["shop", "staff"]),
+        ("diff orders --sink ", ["lake", "target"]),
         ("refresh ", ["sums"]),
         ("dlq list --lane ", LANES),
         ("dlq explain t-0-1 --lane ", LANES),

@@ -1,0 +1,235 @@
+"""`replicator diff`: compares tables of a source with their targets, and repairs rows that differ."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator import __version__
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, ReplicatorError, Retryable
+from replicator.domain.plain_values import format_count
+
+from .completion import complete_files, complete_sinks, complete_tables
+from .query import PIPED_WIDTH
+from .session import COUNT, CommandSession, command, echo, is_on_terminal
+from .time_params import parse_duration
+
+if TYPE_CHECKING:
+    from replicator.domain.differences import LaneDiff
+
+
+@command(
+    "diff",
+    "replicator diff public.orders",
+    "replicator diff public.orders public.items --sink lake --report diff.html",
+    "replicator diff public.orders --repair",
+    "replicator diff public.orders --watch '10 minutes'",
+)
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True, shell_complete=complete_tables)
+@click.option("--sink", metavar="NAME", shell_complete=complete_sinks, help="Compare only the targets in this sink.")
+@click.option(
+    "--against",
+    type=click.Choice(["source", "log"]),
+    help="Compare with the source, or with the event log of the table.  [default: the source if it can be read]",
+)
+@click.option("--show", type=COUNT, default=10, show_default=True, help="Print the first N differences of each lane.")
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    shell_complete=complete_files,
+    help="Also write an HTML report into FILE. It contains values of rows.",
+)
+@click.option(
+    "--rate", metavar="ROWS", type=click.IntRange(min=1), help="Compare at most ROWS rows of the source per second."
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Stop with exit code 3 if a lane does not reach the compared point within SECONDS.",
+)
+@click.option("--repair", is_flag=True, help="Write the rows that differ again, and compare once more.")
+@click.option("--yes", is_flag=True, help="With --repair: do not ask for confirmation.")
+@click.option(
+    "--watch",
+    metavar="DURATION",
+    help="Compare again after each DURATION, such as '10 minutes', until Ctrl-C. Prints a line per lane.",
+)
+def diff(
+    session: CommandSession,
+    tables: tuple[str, ...],
+    report: Path | None,
+    repair: bool,
+    yes: bool,
+    watch: str | None,
+    **options: Any,
+) -> int:
+    """Compare tables of a source with their targets.
+
+    TABLE is the name of a table in the source, with or without its schema. Both sides are compared at one exact position of
+    the log, while changes continue. So a change on its way is no difference.
+
+    The exit code is 0 if all rows are equal, and 7 if some differ. The daemon may run meanwhile.
+    """
+    from replicator.application.operations.lanes import find_source_table
+
+    _refuse_combinations(session, options["against"], repair=repair, watch=watch)
+    pause = None if watch is None else parse_duration(watch)
+    if report is not None and not report.parent.is_dir():
+        raise ConfigProblem(f"there is no folder {report.parent} for the report", next_step="Create it.")
+    if repair and not yes and (session.as_json or not is_on_terminal()):
+        session.confirm("", "nothing was compared")
+    names = tuple(find_source_table(session.components, table) for table in tables)
+    run = DiffRun(session, names, options, report)
+    if pause is not None:
+        return run.watch(pause)
+    found = run.compare()
+    return run.repair(found, ask=not yes) if repair else run.finish(found)
+
+
+def _refuse_combinations(session: CommandSession, against: str | None, *, repair: bool, watch: str | None) -> None:
+    if watch is not None and (session.as_json or repair):
+        raise click.UsageError(f"--watch cannot be combined with {'--json' if session.as_json else '--repair'}.")
+    if repair and against == "log":
+        raise click.UsageError("--repair writes rows of the source: leave out --against log.")
+
+
+@dataclass(frozen=True)
+class DiffRun:
+    """One run of the command. `options`: those that `diff_tables` has, by the names of the command line."""
+
+    session: CommandSession
+    tables: Sequence[str]
+    options: dict[str, Any]
+    report: Path | None
+    is_watching: bool = False
+
+    def compare(self) -> list[LaneDiff]:
+        """Compare once, print each lane when it is compared, and write the report."""
+        found: list[LaneDiff] = []
+        try:
+            for one in self._open_comparison():
+                found.append(one)
+                self._print_lane(one)
+        except ReplicatorError as problem:
+            if not found or self.is_watching:
+                raise
+            code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
+            self.session.fail(problem, code, [one.to_dict() for one in found])
+        self._write_report(found)
+        return found
+
+    def finish(self, found: Sequence[LaneDiff], repaired: dict[str, dict[str, int]] | None = None) -> int:
+        """Print the result, and return the exit code."""
+        from .diff_text import summarize
+
+        result = [one.to_dict() for one in found]
+        if repaired is not None:
+            result = [{**one, "repaired": repaired.get(one["lane"])} for one in result]
+        summary, code = summarize(found), get_exit_code(found)
+        self.session.emit(result, summary, ok=code is ExitCode.OK, text=lambda: echo(summary) if len(found) != 1 else None)
+        return code
+
+    def repair(self, found: Sequence[LaneDiff], *, ask: bool) -> int:
+        """Write the rows that differ again, and compare once more."""
+        from replicator.wiring.diff import repair_table
+
+        wrong = [one for one in found if not one.equal]
+        if not wrong:
+            return self.finish(found)
+        if ask:
+            rows = format_count(sum(one.missing + one.extra + one.different for one in wrong), "row")
+            self.session.confirm(f"Write {rows} again, as the source has them now?", "nothing was repaired")
+        repaired = {}
+        for one in wrong:
+            done = repair_table(self.session.loaded, one, self.session.print_note)
+            repaired[one.lane] = {"rows": done.rows, "deletes": done.deletes}
+            if not self.session.as_json:
+                echo(f"{one.lane}: {format_count(done.rows, 'row')} written again, {done.deletes:,} deleted")
+        return self.finish(self.compare(), repaired)
+
+    def watch(self, pause: timedelta) -> int:
+        """Compare again and again until Ctrl-C. Returns the exit code of the last comparison.
+
+        After the first comparison, a server that does not answer ends only one comparison.
+        """
+        run, last = replace(self, is_watching=True), None
+        try:
+            while True:
+                try:
+                    last = run.compare()
+                except (Retryable, EnvironmentProblem) as problem:
+                    if last is None:
+                        raise
+                    echo(f"{datetime.now(UTC).isoformat(sep=' ', timespec='seconds')} error: {problem}", err=True)
+                time.sleep(pause.total_seconds())
+        except KeyboardInterrupt:
+            return get_exit_code(last or ())
+
+    def _open_comparison(self) -> Iterator[LaneDiff]:
+        from replicator.wiring.diff import diff_tables
+
+        options = self.options
+        return diff_tables(
+            self.session.loaded,
+            self.tables,
+            self._print_progress,
+            sink=options["sink"],
+            against=options["against"],
+            show=options["show"],
+            rows_per_second=options["rate"],
+            timeout=options["timeout"],
+        )
+
+    def _print_progress(self, sentence: str) -> None:
+        """A sentence on stderr. `--watch` prints it only with `-v`."""
+        if not self.is_watching or self.session.verbosity > 0:
+            self.session.print_note(sentence)
+
+    def _print_lane(self, one: LaneDiff) -> None:
+        from .diff_text import format_lane, format_outcome, format_time
+
+        if self.is_watching:
+            echo(f"{format_time(one.begun)} {format_outcome(one)}")
+        elif not self.session.as_json:
+            width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
+            echo("\n".join(format_lane(one, width)))
+
+    def _write_report(self, found: Sequence[LaneDiff]) -> None:
+        if self.report is None:
+            return
+        from .diff_html import render_report
+
+        try:
+            self.report.write_text(render_report(found, self._describe()), encoding="utf-8")
+        except OSError as error:
+            raise EnvironmentProblem(f"The report {self.report} cannot be written: {error.strerror}.") from error
+        self._print_progress(f"The report is in {self.report}.")
+
+    def _describe(self) -> dict[str, str]:
+        """The run, for the report: no value that may be a secret."""
+        rate, session = self.options["rate"], self.session
+        return {
+            "pipeline": session.loaded.settings.pipeline,
+            "tables": ", ".join(self.tables),
+            "sink": self.options["sink"] or "all",
+            "rows per second": f"at most {rate:,}" if rate else "",
+            "config": str(session.config),
+            "environment": session.env or "",
+            "version of Replicator": __version__,
+        }
+
+
+def get_exit_code(found: Sequence[LaneDiff]) -> ExitCode:
+    """7 if a row differs."""
+    return ExitCode.OK if all(one.equal for one in found) else ExitCode.DIFFERENT
