@@ -12,6 +12,7 @@ from typing import Any
 from . import (
     columns,
     decode,
+    diff,
     freshness,
     gold,
     lanes,
@@ -130,6 +131,13 @@ def measure_replay(options: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+def measure_diff(options: argparse.Namespace) -> dict[str, Any]:
+    """A table compared with its targets, beside a copy and EXCEPT."""
+    figures = diff.measure(options.rows, options.sinks, options.rounds)
+    diff.show(figures)
+    return figures
+
+
 def _with_replay(replaying: argparse.ArgumentParser) -> None:
     replaying.add_argument("--events", type=int, default=5_000_000)
     replaying.add_argument("--rounds", type=int, default=1, help="of each, in turns; the least counts")
@@ -171,7 +179,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     _with_throughput(root)
     commands = root.add_subparsers(
-        metavar="throughput|freshness|new-tables|memory|spark|policies|decode|columns|projections|gold|replay"
+        metavar="throughput|freshness|new-tables|memory|spark|policies|decode|columns|projections|gold|replay|diff"
     )
     _with_throughput(commands.add_parser("throughput", help=measure_throughput.__doc__))
     fresh = commands.add_parser("freshness", help=measure_freshness.__doc__)
@@ -205,6 +213,10 @@ def parser() -> argparse.ArgumentParser:
     _with_gold(of_examples)
     replaying = commands.add_parser("replay", help=measure_replay.__doc__)
     _with_replay(replaying)
+    comparing = commands.add_parser("diff", help=measure_diff.__doc__)
+    comparing.add_argument("--rows", type=int, default=10_000_000)
+    comparing.add_argument("--sinks", choices=diff.SINKS, nargs="+", default=list(diff.SINKS))
+    comparing.add_argument("--rounds", type=int, default=2, help="of each, in turns; the least counts")
     measures = {
         fresh: measure_freshness,
         many: measure_new_tables,
@@ -216,6 +228,7 @@ def parser() -> argparse.ArgumentParser:
         computing: measure_projections,
         of_examples: measure_gold,
         replaying: measure_replay,
+        comparing: measure_diff,
     }
     for command, run in measures.items():
         command.add_argument("--json", type=Path, help="file for all figures")

@@ -22,7 +22,7 @@ from paths import PROJECT
 
 from adapters.stack import EmbeddedStack
 from adapters.stack.connect import JAVA_OPTIONS
-from benchmarks import freshness, memory, new_tables, policies, throughput
+from benchmarks import diff, freshness, memory, new_tables, policies, throughput
 from benchmarks.__main__ import parser
 from benchmarks.servers import RESULTS, servers
 
@@ -39,10 +39,11 @@ TINY = {
     "gold": "--rows 2000 --groups 20 --rounds 1",
     "replay": "--events 1000 --rounds 1 --policy scd1",
     "policies": "--rows 20000 --changes 100 --columns 5 --runs 1 --keys uniform --policy scd1 --sinks delta-rs postgres",
+    "diff": "--rows 2000 --rounds 1",
     "spark": "--events 1000 --batches 500 --workers 1",
 }
 """Options that make a command small. They follow those of the documentation, and the last value of an option counts."""
-ON_SERVERS = (throughput, freshness, new_tables, memory, policies)
+ON_SERVERS = (throughput, freshness, new_tables, memory, policies, diff)
 COMPARES_NOTHING = {"memory"}
 """Benchmarks that need no control. All others print how much two equal runs differ."""
 ON_SPARK = "policies --rows 20000 --changes 100 --runs 1 --keys uniform --policy scd1 --sinks spark"
