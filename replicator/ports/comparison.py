@@ -6,7 +6,7 @@ read and compared by value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -78,6 +78,10 @@ class SourceSnapshot(Protocol):
         """The key columns."""
 
     @property
+    def unread(self) -> Mapping[str, str]:
+        """Columns that are not read, with their types in the database."""
+
+    @property
     def kinds(self) -> dict[str, Kind | None]:
         """The columns; None for a column that has no checksum."""
 
@@ -138,8 +142,11 @@ class TargetSnapshot(Protocol):
     def columns(self) -> pa.Schema:
         """The columns of `read`."""
 
-    def sum(self, split: TableSplit) -> pa.Table | None:
-        """The checksums of a split (`CHECKSUMS`). None if the target has a column of a type without them."""
+    def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
+        """True if the types of the target's columns have checksums."""
+
+    def sum(self, split: TableSplit) -> pa.Table:
+        """The checksums of a split (`CHECKSUMS`), if `can_sum`."""
 
     def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
         """The rows of a split, in these buckets or in all; without a split, all rows."""

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import CHECKSUMS, KeyRange, TableSplit
+from replicator.ports.comparison import CHECKSUMS, ComparedColumn, KeyRange, TableSplit
 from replicator.ports.frames import Lane
 
 from ...delta.errors import translate_errors
@@ -62,10 +62,12 @@ class DeltaTargetSnapshot:
     def columns(self) -> pa.Schema:
         return to_source_names(read_schema(self.table))
 
-    def sum(self, split: TableSplit) -> pa.Table | None:
+    def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
         types = {field.name: field.type for field in self.columns}
-        if not all(can_render_duckdb(column.kind, types[column.target]) for column in split.columns):
-            return None
+        return all(can_render_duckdb(column.kind, types[column.target]) for column in columns)
+
+    def sum(self, split: TableSplit) -> pa.Table:
+        types = {field.name: field.type for field in self.columns}
         columns = [SummedColumn(column.target, column.kind, str(types[column.target])) for column in split.columns]
         excluded = None
         if split.without.num_rows:

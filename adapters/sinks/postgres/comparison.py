@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import TableSplit
+from replicator.ports.comparison import ComparedColumn, TableSplit
 from replicator.ports.frames import Lane
 
 from ...postgres.checksums import TableChecksums, escape
@@ -67,10 +67,11 @@ class PostgresTargetSnapshot:
     def columns(self) -> pa.Schema:
         return pa.schema([pa.field(name, read_type(found)[0]) for name, found in self.types.items()])
 
-    def sum(self, split: TableSplit) -> pa.Table | None:
+    def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
+        return all(can_render_postgres(column.kind, self.formats[column.target]) for column in columns)
+
+    def sum(self, split: TableSplit) -> pa.Table:
         columns = [(column.target, column) for column in split.columns]
-        if not all(can_render_postgres(column.kind, self.formats[name]) for name, column in columns):
-            return None
         return self._checksums.sum_rows(
             self.cursor, columns, split.keys, within=split.within, without=split.without, condition=self._current
         )

@@ -39,11 +39,11 @@ class DatabaseComparison:
     @contextmanager
     def open_snapshot(self, report: Tell) -> Iterator[DatabaseSnapshot]:
         """See `ports.comparison.TableComparison.open_snapshot`."""
-        table = self._database.describe_table(self._name, self._keys)
+        table, unread = self._database.describe_comparable(self._name, self._keys)
         if self._plain_names:
             refuse_names(table)
         with self._database.open_snapshot(table, report) as snapshot:
-            yield DatabaseSnapshot(table, snapshot, DebeziumEvents(table, self._database.log), self._kept)
+            yield DatabaseSnapshot(table, snapshot, DebeziumEvents(table, self._database.log), self._kept, unread)
 
     def repair(self, keys: pa.Table, report: Tell) -> Repair:
         """See `ports.comparison.TableComparison.repair`."""
@@ -83,11 +83,16 @@ class DatabaseSnapshot:
     """`ports.comparison.SourceSnapshot` of a `TableSnapshot`."""
 
     def __init__(
-        self, table: BackfillTable[Any], snapshot: TableSnapshot, events: DebeziumEvents, kept: BackfillFolder
+        self,
+        table: BackfillTable[Any],
+        snapshot: TableSnapshot,
+        events: DebeziumEvents,
+        kept: BackfillFolder,
+        unread: Mapping[str, str],
     ) -> None:
         self._table, self._snapshot, self._events, self._kept = table, snapshot, events, kept
         self._offset = 0
-        self.keys = table.keys
+        self.keys, self.unread = table.keys, unread
 
     @property
     def point(self) -> SourcePoint:

@@ -147,6 +147,9 @@ class SourceDatabase(Protocol[C]):
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[C]:
         """The table, which must be readable and part of the stream, with these keys or else its primary key."""
 
+    def describe_comparable(self, table: str, keys: Sequence[str] | None) -> tuple[BackfillTable[C], Mapping[str, str]]:
+        """As `describe_table`, without the columns of types that are not read. Also these columns, with their types."""
+
     def identity(self) -> str:
         """A text that is equal as long as the database is the one that was read before."""
 

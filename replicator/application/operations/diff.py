@@ -45,7 +45,8 @@ Report = Callable[[str], None]
 ASK_EVERY = 0.2
 TRIES = 3
 """How often a comparison starts again after a truncate."""
-SPLIT_ROWS = 1_000_000
+SPLIT_ROWS, READ_ROWS = 5_000_000, 500_000
+"""Rows of a split with checksums, and rows that are read at once."""
 REPORT_EVERY = 2.0
 NO_KEYS = pa.table({})
 
@@ -164,8 +165,8 @@ class DiffOperation:
                     "with `heartbeat.interval.ms`. `--timeout` waits longer.",
                 )
             time.sleep(ASK_EVERY)
-        wanted = records.only_own(self.source.end())
-        while behind := self._find_behind(lane, wanted):
+        end = self.source.end()
+        while behind := self._find_behind(lane, end, records):
             self._refuse_halted(lane)
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(
@@ -175,7 +176,15 @@ class DiffOperation:
                 )
             time.sleep(ASK_EVERY)
 
-    def _find_behind(self, lane: Lane, wanted: Position) -> set[TopicPartition]:
+    def _find_behind(self, lane: Lane, end: Position, records: TableRecords) -> set[TopicPartition]:
+        """The partitions that the daemon has not read, or that the lane has not applied, up to `end`."""
+        status = self.parts.ask_daemon()
+        for one in status["sources"] if status is not None else ():
+            if one["name"] == lane.source:
+                read = Position.from_json(one["position"])
+                if unread := {place for place, offset in end.items() if read.get(place, 0) < offset}:
+                    return unread
+        wanted = records.only_own(self.source, end)
         with closing(self.parts.open_sink(lane.sink)) as sink:
             state = sink.state(lane)
         at = state.position if state is not None else Position()
@@ -228,6 +237,8 @@ class LaneComparison:
 
     def run(self, known: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
         """Compare the splits that are not yet compared, then the keys of the tail and those that differed before."""
+        for name, kind in self.source.unread.items():
+            self._name(f"{name} is not compared: values of the type {kind} are not read.")
         rename = self.lane.row_transforms.column_transforms.get_new_name
         self.names = [rename(name) for name in self.source.keys]
         if self._has_other_keys():
@@ -236,8 +247,8 @@ class LaneComparison:
             return self.totals
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
-        ranges: Sequence[KeyRange | None] = skip_ranges(self.source.list_ranges(SPLIT_ROWS), known.upto)
         columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
+        ranges = skip_ranges(self.source.list_ranges(READ_ROWS if columns is None else SPLIT_ROWS), known.upto)
         for within in ranges:
             self._compare_split(
                 TableSplit(columns or (), self.source.keys, within, self.tail.keys), with_sums=columns is not None
@@ -256,26 +267,32 @@ class LaneComparison:
         return merge_keys([found.rename_columns(list(self.source.keys)) for found in self.totals.keys])
 
     def _compare_split(self, split: TableSplit, *, with_sums: bool) -> None:
-        buckets, equal = self._find_unequal(split) if with_sums else (None, 0)
-        self.totals.rows += equal
-        if buckets == []:
-            return
-        target_split = self._to_target(split)
-        expected, rejected = self._build(self.source.read(split, buckets))
-        self._add(self._leave_out(expected), self._leave_out(self.target.read(target_split, buckets)), rejected)
+        groups: Iterable[list[int] | None] = [None]
+        if with_sums:
+            equal, groups = self._find_unequal(split)
+            self.totals.rows += equal
+        for buckets in groups:
+            expected, rejected = self._build(self.source.read(split, buckets))
+            actual = self.target.read(self._to_target(split), buckets)
+            self._add(self._leave_out(expected), self._leave_out(actual), rejected)
 
-    def _find_unequal(self, split: TableSplit) -> tuple[list[int] | None, int]:
-        """The buckets whose checksums differ, and the number of rows in the others. None: all, because the target has no
-        checksums."""
+    def _find_unequal(self, split: TableSplit) -> tuple[int, list[list[int]]]:
+        """The number of rows in buckets with equal checksums, and the other buckets, in groups that fit into memory."""
         with ThreadPoolExecutor(1) as background:
             theirs = background.submit(self.target.sum, self._to_target(split))
             mine = self.source.sum(split)
-            other = theirs.result()
-        if other is None:
-            return None, 0
-        one, two = ({row["bucket"]: row for row in sums.to_pylist()} for sums in (mine, other))
-        unequal = sorted(bucket for bucket in one.keys() | two.keys() if one.get(bucket) != two.get(bucket))
-        return unequal, sum(row["rows"] for bucket, row in one.items() if bucket not in set(unequal))
+            one, two = ({row["bucket"]: row for row in sums.to_pylist()} for sums in (mine, theirs.result()))
+        unequal = [bucket for bucket in sorted({*one, *two}) if one.get(bucket) != two.get(bucket)]
+        groups: list[list[int]] = []
+        size = READ_ROWS
+        for bucket in unequal:
+            rows = max(side[bucket]["rows"] for side in (one, two) if bucket in side)
+            if size + rows > READ_ROWS:
+                groups.append([])
+                size = 0
+            groups[-1].append(bucket)
+            size += rows
+        return sum(row["rows"] for row in one.values()) - sum(one[b]["rows"] for b in unequal if b in one), groups
 
     def _compare_tail(self) -> None:
         """Compare the rows whose keys have changed since the snapshot."""
@@ -308,9 +325,10 @@ class LaneComparison:
         volatile = list_volatile_columns(self.lane.row_transforms)
         for name in volatile:
             self._name(f"{name} is not compared: it describes the record, not the row.")
-        for name in set(names) ^ set(there):
+        unread = {*self._rename(list(self.source.unread))}
+        for name in (set(names) ^ set(there)) - unread:
             self._name(f"{name} is not compared: only the {'target' if name in there else 'source'} has this column.")
-        shared = [name for name in names if name in there and name not in volatile]
+        shared = [name for name in names if name in there and name not in volatile and name not in unread]
         if not expected.num_columns:
             expected = actual.select(shared).schema.empty_table()
         converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}
@@ -348,11 +366,11 @@ class LaneComparison:
             if kind is None or rename(name) not in there:
                 return None
             found.append(ComparedColumn(name, rename(name), kind))
-        compared = {column.target for column in found}
+        compared = {*(column.target for column in found), *self._rename(list(self.source.unread))}
         for name in self.target.columns.names:
             if name not in compared and not is_own_column(name):
                 self._name(f"{name} is not compared: only the target has this column.")
-        return tuple(found)
+        return tuple(found) if self.target.can_sum(found) else None
 
     def _has_other_keys(self) -> bool:
         """True if keys have other values in the target, or in the log."""

@@ -23,6 +23,10 @@ from replicator.ports.frames import Batch, Lane
 from replicator.ports.source import Source
 
 
+MANY_RECORDS = 50_000
+"""From here on, records are decoded by processes of their own, which take a second to start."""
+
+
 @dataclass(frozen=True)
 class ChangeTail:
     """The changes of a table between two positions. `keys`: the keys that they name, each once. `is_truncated`: one of them
@@ -44,17 +48,43 @@ class TableRecords:
         self._table = lane.table
         self._decoder, self._engine = parts.build_decoder(lane.source), parts.build_engine()
         self._catalog = Catalog(self._engine, self._decoder, parts.sources[lane.source].rules_for)
-        self._topics = {*parts.register.load(lane.source).topics.get(lane.table, ()), TOPICS + lane.table}
+        self._parts, self._source = parts, lane.source
+        self._looked: dict[str, bool] = {}
 
-    def only_own(self, position: Position) -> Position:
-        """The position in the topics of the table."""
-        return position.only(place for place in position if place.topic in self._topics)
+    def only_own(self, source: Source[pa.Table], position: Position) -> Position:
+        """The position in the topics of the table. The register names a topic once a pipeline has read a record of it.
+        So the first records of other topics are read here."""
+        registered = self._parts.register.load(self._source).topics
+        own = {*registered.get(self._table, ()), TOPICS + self._table}
+        known = {topic for topics in registered.values() for topic in topics} | own
+        for topic in {place.topic for place in position} - known:
+            if self._has_records(source, topic):
+                own.add(topic)
+        return position.only(place for place in position if place.topic in own)
+
+    def _has_records(self, source: Source[pa.Table], topic: str) -> bool:
+        """True if the first records of a topic are of the table."""
+        if not self._looked.get(topic):
+            first, end = source.beginning(), source.end()
+            places = [place for place in end if place.topic == topic and first.get(place, 0) < end[place]]
+            found, stop = list[pa.Table](), Event()
+
+            def read_batch(batch: Batch[pa.Table]) -> None:
+                found.append(batch.frame)
+                if batch.records:
+                    stop.set()
+
+            for place in places:
+                source.read(first.only([place]), end.only([place]), read_batch, stop)
+            runs = [run for frame in found for run in self._engine.route(frame, self._decoder).slices]
+            self._looked[topic] = any(run.table == self._table for run in runs)
+        return self._looked[topic]
 
     def read_tail(self, source: Source[pa.Table], start: Position, end: Position) -> ChangeTail:
         """The changes in `source` from `start` to `end`. A partition that `start` does not name is read from its
         beginning."""
         first = source.beginning()
-        until = self.only_own(end)
+        until = self.only_own(source, end)
         begin = Position({place: start.get(place, first.get(place, 0)) for place in until})
         until = until.only(place for place, offset in until.items() if begin[place] < offset)
         frames: list[pa.Table] = []
@@ -130,10 +160,11 @@ def build_rows(
     into = "expected"
     records = folder / "records"
     records.mkdir(parents=True)
-    if not write_records(records / "0.parquet", frames) + write_records(records / "1.parquet", then):
+    count = write_records(records / "0.parquet", frames) + write_records(records / "1.parquet", then)
+    if not count:
         return pa.table({}), ()
     lake = parts.use_records(lane, folder, into)
-    lake.catch_up(in_batches=True)
+    lake.catch_up(in_batches=count > MANY_RECORDS)
     with closing(lake.open_dead_letters()) as letters:
         rejected = letters.read()
     with closing(lake.open_sink(lane.sink)) as reader:

@@ -63,6 +63,11 @@ class MariaDbDatabase:
         self._dsn = str(options["dsn"])
         self._precise = options.get("bigint_unsigned") == "precise"
 
+    def describe_comparable(
+        self, table: str, keys: Sequence[str] | None
+    ) -> tuple[BackfillTable[MariaDbColumn], Mapping[str, str]]:
+        return self.describe_table(table, keys), {}
+
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
         with translate_errors(f"backfilling {table}"), closing(connect(self._dsn)) as connection:
             return describe_readable_table(connection, table, keys, precise=self._precise)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +22,7 @@ from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
 from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell
+from ..database import BackfillTable, Row, SnapshotPoint, Tell, unsupported_type_error
 from ..snapshot_reader import TableBackfill
 from .columns import PostgresColumn
 from .snapshot import open_snapshot, read_system_id
@@ -62,8 +62,21 @@ class PostgresDatabase:
         self._publication, self._slot = str(options["publication"]), str(options["slot"])
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[PostgresColumn]:
+        found, unread = self.describe_comparable(table, keys)
+        for name, sql in unread.items():
+            raise unsupported_type_error(table, name, sql)
+        return found
+
+    def describe_comparable(
+        self, table: str, keys: Sequence[str] | None
+    ) -> tuple[BackfillTable[PostgresColumn], Mapping[str, str]]:
         with _translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
-            return describe_readable_table(connection, table, self._publication, self._slot, keys)
+            found = describe_readable_table(connection, table, self._publication, self._slot, keys)
+        unread = {column.name: column.sql for column in found.columns if column.form is None}
+        for name in found.keys:
+            if name in unread:
+                raise unsupported_type_error(table, name, unread[name])
+        return replace(found, columns=tuple(column for column in found.columns if column.name not in unread)), unread
 
     def identity(self) -> str:
         with _translate_errors("a table"):

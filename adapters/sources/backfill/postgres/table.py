@@ -9,7 +9,7 @@ import psycopg
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from ..database import BackfillTable, refuse_keyless, split_name, unsupported_type_error
+from ..database import BackfillTable, refuse_keyless, split_name
 from .columns import PostgresColumn
 
 OLDEST = 140_000
@@ -38,7 +38,7 @@ def describe_readable_table(
     connection: psycopg.Connection[Any], table: str, publication: str, slot: str, keys: Sequence[str] | None
 ) -> BackfillTable[PostgresColumn]:
     """The table, if its rows are readable and its changes are sent. Raises ConfigProblem or EnvironmentProblem otherwise,
-    with the next step."""
+    with the next step. Columns of types that are not read are there, without a form."""
     if connection.info.server_version < OLDEST:
         raise EnvironmentProblem("The source's server is older than PostgreSQL 14.", next_step="Upgrade it.")
     _refuse_slot(connection, slot)
@@ -88,8 +88,4 @@ def _read_columns(
         )
     rows = connection.execute(COLUMNS, (_read_oid(connection, schema, name),)).fetchall()
     sent = published.get("attnames")
-    found = [PostgresColumn(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made)]
-    strange = next((column for column in found if column.form is None), None)
-    if strange is not None:
-        raise unsupported_type_error(table, strange.name, strange.sql)
-    return tuple(found)
+    return tuple(PostgresColumn(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made))

@@ -1,0 +1,189 @@
+"""A table and its targets are compared while both change: there is no false difference, and every planted one is found."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from ruamel.yaml import YAML
+from support.backfilled_table import LANES, World, Writer
+from support.loaded_items import TABLE
+from support.schema_changes import url
+
+from adapters.sources.backfill.postgres import PostgresComparison
+from replicator.application.operations.diff import DiffOperation
+from replicator.application.stream.backfilled_source import BackfilledSource
+from replicator.domain.differences import LaneDiff
+from replicator.domain.position import Position
+from replicator.ports.frames import Lane
+from replicator.settings import load_settings
+from replicator.wiring.components import ConfiguredComponents
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
+
+ROUNDS = 250 if os.environ.get("REPLICATOR_LONG") else 2
+SEED = int(os.environ.get("REPLICATOR_SEED", "1"))
+OWN_KEY = 1_000
+"""Keys from here on are changed by the test only."""
+
+
+class Source(BackfilledSource[Any]):
+    """What the connector confirms is in the stream: nobody sees the moment between."""
+
+    def __init__(self, world: Compared) -> None:
+        inner = World.source(world)
+        super().__init__(inner._main, inner._journal)
+        inner._main.pieces = world.pieces
+        self._lock = world.lock
+
+    def end(self) -> Position:
+        with self._lock:
+            return super().end()
+
+
+class Compared(World):
+    """The table, its pipeline and a config of the same."""
+
+    lock: Any = None
+
+    def poll(self) -> None:
+        with self.lock:
+            super().poll()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The pipeline applies changes all the time."""
+        end, failures = threading.Event(), list[BaseException]()
+
+        def work() -> None:
+            try:
+                while not end.is_set():
+                    self.apply()
+            except BaseException as failure:
+                failures.append(failure)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join(60)
+            assert not failures, failures
+
+    def parts(self) -> ConfiguredComponents:
+        path = self.folder / "config" / "replicator.yaml"
+        path.parent.mkdir(exist_ok=True)
+        dsn = url(self.dsn)
+        database = {"dsn": dsn, "publication": "shop", "slot": self.slot.slot}
+        source = {"format": "debezium_json", "transport": "kafka", "bootstrap_servers": "127.0.0.1:1", "topics": ["cdc.*"]}
+        to = [
+            {"sink": "lake"},
+            {"sink": "lake", "into": "versions", "policy": "scd2"},
+            {"sink": "pg", "into": "softly", "deletes": "soft"},
+            {"sink": "pg", "into": "versions", "policy": "scd2"},
+        ]
+        config = {
+            "pipeline": "p",
+            "state": str(self.folder / "state"),
+            "sources": {"s": {**source, "database": database}},
+            "sinks": {
+                "lake": {"kind": "delta", "path": str(self.folder / "lake")},
+                "pg": {"kind": "postgres", "dsn": dsn, "schema": "mirror"},
+            },
+            "tables": [{"match": TABLE, "source": "s", "to": to}],
+        }
+        with path.open("w") as out:
+            YAML().dump(config, out)
+        made = ConfiguredComponents(load_settings(path))
+        made.register.save("s", self.register.load("s"))
+        return made
+
+    @property
+    def register(self) -> Any:
+        from replicator.application.stream.file_register import FileRegister
+
+        return FileRegister(self.folder / "register")
+
+    def comparison(self) -> PostgresComparison:
+        return PostgresComparison(
+            {
+                "dsn": self.dsn,
+                "publication": "shop",
+                "slot": self.slot.slot,
+                "table": TABLE,
+                "state": str(self.folder / "kept"),
+            }
+        )
+
+    def compare(self, lanes: tuple[Lane, ...] = LANES) -> dict[str, LaneDiff]:
+        operation = DiffOperation(self.parts(), lanes, self.comparison(), Source(self), lambda _: None, patience=60)
+        return {diff.lane: diff for diff in operation.run()}
+
+
+@pytest.fixture
+def world(postgres_dsn: str, tmp_path: Path) -> Compared:
+    made = Compared(postgres_dsn, tmp_path, Random(SEED))
+    made.lock = threading.RLock()
+    made.backfill()
+    return made
+
+
+PLANTED = {
+    "value": ("different", {"note": "'planted'"}),
+    "case": ("different", {"note": "'Kept'"}),
+    "trailing blank": ("different", {"note": "'kept '"}),
+    "empty text": ("different", {"note": "''"}),
+    "null": ("different", {"turn": "NULL"}),
+    "lost row": ("missing", None),
+}
+
+
+def plant(world: Compared, lane: Lane, kind: str, key: int) -> None:
+    """Change the target as another program would."""
+    change = PLANTED[kind][1]
+    where = f"id = {key}"
+    if lane.sink == "pg":
+        relation = f"mirror.{lane.into}"
+        statement = f"DELETE FROM {relation} WHERE {where}"
+        if change is not None:
+            statement = f"UPDATE {relation} SET {', '.join(f'{n} = {v}' for n, v in change.items())} WHERE {where}"
+        world.execute(statement)
+        return
+    table = DeltaTable(world.folder / "lake" / lane.into)
+    if change is None:
+        table.delete(where)
+    else:
+        table.update(updates=change, predicate=where)
+
+
+def test_random_histories_have_no_false_difference(world: Compared) -> None:
+    random = Random(SEED)
+    own = range(OWN_KEY, OWN_KEY + 20)
+    world.execute(f"INSERT INTO items SELECT i, 'kept', i FROM generate_series({own.start}, {own.stop - 1}) i")
+    with ExitStack() as running:
+        running.enter_context(world.running())
+        for seed in range(3):
+            running.enter_context(Writer(world.items, SEED + seed, 3))
+        for _ in range(ROUNDS):
+            found = world.compare()
+            assert all(diff.equal for diff in found.values()), found
+            lane, kind, key = (
+                random.choice(LANES),
+                random.choice([k for k in PLANTED if k != "extra row"]),
+                random.choice(own),
+            )
+            plant(world, lane, kind, key)
+            [diff] = world.compare((lane,)).values()
+            assert [(one.kind, one.key) for one in diff.differences] == [(PLANTED[kind][0], {"id": key})], (lane, kind, diff)
+            repaired = world.comparison().repair(diff.keys, lambda _: None)
+            assert (repaired.rows, repaired.deletes) == (1, 0)
+    world.apply()
+    world.check()
