@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Stop with exit code 3 if a lane does not reach the compared point within SECONDS.",
 )
+@click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted comparison.")
 @click.option("--repair", is_flag=True, help="Write the rows that differ again, and compare once more.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask for confirmation.")
 @click.option(
@@ -69,6 +70,7 @@ def diff(
     session: CommandSession,
     tables: tuple[str, ...],
     report: Path | None,
+    anew: bool,
     repair: bool,
     yes: bool,
     watch: str | None,
@@ -79,7 +81,8 @@ def diff(
     TABLE is the name of a table in the source, with or without its schema. Both sides are compared at one exact position of
     the log, while changes continue. So a change on its way is no difference.
 
-    The exit code is 0 if all rows are equal, and 7 if some differ. The daemon may run meanwhile.
+    The daemon should run meanwhile. The exit code is 0 if all rows are equal, and 7 if some differ. If the command is
+    interrupted, run it again: it resumes.
     """
     from replicator.application.operations.lanes import find_source_table
 
@@ -90,7 +93,7 @@ def diff(
     if repair and not yes and (session.as_json or not is_on_terminal()):
         session.confirm("", "nothing was compared")
     names = tuple(find_source_table(session.components, table) for table in tables)
-    run = DiffRun(session, names, options, report)
+    run = DiffRun(session, names, options, report, from_scratch=anew)
     if pause is not None:
         return run.watch(pause)
     found = run.compare()
@@ -112,6 +115,7 @@ class DiffRun:
     tables: Sequence[str]
     options: dict[str, Any]
     report: Path | None
+    from_scratch: bool = False
     is_watching: bool = False
 
     def compare(self) -> list[LaneDiff]:
@@ -156,7 +160,8 @@ class DiffRun:
             repaired[one.lane] = {"rows": done.rows, "deletes": done.deletes}
             if not self.session.as_json:
                 echo(f"{one.lane}: {format_count(done.rows, 'row')} written again, {done.deletes:,} deleted")
-        return self.finish(self.compare(), repaired)
+        again = replace(self, from_scratch=False)
+        return again.finish(again.compare(), repaired)
 
     def watch(self, pause: timedelta) -> int:
         """Compare again and again until Ctrl-C. Returns the exit code of the last comparison.
@@ -172,6 +177,7 @@ class DiffRun:
                     if last is None:
                         raise
                     echo(f"{datetime.now(UTC).isoformat(sep=' ', timespec='seconds')} error: {problem}", err=True)
+                run = replace(run, from_scratch=False)
                 time.sleep(pause.total_seconds())
         except KeyboardInterrupt:
             return get_exit_code(last or ())
@@ -189,6 +195,7 @@ class DiffRun:
             show=options["show"],
             rows_per_second=options["rate"],
             timeout=options["timeout"],
+            from_scratch=self.from_scratch,
         )
 
     def _print_progress(self, sentence: str) -> None:
