@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     type=click.Choice(["source", "log"]),
     help="Compare with the source, or with the event log of the table.  [default: the source if it can be read]",
 )
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    default="",
+    help="Compare only rows that match CONDITION, written as `where` in the config. Not with --against log.",
+)
 @click.option("--show", type=COUNT, default=10, show_default=True, help="Print the first N differences of each lane.")
 @click.option(
     "--report",
@@ -86,7 +92,7 @@ def diff(
     """
     from replicator.application.operations.lanes import find_source_table
 
-    _refuse_combinations(session, options["against"], repair=repair, watch=watch)
+    _refuse_combinations(session, options["against"], options["where"], repair=repair, watch=watch)
     pause = None if watch is None else parse_duration(watch)
     if report is not None and not report.parent.is_dir():
         raise ConfigProblem(f"there is no folder {report.parent} for the report", next_step="Create it.")
@@ -100,9 +106,13 @@ def diff(
     return run.repair(found, ask=not yes) if repair else run.finish(found)
 
 
-def _refuse_combinations(session: CommandSession, against: str | None, *, repair: bool, watch: str | None) -> None:
+def _refuse_combinations(
+    session: CommandSession, against: str | None, where: str, *, repair: bool, watch: str | None
+) -> None:
     if watch is not None and (session.as_json or repair):
         raise click.UsageError(f"--watch cannot be combined with {'--json' if session.as_json else '--repair'}.")
+    if where and against == "log":
+        raise click.UsageError("--where cannot be combined with --against log.")
     if repair and against == "log":
         raise click.UsageError("--repair writes rows of the source: leave out --against log.")
 
@@ -192,6 +202,7 @@ class DiffRun:
             self._print_progress,
             sink=options["sink"],
             against=options["against"],
+            where=options["where"],
             show=options["show"],
             rows_per_second=options["rate"],
             timeout=options["timeout"],

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
 
 from .frames import Lane
@@ -48,12 +49,14 @@ class KeyRange:
 @dataclass(frozen=True, slots=True)
 class TableSplit:
     """The rows of a table to compare at once. `within`: None for all. `without`: keys whose rows are left out, with the
-    names of the source's key columns."""
+    names of the source's key columns. `where`: a condition on columns with the same name on both sides; the source may
+    ignore it."""
 
     columns: tuple[ComparedColumn, ...]
     keys: tuple[str, ...]
     within: KeyRange | None
     without: pa.Table
+    where: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +160,8 @@ class TargetSnapshot(Protocol):
     def convert(self, name: str, values: pa.Array) -> pa.Array:
         """Values in the form in which `read` returns them from the column `name`, once they were written to it."""
 
-    def read_keys(self, keys: pa.Table) -> pa.Table:
-        """The rows with these keys. The columns of `keys` have the names of the target."""
+    def read_keys(self, keys: pa.Table, where: Expr | None) -> pa.Table:
+        """The rows with these keys that match a condition. The columns of `keys` have the names of the target."""
 
 
 class Compares(Protocol):

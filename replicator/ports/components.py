@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any, Literal, Protocol
 
 from replicator.domain.checkpoints import CheckpointSchedule
+from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transform.columns import Mask
 
@@ -186,7 +187,10 @@ class Components(Protocol):
     def use_lake(self, sink: str, folder: Path) -> Components:
         """The same in this process, with `sink`, the state and the dead letters in `folder`."""
 
-    def use_records(self, lane: Lane, folder: Path, into: str) -> Components:
+    def parse_condition(self, text: str) -> Expr:
+        """A condition on columns of a source, as in the config. ConfigProblem if it is none."""
+
+    def use_records(self, lane: Lane, folder: Path, into: str, where: str = "") -> Components:
         """The pipeline that makes the current rows of the lane's table from the records in `folder`/records, an archive.
         The target `into`, its lake, the state and the dead letters are in `folder`."""
 

@@ -12,7 +12,9 @@ from dependency_injector import providers
 
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import CheckpointSchedule
+from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import is_exact
+from replicator.domain.policy.expr import Expr
 from replicator.ports.components import DeadLetterPlace, RebuildRequest, SinkRules, SinkUse, SourceRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
@@ -21,6 +23,8 @@ from replicator.ports.frames import Lane
 from replicator.ports.register import Register
 from replicator.ports.source import Source
 from replicator.settings import Loaded, to_plain_options
+from replicator.settings.conditions import parse_condition
+from replicator.settings.expressions import InvalidExpressionText
 from replicator.settings.fields import to_timedelta
 from replicator.settings.sinks import DeadLetterSettings, EventLogSettings
 from replicator.settings.tables import NO_RETENTION
@@ -75,8 +79,14 @@ class ConfiguredComponents:
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
         return ConfiguredComponents(rebuild.configure_lake(self.loaded, sink, folder))
 
-    def use_records(self, lane: Lane, folder: Path, into: str) -> ConfiguredComponents:
-        return ConfiguredComponents(rebuild.configure_records(self.loaded, lane, folder, into))
+    def parse_condition(self, text: str) -> Expr:
+        try:
+            return parse_condition(text)
+        except InvalidExpressionText as why:
+            raise ConfigProblem(f"{text!r} is no condition: {why}", next_step="See docs/reference/expressions.md.") from None
+
+    def use_records(self, lane: Lane, folder: Path, into: str, where: str = "") -> ConfiguredComponents:
+        return ConfiguredComponents(rebuild.configure_records(self.loaded, lane, folder, into, where))
 
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
         made = build_container(self.loaded) if in_batches else Container(loaded=self.loaded)

@@ -30,13 +30,14 @@ def diff_tables(
     *,
     sink: str | None = None,
     against: str | None = None,
+    where: str = "",
     show: int = 10,
     timeout: float = PATIENCE,
     rows_per_second: int | None = None,
     from_scratch: bool = False,
 ) -> Iterator[LaneDiff]:
     """Compare each lane of `tables`, one after the other, with its source or with the event log of its table. `against` is
-    `source` or `log`; by default the source where that is possible.
+    `source` or `log`; by default the source where that is possible. `where`: see `DiffOperation`.
 
     ConfigProblem for a table or a sink without such lanes, and for a lane that cannot be compared. Other errors as of
     `DiffOperation.run` and `compare_with_log`.
@@ -53,7 +54,7 @@ def diff_tables(
                 comparison = build_comparison(local, mine[0].table, name)
                 with closing(adapters.build_source(local, name)) as source:
                     operation = DiffOperation(
-                        parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch
+                        parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
                     )
                     yield from operation.run()
             for lane in mine:

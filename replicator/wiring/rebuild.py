@@ -109,11 +109,16 @@ def configure_lake(loaded: Loaded, sink: str, folder: Path) -> Loaded:
     return replace(loaded, settings=loaded.settings.model_copy(update=more))
 
 
-def configure_records(loaded: Loaded, lane: Lane, folder: Path, into: str) -> Loaded:
+def configure_records(loaded: Loaded, lane: Lane, folder: Path, into: str, where: str = "") -> Loaded:
     """The configuration of a pipeline that makes the current rows of the lane's table from an archive, `folder`/records. The
-    target `into` is in a lake below `folder`."""
+    target `into` is in a lake below `folder`. `where`: a condition, in addition to that of the lane."""
     said = find_lane_settings(loaded, lane)
-    own = {"deletes": "hard", "track_history_column_list": None, "track_history_except_column_list": None}
+    own: dict[str, Any] = {"deletes": "hard", "track_history_column_list": None, "track_history_except_column_list": None}
+    if where:
+        _, table_at, _, entry_at = said.at
+        table = loaded.settings.tables[cast(int, table_at)]
+        kept = table.to[cast(int, entry_at)].where or table.where or loaded.settings.defaults.where
+        own["where"] = f"({kept}) and ({where})" if kept else where
     lake = configure_lake(loaded, lane.sink, folder)
     source = LogSettings.from_source(loaded.settings.sources[lane.source], transport="archive", path=str(folder / "records"))
     update = {

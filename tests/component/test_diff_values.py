@@ -120,13 +120,13 @@ class World:
             write_records(self.folder / "records" / "0.parquet", snapshot.read(None, None))
         self.configure({"transport": "archive", "path": str(self.folder / "records")}).catch_up()
 
-    def compare(self) -> dict[str, LaneDiff]:
+    def compare(self, **more: Any) -> dict[str, LaneDiff]:
         def confirm(_: str) -> None:
             self.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", self.slot)
 
         source: Source[pa.Table] = FakeSource([])
         lanes = self.parts.resolve_lanes("public.kept")
-        operation = DiffOperation(self.parts, lanes, self.comparison(), source, confirm, patience=20, show=100)
+        operation = DiffOperation(self.parts, lanes, self.comparison(), source, confirm, patience=20, show=100, **more)
         return {diff.lane: diff for diff in operation.run()}
 
 
@@ -173,6 +173,10 @@ def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pyt
     assert list_found(found["pg.kept"]) == {*expected, ("missing", 20, ()), ("missing", 21, ())}
     assert list_found(found["pg.versions"]) == {*expected, ("missing", 22, ()), ("extra", 100, ())}
     assert list_found(found["lake.kept"]) == expected
+    found_below = world.compare(where="id < 3")
+    assert [diff.rows for diff in found_below.values()] == [3] * len(LANES)
+    assert list_found(found_below["lake.kept"]) == list_found(found_below["pg.kept"])
+    assert list_found(found_below["pg.kept"]) == {difference for difference in expected if difference[1] < 3}
     assert found["lake.versions"].equal
     assert found["lake.changed"].equal
 

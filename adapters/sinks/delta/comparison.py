@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import Fatal
+from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
 from replicator.ports.comparison import CHECKSUMS, ComparedColumn, KeyRange, TableSplit
 from replicator.ports.frames import Lane
@@ -24,6 +25,7 @@ from ...duckdb.session import open_session
 from ...sql.checksums import SummedColumn, can_render_duckdb, render_bucket_condition, render_sums
 from ...sql.comparison import current_rows_condition
 from ...sql.dialect import DELTA_RS_ALONE, DUCKDB
+from ...sql.render import render_expression
 from .lane import open_lane_log
 
 ROWS, KEYS = "comparison_rows", "comparison_keys"
@@ -82,12 +84,13 @@ class DeltaTargetSnapshot:
         if split is None:
             return self._query("SELECT t.* FROM {rows} AS t")
         wanted = render_bucket_condition(DUCKDB, self._list_keys(split), buckets, split.within)
-        return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted}", within=split.within)
+        where = _render_where(split.where)
+        return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted} AND {where}", within=split.within)
 
-    def read_keys(self, keys: pa.Table) -> pa.Table:
+    def read_keys(self, keys: pa.Table, where: Expr | None) -> pa.Table:
         matches = " AND ".join(f"t.{DUCKDB.quote_name(name)} = k.{DUCKDB.quote_name(name)}" for name in keys.column_names)
         self.session.register(KEYS, keys)
-        return self._query(f"SELECT t.* FROM {{rows}} AS t SEMI JOIN {KEYS} AS k ON {matches}")
+        return self._query(f"SELECT t.* FROM {{rows}} AS t SEMI JOIN {KEYS} AS k ON {matches} WHERE {_render_where(where)}")
 
     def read_all(self) -> pa.Table:
         return self._query("SELECT t.* FROM {rows} AS t", "true")
@@ -123,6 +126,10 @@ class DeltaTargetSnapshot:
             self.session.register(ROWS, batches)
             found = self.session.sql(query.replace("{rows}", f"(SELECT * FROM {ROWS} WHERE {condition})")).to_arrow_table()
         return found.cast(schema) if needed is None else found
+
+
+def _render_where(where: Expr | None) -> str:
+    return "true" if where is None else render_expression(where, DUCKDB, "t")
 
 
 def render_range(column: str, within: KeyRange) -> str | None:

@@ -10,6 +10,7 @@ import psycopg
 import pyarrow as pa
 
 from replicator.domain.errors import Fatal
+from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
 from replicator.ports.comparison import ComparedColumn, TableSplit
 from replicator.ports.frames import Lane
@@ -24,6 +25,7 @@ from ...postgres.types import AnyType
 from ...sql.checksums import can_render_postgres
 from ...sql.comparison import current_rows_condition
 from ...sql.dialect import POSTGRES
+from ...sql.render import render_expression
 
 FORMATS = """
 SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
@@ -80,12 +82,12 @@ class PostgresTargetSnapshot:
         if split is None:
             return self._query(self._current, ())
         columns = [(column.target, column) for column in split.columns]
-        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
-        return self._query(f"{self._current} AND {wanted}", ())
+        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets) if columns else "true"
+        return self._query(f"{self._current} AND {wanted} AND {_render_where(split.where)}", ())
 
-    def read_keys(self, keys: pa.Table) -> pa.Table:
+    def read_keys(self, keys: pa.Table, where: Expr | None) -> pa.Table:
         wanted, parameters = self._checksums.render_key_condition(keys)
-        return self._query(f"{self._current} AND {wanted}", parameters)
+        return self._query(f"{self._current} AND {wanted} AND {_render_where(where)}", parameters)
 
     def read_all(self) -> pa.Table:
         return self._query("true", ())
@@ -119,3 +121,7 @@ class PostgresTargetSnapshot:
             arrays = [to_array(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
             batches.append(pa.record_batch(arrays, schema=schema))
         return pa.Table.from_batches(batches, schema)
+
+
+def _render_where(where: Expr | None) -> str:
+    return "true" if where is None else escape(render_expression(where, POSTGRES, "t"))

@@ -28,8 +28,11 @@ import pyarrow.compute as pc
 from replicator.domain.differences import LaneDiff, RowDifference
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
+from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policy_names import CHANGE_POLICIES
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transform.columns import NO_COLUMN_RULE
+from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.comparison import ComparedColumn, KeyRange, SourceSnapshot, TableComparison, TableSplit, TargetSnapshot
 from replicator.ports.components import Components
@@ -81,6 +84,7 @@ class DiffOperation:
     - `patience`: seconds to wait until a lane has passed the point of the snapshot.
     - `show`: how many differences of a lane are described.
     - `rows_per_second`: the most rows to read from the source; None is no limit.
+    - `where`: a condition on the source's columns, as in the config; only rows that match it are compared.
     - `from_scratch`: start over instead of resuming an interrupted comparison.
     """
 
@@ -93,12 +97,14 @@ class DiffOperation:
     show: int = 10
     rows_per_second: int | None = None
     from_scratch: bool = False
+    where: str = ""
 
     def run(self) -> Iterator[LaneDiff]:
         """Compare each lane. Fatal if a lane has stopped, EnvironmentProblem if it does not pass the point in time. Other
         errors as of `ports.comparison.TableComparison`."""
         for lane in self.lanes:
             refuse_uncomparable(lane)
+            refuse_changed_columns(lane, self.condition)
         pending = list(self.lanes)
         for _ in range(TRIES):
             before = self.source.end()
@@ -118,6 +124,11 @@ class DiffOperation:
             next_step="Repeat the command later.",
         )
 
+    @property
+    def condition(self) -> Expr | None:
+        """`where`, parsed."""
+        return self.parts.parse_condition(self.where) if self.where else None
+
     def _compare_lane(self, lane: Lane, before: Position, snapshot: SourceSnapshot) -> LaneDiff | None:
         """The comparison; None if the table was truncated meanwhile."""
         begun, started = datetime.now(UTC), time.monotonic()
@@ -125,7 +136,7 @@ class DiffOperation:
         self._await_lane(lane, snapshot, records)
         with closing(self.parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
             progress = DiffProgressFile(self.parts.folder, lane)
-            known = None if self.from_scratch else progress.read()
+            known = None if self.from_scratch or self.where else progress.read()
             tail = records.read_tail(self.source, known.before if known else before, target.position)
             if tail.is_truncated:
                 progress.remove()
@@ -242,18 +253,18 @@ class LaneComparison:
         rename = self.lane.row_transforms.column_transforms.get_new_name
         self.names = [rename(name) for name in self.source.keys]
         if self._has_other_keys():
-            expected, rejected = self._build([*self.source.read(None, None)], self.tail.frames)
-            self._add(expected, self.target.read(None, None), rejected)
+            whole = TableSplit((), self.source.keys, None, NO_KEYS, self.operation.condition)
+            expected, rejected = self._build(self.source.read(None, None), self.tail.frames)
+            self._add(expected, self.target.read(whole, None), rejected)
             return self.totals
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
         columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
         ranges = skip_ranges(self.source.list_ranges(READ_ROWS if columns is None else SPLIT_ROWS), known.upto)
         for within in ranges:
-            self._compare_split(
-                TableSplit(columns or (), self.source.keys, within, self.tail.keys), with_sums=columns is not None
-            )
-            if within is not None and within.upto is not None:
+            split = TableSplit(columns or (), self.source.keys, within, self.tail.keys, self.operation.condition)
+            self._compare_split(split, with_sums=columns is not None)
+            if within is not None and within.upto is not None and not self.operation.where:
                 keys = merge_keys([known.keys, self.list_keys()])
                 progress.write(UnfinishedDiff(known.before, within.upto, self.totals.rows, keys))
             self._report_progress(total, started)
@@ -300,11 +311,13 @@ class LaneComparison:
         if not keys.num_rows:
             return
         expected, rejected = self._build(self.source.read_keys(keys), self.tail.frames)
-        self._add(expected, self.target.read_keys(keys.rename_columns(self._rename(keys.column_names))), rejected)
+        renamed = keys.rename_columns(self._rename(keys.column_names))
+        self._add(expected, self.target.read_keys(renamed, self.operation.condition), rejected)
 
     def _build(self, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()) -> tuple[pa.Table, Sequence[DeadLetter]]:
         self._runs += 1
-        return build_rows(self.operation.parts, self.lane, self.folder / str(self._runs), frames, then)
+        folder = self.folder / str(self._runs)
+        return build_rows(self.operation.parts, self.lane, folder, frames, then, where=self.operation.where)
 
     def _add(self, expected: pa.Table, actual: pa.Table, rejected: Sequence[DeadLetter]) -> None:
         """Compare rows, and add the result to the totals."""
@@ -356,7 +369,7 @@ class LaneComparison:
         """The columns with checksums. None if values of a column have none, or if the lane changes values or rows."""
         transforms, there, kinds = self.lane.row_transforms, set(self.target.columns.names), self.source.kinds
         rules = self.operation.parts.sources[self.lane.source].rules_for(self.lane.table)
-        if (rules is not None and rules.masks) or not is_plain(transforms):
+        if (rules is not None and rules.masks) or not is_plain(transforms) or self.operation.where:
             return None
         rename = transforms.column_transforms.get_new_name
         found = []
@@ -389,7 +402,7 @@ class LaneComparison:
             (column,) = self._rename([within.column])
             within = KeyRange(column, within.above, within.upto)
         without = split.without.rename_columns(self._rename(split.without.column_names))
-        return TableSplit(split.columns, tuple(self.names), within, without)
+        return TableSplit(split.columns, tuple(self.names), within, without, split.where)
 
     def _rename(self, names: Sequence[str]) -> list[str]:
         return [self.lane.row_transforms.column_transforms.get_new_name(name) for name in names]
@@ -425,6 +438,18 @@ def refuse_uncomparable(lane: Lane) -> None:
             f"lane {lane.id} appends every change, so its target does not have the rows of its source ({lane.config_line})",
             next_step="Compare it with the event log: `--against log`.",
         )
+
+
+def refuse_changed_columns(lane: Lane, condition: Expr | None) -> None:
+    """ConfigProblem if the lane stores other values in a column of the condition, or has no such column."""
+    transforms = lane.row_transforms
+    for name in sorted(list_columns(condition)) if condition is not None else ():
+        rule = transforms.column_transforms.get_rule(name)
+        if rule != NO_COLUMN_RULE or (transforms.columns is not None and name not in transforms.columns):
+            raise ConfigProblem(
+                f"`--where` names column {name!r}, which lane {lane.id} changes or leaves out ({lane.config_line})",
+                next_step="Name other columns, or compare another target with `--sink`.",
+            )
 
 
 def is_plain(transforms: RowTransforms) -> bool:

@@ -22,7 +22,6 @@ from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Batch, Lane
 from replicator.ports.source import Source
 
-
 MANY_RECORDS = 50_000
 """From here on, records are decoded by processes of their own, which take a second to start."""
 
@@ -153,17 +152,23 @@ def write_records(file: Path, frames: Iterable[pa.Table]) -> int:
 
 
 def build_rows(
-    parts: Components, lane: Lane, folder: Path, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()
+    parts: Components,
+    lane: Lane,
+    folder: Path,
+    frames: Iterable[pa.Table],
+    then: Iterable[pa.Table] = (),
+    *,
+    where: str = "",
 ) -> tuple[pa.Table, Sequence[DeadLetter]]:
     """The current rows that the lane makes of records and of later ones, and the records that it rejects. `folder` is empty,
-    and is filled with a temporary lake."""
+    and is filled with a temporary lake. `where`: a condition, in addition to the lane's own."""
     into = "expected"
     records = folder / "records"
     records.mkdir(parents=True)
     count = write_records(records / "0.parquet", frames) + write_records(records / "1.parquet", then)
     if not count:
         return pa.table({}), ()
-    lake = parts.use_records(lane, folder, into)
+    lake = parts.use_records(lane, folder, into, where)
     lake.catch_up(in_batches=count > MANY_RECORDS)
     with closing(lake.open_dead_letters()) as letters:
         rejected = letters.read()

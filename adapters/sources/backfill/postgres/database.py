@@ -21,6 +21,8 @@ from ....postgres.errors import translate_error
 from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
 from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
+from ....sql.dialect import POSTGRES
+from ....sql.render import render_expression
 from ..comparison import DatabaseComparison
 from ..database import BackfillTable, Row, SnapshotPoint, Tell, unsupported_type_error
 from ..snapshot_reader import TableBackfill
@@ -157,7 +159,9 @@ class _PostgresSnapshot:
 
     def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
         columns = [(column.source, column) for column in split.columns]
-        yield from self._read(self._checksums.render_buckets(columns, split.keys, split.within, buckets), ())
+        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets) if columns else "true"
+        where = "true" if split.where is None else _escape_literal(render_expression(split.where, POSTGRES, "t"))
+        yield from self._read(f"{wanted} AND {where}", ())
 
     def list_kinds(self) -> dict[str, Kind | None]:
         return {c.name: kind_of_postgres(c.sql, enumeration=c.kind == "e") for c in self.table.columns}
