@@ -59,7 +59,7 @@ COLUMNS: dict[str, tuple[str, tuple[str | None, ...], str]] = {
 }
 WITH_CHECKSUMS = {name: column for name, column in COLUMNS.items() if kind_of_postgres(column[0]) is not None}
 ROWS = len(COLUMNS) + 3
-LANES = ("lake.kept", "lake.changed", "lake.versions", "pg.kept", "pg.versions")
+LANES = ("lake.kept", "lake.changed", "lake.strict", "lake.versions", "pg.kept", "pg.versions")
 
 
 class World:
@@ -89,6 +89,7 @@ class World:
         to = [
             {"sink": "lake"},
             {"sink": "lake", "into": "changed", "columns": changed, "where": "id < 5"},
+            {"sink": "lake", "into": "strict", "columns": {"i8": {"cast": "int32"}}},
             {"sink": "lake", "into": "versions", "policy": "scd2"},
             {"sink": "pg", "deletes": "soft"},
             {"sink": "pg", "into": "versions", "policy": "scd2"},
@@ -151,7 +152,10 @@ def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pyt
     found = world.compare()
     assert bool(sums) == (world.columns is WITH_CHECKSUMS)
     assert list(found) == list(LANES)
-    assert all(diff.equal for diff in found.values()), found
+    strict = found["lake.strict"]
+    assert {one.key["id"] for one in strict.differences} == set(range(0, ROWS, 3)), strict
+    assert all(one.kind == "missing" and "(OUT_OF_RANGE)" in one.reason for one in strict.differences)
+    assert all(diff.equal for diff in found.values() if diff is not strict), found
     assert all(diff.rows == (5 if lane == "lake.changed" else ROWS) for lane, diff in found.items())
     unread = "span is not compared: values of the type interval are not read."
     assert all((unread in diff.not_compared) == ("span" in world.columns) for diff in found.values())

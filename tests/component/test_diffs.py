@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from ruamel.yaml import YAML
@@ -162,6 +165,22 @@ def plant(world: Compared, lane: Lane, kind: str, key: int) -> None:
         table.delete(where)
     else:
         table.update(updates=change, predicate=where)
+
+
+def test_record_that_the_topic_lacks_is_found(world: Compared) -> None:
+    with world.lock:
+        world.execute("UPDATE items SET note = 'lost' WHERE id = 7; DELETE FROM items WHERE id = 8")
+        World.poll(world)
+        world.pieces[:] = [piece.filter(pc.invert(is_lost(piece))) for piece in world.pieces]
+    with world.running():
+        found = world.compare()
+    expected = {("different", 7), ("extra", 8)}
+    assert all({(one.kind, one.key["id"]) for one in diff.differences} == expected for diff in found.values()), found
+
+
+def is_lost(piece: pa.Table) -> pa.Array:
+    """True for records of the rows 7 and 8."""
+    return pa.array([json.loads(key)["payload"]["id"] in (7, 8) for key in piece["key"].to_pylist()], pa.bool_())
 
 
 def test_random_histories_have_no_false_difference(world: Compared) -> None:

@@ -142,7 +142,7 @@ class DiffOperation:
                 progress.remove()
                 return None
             with tempfile.TemporaryDirectory(prefix="replicator-diff-") as folder:
-                one = LaneComparison(self, lane, snapshot, target, tail, Path(folder))
+                one = LaneComparison(self, lane, records, snapshot, target, tail, Path(folder))
                 totals = one.run(known or UnfinishedDiff(before, None, 0, NO_KEYS), progress)
             progress.remove()
             self._explain(lane, records, totals)
@@ -238,6 +238,7 @@ class LaneComparison:
 
     operation: DiffOperation
     lane: Lane
+    records: TableRecords
     source: SourceSnapshot
     target: TargetSnapshot
     tail: ChangeTail
@@ -328,8 +329,11 @@ class LaneComparison:
             diff = RowDiff(diff.expected, diff.actual, diff.keys, diff.missing, (), diff.different)
         self.totals.add(diff, expected.num_rows + len(rejected), self.operation.show)
         self.totals.missing += len(rejected)
-        for letter in rejected[: max(0, self.operation.show - len(self.totals.differences))]:
-            self.totals.differences.append(RowDifference("missing", {}, {}, f"The lane rejects this row: {letter.sentence}"))
+        shown = rejected[: max(0, self.operation.show - len(self.totals.differences))]
+        for letter, key in self.records.read_keys(shown):
+            named = {name: to_shown(value) for name, value in zip(self._rename(list(key)), key.values(), strict=True)}
+            reason = f"The lane rejects this row ({letter.code}): {letter.sentence}"
+            self.totals.differences.append(RowDifference("missing", named, {}, reason))
 
     def _share_columns(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Both with the columns that are compared. Expected values have the form of the target's."""
