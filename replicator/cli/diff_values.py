@@ -69,8 +69,8 @@ def format_pair(expected: Any, actual: Any, width: int) -> tuple[ShownValue, Sho
     left, right = _to_text(expected), _to_text(actual)
     if left == right and _is_text(expected) == _is_text(actual):
         first, last = 0, len(left)
-    elif _is_text(expected) != _is_text(actual) or None in (expected, actual) or isinstance(expected, bool):
-        # A number and its digits as text differ as a whole, and so do NULL and a value, true and false.
+    elif _is_text(expected) != _is_text(actual) or isinstance(expected, bool):
+        # A number and its digits as text differ as a whole, and so do true and false.
         first = last = 0
     else:
         first, last = _count_common(left, right)

@@ -87,11 +87,6 @@ def test_values_of_two_kinds_differ_as_a_whole(expected, actual, changed):
     assert " ".join(one.changed for one in format_pair(expected, actual, 40)) == changed
 
 
-def test_null_differs_as_a_whole():
-    null, json_list = format_pair(None, ["NUL"], 40)
-    assert (null.changed, json_list.changed) == ("NULL", '["NUL"]')
-
-
 def test_texts_that_look_alike_are_escaped():
     assert show_pair("caf\u00e9", "cafe\u0301") == ("'caf\\xe9'", "'cafe\\u0301'")
     assert show_pair("caf\u00e9", "tea") == ("'caf\u00e9'", "'tea'")
