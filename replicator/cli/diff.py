@@ -241,6 +241,7 @@ class DiffRun:
             "pipeline": session.loaded.settings.pipeline,
             "tables": ", ".join(self.tables),
             "sink": self.options["sink"] or "all",
+            "condition": self.options["where"],
             "rows per second": f"at most {rate:,}" if rate else "",
             "config": str(session.config),
             "environment": session.env or "",
