@@ -22,6 +22,7 @@ from support.schema_changes import url
 
 from adapters.sources.backfill.postgres import PostgresComparison
 from replicator.application.operations.diff import DiffOperation
+from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
 from replicator.domain.position import Position
@@ -181,6 +182,33 @@ def test_record_that_the_topic_lacks_is_found(world: Compared) -> None:
 def is_lost(piece: pa.Table) -> pa.Array:
     """True for records of the rows 7 and 8."""
     return pa.array([json.loads(key)["payload"]["id"] in (7, 8) for key in piece["key"].to_pylist()], pa.bool_())
+
+
+class Killed(Exception):
+    """A comparison ends in the middle."""
+
+
+def test_comparison_that_ends_after_each_split_is_resumed(world: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.execute("ANALYZE items")
+    write, seen = DiffProgressFile.write, list[Any]()
+
+    def write_and_end(file: DiffProgressFile, progress: UnfinishedDiff) -> None:
+        write(file, progress)
+        seen.append(progress.upto)
+        raise Killed
+
+    monkeypatch.setattr("replicator.application.operations.diff.SPLIT_ROWS", 15)
+    monkeypatch.setattr(DiffProgressFile, "write", write_and_end)
+    plant(world, LANES[0], "lost row", 3)
+    with world.running(), Writer(world.items, SEED, 30):
+        for _ in range(2):
+            with pytest.raises(Killed):
+                world.compare(LANES[:1])
+        assert len(seen) == 2 and seen[0] < seen[1]
+        monkeypatch.setattr(DiffProgressFile, "write", write)
+        [diff] = world.compare(LANES[:1]).values()
+    assert [(one.kind, one.key) for one in diff.differences] == [("missing", {"id": 3})], diff
+    assert 30 < diff.rows < 90
 
 
 def test_random_histories_have_no_false_difference(world: Compared) -> None:
