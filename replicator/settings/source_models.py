@@ -181,7 +181,8 @@ class RegistrySettings(Strict):
 
 
 class DatabaseSettings(Strict):
-    """The source database, for `replicator doctor` and `replicator backfill`. The daemon never connects to it."""
+    """The source database, for `replicator doctor`, `replicator backfill` and `replicator diff`. The daemon never connects
+    to it."""
 
     dsn: SourceDsn
     """`postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://USER:PASSWORD@HOST:PORT`."""
@@ -209,7 +210,7 @@ class DatabaseSettings(Strict):
 
 
 class ConnectSettings(Strict):
-    """Kafka Connect, for `replicator doctor`. The daemon never calls it."""
+    """Kafka Connect, for `replicator doctor` and for `replicator diff` of MariaDB. The daemon never calls it."""
 
     url: HttpUrl
     """The worker's REST interface: `http://HOST:PORT`."""

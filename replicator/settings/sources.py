@@ -147,7 +147,7 @@ class KafkaSettings(RecordSettings):
     database: DatabaseSettings | None = None
     """The PostgreSQL or MariaDB database of the records, for `replicator doctor` and `replicator backfill`."""
     connect: ConnectSettings | None = None
-    """The Kafka Connect worker that writes the topics, for `replicator doctor`."""
+    """The Kafka Connect worker that writes the topics, for `replicator doctor` and for `replicator diff` of MariaDB."""
 
 
 Mode = Literal["stream", "batch"]

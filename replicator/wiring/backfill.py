@@ -134,9 +134,10 @@ def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, A
     """The options of an adapter that reads a whole table of the source's database."""
     settings: Any = loaded.settings.sources[source]
     keys = next((lane.keys for lane in _list_lane_settings(loaded, table, source) if lane.keys), None)
-    own = to_plain_options(settings)["database"]
+    options = to_plain_options(settings)
     return {
-        **own,
+        **options["database"],
+        "connect": options.get("connect"),
         "table": table,
         "keys": keys,
         "state": str(_get_folder(loaded, source)),

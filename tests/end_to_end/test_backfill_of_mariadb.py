@@ -166,8 +166,8 @@ PUT = "INSERT INTO items VALUES (%s, 'changed', %s) ON DUPLICATE KEY UPDATE note
 class Clerk:
     """Changes, deletes and inserts rows all the time, on two connections whose transactions overlap."""
 
-    def __init__(self, database: MariaDb, name: str) -> None:
-        self._database, self._name, self._end = database, name, threading.Event()
+    def __init__(self, database: MariaDb, name: str, pause: float = 0.004) -> None:
+        self._database, self._name, self._pause, self._end = database, name, pause, threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(2)]
         self.failures: list[BaseException] = []
 
@@ -182,7 +182,7 @@ class Clerk:
 
     def _change(self, connection: Any, random: Random, number: int) -> None:
         turn = 0
-        while not self._end.wait(0.004):
+        while not self._end.wait(self._pause):
             turn += 1
             key = 2 * random.randint(1, ROWS // 2 + 20) + number
             statement, given = (DELETE, (key,)) if turn % 3 == 0 else (PUT, (key, turn))

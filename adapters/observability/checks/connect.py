@@ -8,19 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import psycopg
 
 from replicator.domain.connectors import Connector, find_row_loss
 from replicator.ports.diagnosis import Diagnosis
 
+from ...kafka.connect_worker import TIMEOUT_SECONDS, ConnectWorker
 from .connector_settings import SettingLoss, find_family, find_losses
 
-TIMEOUT_SECONDS = 5
-NOT_FOUND = 404
 ADVICE = (
     (r"wal_level", "ALTER SYSTEM SET wal_level = logical; on the source, and restart that server."),
     (
@@ -51,6 +49,7 @@ class ConnectCheck:
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
         self._url = str(options.get("url") or "").rstrip("/")
+        self._worker = ConnectWorker(self._url)
         self._connector = str(options.get("connector") or "")
         self._topics = tuple(options.get("topics", ()))
         self._files = tuple(map(Path, options.get("files", ())))
@@ -66,9 +65,9 @@ class ConnectCheck:
                 step = "Name it with `connect: {url: ..., connector: ...}` of the source, or correct `topics`."
                 found.append(Diagnosis("warning", self._name, sentence, step))
             for name in names:
-                status = self._get(f"/connectors/{quote(name, safe='')}/status")
+                status = self._worker.get_of(name, "status")
                 found += self._check_states(name, status) if status is not None else [self._unknown_diagnosis(name)]
-                config = self._get(f"/connectors/{quote(name, safe='')}/config") if status is not None else None
+                config = self._worker.get_of(name, "config") if status is not None else None
                 found += self._check_config(f"connector {name} as it runs", config) if config is not None else ()
                 found += self._check_row_losses(name, status, config) if config is not None else ()
                 found += self._place(name, status, config) if config is not None else ()
@@ -82,7 +81,7 @@ class ConnectCheck:
         """A warning if this version of the connector loses rows of this database."""
         plugin = config.get("connector.class", "")
         version = status["connector"].get("version") or next(
-            (one["version"] for one in self._get("/connector-plugins") or () if one.get("class") == plugin), ""
+            (one["version"] for one in self._worker.get("/connector-plugins") or () if one.get("class") == plugin), ""
         )
         connector = Connector(find_family(config), str(version), _has_metadata(config))
         if find_row_loss(connector) and (loss := find_row_loss(connector, server=self._read_server_version())):
@@ -94,7 +93,7 @@ class ConnectCheck:
         if runs or find_family(config) != "postgresql" or not _has_metadata(config):
             return
         path = f"/connectors/{quote(name, safe='')}/offsets"
-        for stored in (self._get(path) or {}).get("offsets", ()):
+        for stored in (self._worker.get(path) or {}).get("offsets", ()):
             if (stored["offset"] or {}).get("messageType", COMMIT) != COMMIT:
                 sentence = f"Connector {name} is stopped within a transaction: it may skip rows of it when it continues."
                 step = f"Set it back to the last commit before ({self._url}{path}): {SET_BACK}."
@@ -115,8 +114,8 @@ class ConnectCheck:
         if self._connector:
             yield self._connector
             return
-        for name in sorted(self._get("/connectors") or ()):
-            if self._is_mine(name, self._get(f"/connectors/{quote(name, safe='')}/config") or {}):
+        for name in sorted(self._worker.get("/connectors") or ()):
+            if self._is_mine(name, self._worker.get_of(name, "config") or {}):
                 yield name
 
     def _is_mine(self, name: str, config: Mapping[str, str]) -> bool:
@@ -146,18 +145,8 @@ class ConnectCheck:
         if not found and find_family(config):
             yield Diagnosis("ok", self._name, f"No setting of {where} is known to lose values or order.")
 
-    def _get(self, path: str) -> Any:
-        """The JSON answer; None for status 404."""
-        try:
-            with urlopen(self._url + path, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http(s) by the settings
-                return json.load(response)
-        except HTTPError as refused:
-            if refused.code == NOT_FOUND:
-                return None
-            raise
-
     def _unknown_diagnosis(self, name: str) -> Diagnosis:
-        there = ", ".join(sorted(self._get("/connectors") or ())) or "none"
+        there = ", ".join(sorted(self._worker.get("/connectors") or ())) or "none"
         sentence = f"Connector {name} is not registered; there is {there}."
         return Diagnosis(
             "error",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -161,6 +162,12 @@ class SourceDatabase(Protocol[C]):
     ) -> Iterable[tuple[str, int]]:
         """The JSON text of each row in `keys` (key columns as in targets), each with an index. It is the index of the first
         key in `borders` that is not below the row. A row above all of them has the number of `borders` as index."""
+
+
+def divide_range(column: str, low: int, high: int, parts: int) -> list[KeyRange]:
+    """Ranges of equal width that together contain every value. `low`, `high`: the first and the last value there is."""
+    bounds = sorted({low + (high - low) * number // parts for number in range(1, parts)})
+    return [KeyRange(column, above, upto) for above, upto in pairwise([None, *bounds, None])]
 
 
 def refuse_keyless(table: str, columns: Sequence[SourceColumn], keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -66,6 +66,10 @@ class DiffTotals:
     not_compared: dict[str, None] = field(default_factory=dict)
     keys: list[pa.Table] = field(default_factory=list)
 
+    def count_differences(self) -> int:
+        """The number of rows that differ."""
+        return self.missing + self.extra + self.different
+
     def add(self, diff: RowDiff, rows: int, show: int) -> None:
         """Add the comparison of some rows."""
         self.rows += rows
@@ -133,7 +137,7 @@ class DiffOperation:
         """The comparison; None if the table was truncated meanwhile."""
         begun, started = datetime.now(UTC), time.monotonic()
         records = TableRecords(self.parts, lane)
-        self._await_lane(lane, snapshot, records)
+        is_proven = self._await_lane(lane, snapshot, records)
         with closing(self.parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
             progress = DiffProgressFile(self.parts.folder, lane)
             known = None if self.from_scratch or self.where else progress.read()
@@ -145,6 +149,8 @@ class DiffOperation:
                 one = LaneComparison(self, lane, records, snapshot, target, tail, Path(folder))
                 totals = one.run(known or UnfinishedDiff(before, None, 0, NO_KEYS), progress)
             progress.remove()
+            if not is_proven and totals.count_differences():
+                raise build_unproven_error(lane, snapshot, totals)
             self._explain(lane, records, totals)
             return LaneDiff(
                 lane=lane.id,
@@ -163,12 +169,13 @@ class DiffOperation:
                 keys=one.list_keys(),
             )
 
-    def _await_lane(self, lane: Lane, snapshot: SourceSnapshot, records: TableRecords) -> None:
-        """Return when the target contains every change that the snapshot contains."""
+    def _await_lane(self, lane: Lane, snapshot: SourceSnapshot, records: TableRecords) -> bool:
+        """Return when the target contains every change that the snapshot contains, as far as they are in the log. False if
+        nothing shows that they all are."""
         deadline = time.monotonic() + self.patience
         point = snapshot.point.text
         self.report(f"{lane.id}: waiting until it has passed {point}")
-        while snapshot.is_delivered() is False:
+        while (delivered := snapshot.is_delivered()) is False:
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(
                     f"The connector has not confirmed {point} within {self.patience:.0f} s.",
@@ -186,6 +193,7 @@ class DiffOperation:
                     next_step="Start the daemon if it does not run, or wait longer with `--timeout`.",
                 )
             time.sleep(ASK_EVERY)
+        return bool(delivered)
 
     def _find_behind(self, lane: Lane, end: Position, records: TableRecords) -> set[TopicPartition]:
         """The partitions that the daemon has not read, or that the lane has not applied, up to `end`."""
@@ -425,6 +433,16 @@ class LaneComparison:
         rate = rows / max(seconds, 1e-3)
         left = f" of about {total:,}, {max(0, total - rows) / max(rate, 1):.0f} s left" if total else ""
         self.operation.report(f"{self.lane.id}: {format_count(rows, 'row')} compared{left}, {rate:,.0f} rows/s")
+
+
+def build_unproven_error(lane: Lane, snapshot: SourceSnapshot, totals: DiffTotals) -> EnvironmentProblem:
+    """The error for differences that may be changes on their way."""
+    return EnvironmentProblem(
+        f"{format_count(totals.count_differences(), 'row')} of lane {lane.id} differ at {snapshot.point.text}. But nothing "
+        "shows whether the connector has sent all changes before it, so these may be changes on their way.",
+        next_step="Add `connect: {url: ..., connector: ...}` to the source, whose connector needs `heartbeat.interval.ms`. "
+        "Or compare with the event log: `--against log`.",
+    )
 
 
 def skip_ranges(ranges: Sequence[KeyRange], upto: int | None) -> Sequence[KeyRange | None]:

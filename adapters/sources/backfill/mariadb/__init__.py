@@ -1,7 +1,7 @@
-"""Backfills of MariaDB tables."""
+"""Backfills and comparisons of MariaDB tables."""
 
 from __future__ import annotations
 
-from .database import MariaDbBackfill
+from .database import MariaDbBackfill, MariaDbComparison
 
-__all__ = ["MariaDbBackfill"]
+__all__ = ["MariaDbBackfill", "MariaDbComparison"]

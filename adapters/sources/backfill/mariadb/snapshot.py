@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -48,6 +48,16 @@ def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotP
         place = int(found[1]), int(said["binlog_snapshot_position"]) - 1, micros
         yield reader, SnapshotPoint(place, micros)
         reader.rollback()
+
+
+def is_passed(stored: Mapping[str, Any], point: SnapshotPoint) -> bool:
+    """True if the connector has sent everything that is in the binlog before a point, by an offset that it has stored.
+
+    `file` and `pos` are the place at which it continues: the start of a transaction, or the end of the last one. An offset
+    of its own snapshot has such a place before the rows are sent.
+    """
+    found = FILE.match(str(stored.get("file")))
+    return bool(found and not stored.get("snapshot") and (int(found[1]), int(stored["pos"])) > point.place[:2])
 
 
 def refuse_prepared(connection: pymysql.Connection[Any]) -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -24,7 +23,7 @@ from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ....sql.dialect import POSTGRES
 from ....sql.render import render_expression
 from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell, unsupported_type_error
+from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, unsupported_type_error
 from ..snapshot_reader import TableBackfill
 from .columns import PostgresColumn
 from .snapshot import open_snapshot, read_system_id
@@ -173,11 +172,7 @@ class _PostgresSnapshot:
             return []
         name, relation = quote_name(first.name), quote_name(self.table.schema, self.table.name)
         [(low, high)] = self.connection.execute(f"SELECT min({name}), max({name}) FROM {relation}".encode()).fetchall()
-        if low is None:
-            return []
-        parts = -(-count // rows)
-        bounds = sorted({low + (high - low) * number // parts for number in range(1, parts)})
-        return [KeyRange(first.name, above, upto) for above, upto in pairwise([None, *bounds, None])]
+        return [] if low is None else divide_range(first.name, low, high, -(-count // rows))
 
     def sum(self, split: TableSplit) -> pa.Table:
         columns = [(column.source, column) for column in split.columns]

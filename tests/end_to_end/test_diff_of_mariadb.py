@@ -1,0 +1,80 @@
+"""`replicator diff`: a MariaDB table against its targets, while both change."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable
+from servers.mariadb import MariaDb
+
+from adapters.stack.connect import ConnectService
+from replicator.domain.differences import LaneDiff
+from replicator.domain.errors import EnvironmentProblem
+from replicator.settings import Loaded, load_settings
+from replicator.wiring.diff import diff_tables, repair_table
+
+from .compare import lake_table, postgres_table
+from .mariadb_source import connector
+from .stack import World, run
+from .test_backfill_of_mariadb import COLUMNS, CREATE, Clerk, prepared_world
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+PAUSE = 0.05
+"""Between two changes."""
+QUICK = {"heartbeat.interval.ms": "200", "connect.keep.alive.interval.ms": "1000"}
+"""A server without changes tells its readers after this time how far they have read."""
+
+
+def settings(world: World, *more: str) -> Loaded:
+    file = world.folder / "config" / "replicator.yaml"
+    return load_settings(file, overrides=[*world.overrides, *more], environ=world.environ)
+
+
+def compare(loaded: Loaded, table: str) -> dict[str, LaneDiff]:
+    return {diff.lane: diff for diff in diff_tables(loaded, [table], print)}
+
+
+def describe(diff: LaneDiff) -> set[tuple[str, int]]:
+    return {(one.kind, one.key["id"]) for one in diff.differences}
+
+
+def test_only_differences_are_reported_while_both_sides_change(
+    world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
+) -> None:
+    """No change in flight is a difference, and every row that another program wrote, removed or added in a target is one.
+    Without Kafka Connect, nothing tells the two apart."""
+    name = prepared_world(world, mariadb_server, CREATE)
+    table = f"{name}.items"
+    world.overrides.append(f"tables=[{{match: {table}, source: shop, to: [{{sink: lake}}, {{sink: target}}]}}]")
+    worker = f"{{url: 'http://127.0.0.1:{mariadb_worker.ports['rest']}', connector: {world.prefix}-mariadb}}"
+    with connector(world, mariadb_server, mariadb_worker, name, **QUICK):
+        daemon = world.daemon()
+
+        def is_current() -> bool:
+            rows = mariadb_server.rows(table, COLUMNS)
+            expected = {int(row["id"] or 0): (row["note"], int(row["turn"] or 0)) for row in rows}
+            targets = lake_table(world.lake / "items"), postgres_table(world.target, "public", "items")
+            return all({row["id"]: (row["note"], row["turn"]) for row in found} == expected for found in targets)
+
+        daemon.until(is_current, "the targets are the table")
+        loaded = settings(world, f"sources.shop.connect={worker}")
+        with Clerk(mariadb_server, name, PAUSE):
+            found = compare(loaded, table)
+        assert set(found) == {"lake.items", "target.items"}
+        assert all(diff.equal and diff.rows > 1000 for diff in found.values()), found
+        mariadb_server.execute(f"INSERT INTO {table} VALUES (3001, 'here', 1), (3002, NULL, 1), (3003, 'there ', 1)")
+        daemon.until(is_current, "the targets are the table")
+        run(world.target, "UPDATE items SET note = 'there' WHERE id = 3003; DELETE FROM items WHERE id = 3001")
+        run(world.target, "INSERT INTO items SELECT 4000, note, turn FROM items WHERE id = 3003")
+        DeltaTable(world.lake / "items").update(new_values={"note": ""}, predicate="id = 3002")
+        with pytest.raises(EnvironmentProblem, match=r"Add `connect: \{url: ..., connector: ...\}` to the source"):
+            compare(settings(world), table)
+        with Clerk(mariadb_server, name, PAUSE):
+            found = compare(loaded, table)
+            assert describe(found["target.items"]) == {("different", 3003), ("missing", 3001), ("extra", 4000)}
+            assert describe(found["lake.items"]) == {("different", 3002)}
+            written = [repair_table(loaded, diff, print) for diff in found.values()]
+        assert [(one.rows, one.deletes) for one in written] == [(1, 0), (2, 1)]
+        daemon.until(is_current, "the targets are the table")
+        assert all(diff.equal for diff in compare(settings(world), table).values())
+        assert daemon.stop() == 0
