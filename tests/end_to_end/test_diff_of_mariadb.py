@@ -17,7 +17,7 @@ from .mariadb_source import connector
 from .stack import World, run
 from .test_backfill_of_mariadb import COLUMNS, CREATE, Clerk, prepared_world
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(300)]
 
 PAUSE = 0.05
 """Between two changes."""
