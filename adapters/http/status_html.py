@@ -32,7 +32,7 @@ def render(status: Mapping[str, Any]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
         f"<h1>replicator: "
-        f"{name}</h1>{_render_away(status)}{_render_losses(status)}{_render_rejects(status)}{_render_paces(status)}"
+        f"{name}</h1>{_render_away(status)}{_render_losses(status)}{_render_rejects(status)}{_render_paces(status)}{_render_comparisons(status)}"
         f"<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"
@@ -82,6 +82,16 @@ def _render_paces(status: Mapping[str, Any]) -> str:
     """A line per source whose stream runs in an engine."""
     paced = [source for source in status.get("sources", ()) if source.get("pace")]
     return "".join(f"<p>{escape(Pace(**source['pace']).to_text(source['name']))}</p>" for source in paced)
+
+
+def _render_comparisons(status: Mapping[str, Any]) -> str:
+    """A line per lane whose last comparison with its source found rows that differ, or failed."""
+    lines = [
+        f"lane {one['lane']}, compared {one['begun']}: {one['error'] or format_count(count, 'row') + ' different'}"
+        for one in status.get("comparisons", ())
+        if (count := one["missing"] + one["extra"] + one["different"]) or one["error"]
+    ]
+    return "".join(f"<p class=suspended>{escape(line)}</p>" for line in lines)
 
 
 def _render_row(lane: Mapping[str, Any]) -> str:

@@ -33,6 +33,8 @@ class PrometheusTelemetry:
         self._freshness = self._gauge("freshness_seconds", "Now minus event time of the newest applied change", "lane")
         self._lag = self._gauge("lag_records", "Records between the lowest lane and the end of the source", "source")
         self._up = self._gauge("lane_up", "1 while the lane applies, 0 while it is suspended or paused", "lane")
+        self._diff_rows = self._gauge("diff_rows", "Rows that differ from the source", "lane", "kind")
+        self._diff_time = self._gauge("diff_timestamp_seconds", "Time of the last comparison with the source", "lane")
         self._groups: set[DeadLetterGroup] = set()
         self._engines: dict[str, Gauge] = {}
         self._gauge("build_info", "Always 1", "version").labels(version).set(1)
@@ -67,6 +69,11 @@ class PrometheusTelemetry:
 
     def lane_up(self, lane: str, up: bool) -> None:
         self._up.labels(lane).set(1 if up else 0)
+
+    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None:
+        for kind, number in rows.items():
+            self._diff_rows.labels(lane, kind).set(number)
+        self._diff_time.labels(lane).set(at)
 
     def pace(self, source: str, engine: str, pace: Pace) -> None:
         values = {

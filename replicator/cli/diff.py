@@ -134,6 +134,7 @@ class DiffRun:
         try:
             for one in self._open_comparison():
                 found.append(one)
+                self._keep(one)
                 self._print_lane(one)
         except ReplicatorError as problem:
             if not found or self.is_watching:
@@ -208,6 +209,17 @@ class DiffRun:
             timeout=options["timeout"],
             from_scratch=self.from_scratch,
         )
+
+    def _keep(self, one: LaneDiff) -> None:
+        """Store the result without values, for `replicator status`. A part of a table proves too little for that."""
+        from replicator.application.operations.diff_runs import keep_run
+
+        if self.options["where"]:
+            return
+        try:
+            keep_run(self.session.components.folder, one)
+        except OSError as error:
+            self._print_progress(f"warning: `replicator status` will not show this: {error.filename}: {error.strerror}")
 
     def _print_progress(self, sentence: str) -> None:
         """A sentence on stderr. `--watch` prints it only with `-v`."""

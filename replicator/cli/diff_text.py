@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -35,9 +35,13 @@ def format_outcome(diff: LaneDiff) -> str:
 
 def format_verdict(diff: LaneDiff) -> str:
     """The number of rows that differ, and of each kind; `equal` without them."""
-    if diff.equal:
+    return format_counts({"missing": diff.missing, "extra": diff.extra, "different": diff.different})
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """The same, from the number of rows of each kind."""
+    if not any(counts.values()):
         return "equal"
-    counts = {"missing": diff.missing, "extra": diff.extra, "different": diff.different}
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in counts.items() if number)
     total = sum(counts.values())
     return f"{format_count(total, 'row')} {'differs' if total == 1 else 'differ'} ({kinds})"
@@ -65,6 +69,13 @@ def format_seconds(seconds: float) -> str:
     whole = round(seconds)
     minutes, hours = whole // 60 % 60, whole // 3600
     return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {whole % 60} s"
+
+
+def format_age(text: str, now: datetime | None = None) -> str:
+    """How long ago an ISO time was, such as `3 h ago`."""
+    seconds = max(0.0, ((now or datetime.now(UTC)) - datetime.fromisoformat(text)).total_seconds())
+    sizes = (("days", 172_800, 86_400), ("h", 3600, 3600), ("min", 60, 60), ("s", 0, 1))
+    return next(f"{int(seconds // size):,} {unit} ago" for unit, least, size in sizes if seconds >= least)
 
 
 def summarize(diffs: Sequence[LaneDiff]) -> str:

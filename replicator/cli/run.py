@@ -17,6 +17,8 @@ from .session import CommandSession, command
 
 IDLE_SECONDS = 60.0
 """Seconds after which `--until-caught-up` gives up."""
+VERIFY_SECONDS = 2.0
+"""Seconds that a running comparison has to end. It only reads."""
 
 
 @command("run", "replicator run", "replicator run --until-caught-up --timeout 300")
@@ -54,7 +56,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     daemon = _build_daemon(session)
     for sentence in describe_defaults(session.loaded):
         session.print_note(sentence)
-    keeper, snapshotting = daemon.projection_scheduler(), daemon.checkpoint_scheduler()
+    keeper, snapshotting, verifying = daemon.projection_scheduler(), daemon.checkpoint_scheduler(), daemon.diff_scheduler()
     stop = daemon.stop()
     handle_signals(stop)
     daemon.instance().acquire()
@@ -64,6 +66,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     if not until_caught_up:
         keeper.start()
         snapshotting.start()
+        verifying.start()
     with log_progress(daemon.status()):
         code: ExitCode = supervisor.run(once=until_caught_up, timeout=(timeout or IDLE_SECONDS) if until_caught_up else None)
     problem, has_ended = supervisor.problem, until_caught_up and not stop.is_set()
@@ -72,6 +75,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     if has_ended and code is ExitCode.OK:
         problem = keeper.refresh_all(stop) or snapshotting.take_due(stop)
         code = ExitCode.OK if problem is None else problem.code
+    verifying.end(VERIFY_SECONDS)
     snapshotting.end(0)
     keeper.end(daemon.options().drain)
     page.close()

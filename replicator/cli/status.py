@@ -68,6 +68,7 @@ def top(session: CommandSession, interval: float) -> None:
 
 def _read_report(session: CommandSession) -> dict[str, Any]:
     from replicator.application.operations.checkpoint_schedule import report_checkpoints as snapshots_report
+    from replicator.application.operations.diff_runs import report_runs
     from replicator.application.operations.lanes import read_status
     from replicator.wiring.daemon import ask_status
 
@@ -76,7 +77,8 @@ def _read_report(session: CommandSession) -> dict[str, Any]:
         return running
     stored = read_status(session.components)
     lanes = {lane["id"]: lane["table"] for lane in stored["lanes"]}
-    return {**stored, "snapshots": snapshots_report(session.components, lanes)}
+    comparisons = report_runs(session.components.folder, lanes)
+    return {**stored, "snapshots": snapshots_report(session.components, lanes), "comparisons": comparisons}
 
 
 def _summarize(report: dict[str, Any]) -> str:
@@ -178,6 +180,7 @@ def _make_view(report: dict[str, Any], width: int) -> Any:
         *_list_row_losses(report),
         *_list_projections(report),
         *_list_checkpoints(report),
+        *_list_comparisons(report),
         *_list_dead_letters(report),
         *_list_calls(report),
         *_list_troubles(report),
@@ -263,6 +266,22 @@ def _list_checkpoints(report: dict[str, Any]) -> list[str]:
         elif one["lane"]:
             lines += ["", f"{one['lane']}: no snapshot yet"]
         lines += [f"  {one['error']}"] if one["error"] else []
+    return lines
+
+
+def _list_comparisons(report: dict[str, Any]) -> list[str]:
+    """The last comparison of each lane with its source."""
+    from .diff_text import format_age, format_counts
+
+    lines = [""] if report.get("comparisons") else []
+    for one in report.get("comparisons", ()):
+        age = format_age(one["begun"])
+        if one["error"]:
+            lines += [f"{one['lane']}: not compared {age}: {one['error']}"]
+            lines += [f"  {one['next_step']}"] if one["next_step"] else []
+        else:
+            verdict = format_counts({kind: one[kind] for kind in ("missing", "extra", "different")})
+            lines += [f"{one['lane']}: compared {age}: {verdict}"]
     return lines
 
 

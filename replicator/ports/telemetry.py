@@ -68,5 +68,8 @@ class Telemetry(Protocol):
     def lane_up(self, lane: str, up: bool) -> None:
         """The lane runs, or else is suspended or paused."""
 
+    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None:
+        """The last comparison of a target began `at` (seconds since 1970), and found `rows` that differ, by their kind."""
+
     def pace(self, source: str, engine: str, pace: Pace) -> None:
         """The progress of a source's stream."""

@@ -28,6 +28,7 @@ from .shared_targets import SHARED_TARGET_HINT, check_shared_targets
 from .source_options import check_source_options
 from .tables import EXCLUSIVE_KEYS, EntrySettings
 from .target_options import check_target_options
+from .verify_problems import check_verification
 
 FindOrigin = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""
@@ -81,6 +82,7 @@ def check_config(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]
     yield from check_shared_targets(config)
     yield from _check_locations(config, where)
     yield from check_checkpoints(config)
+    yield from check_verification(config)
     yield from _check_dead_letter_loop(config)
     yield from _check_unused(config)
 

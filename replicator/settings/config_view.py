@@ -44,6 +44,8 @@ class EntryView:
     """The keys of `tables.ROW_TRANSFORM_KEYS` that hold for it: the path where each is written, and its value."""
     columns: dict[str, dict[str, Any]]
     """The rules for single columns in the entry itself."""
+    verify: tuple[Path, Any] = ((), None)
+    """The key that holds for it: the path where it is written, and its value."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,8 @@ def _make_entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...
     levels = ((path, said[0]), (path[:2], said[1]), (("defaults",), said[2]))
     options, shape = _find_nearest(TABLE_OPTIONS, levels), _find_nearest(ROW_TRANSFORM_KEYS, levels)
     names = get_text(raw, "sink"), get_text(raw, "into")
-    return EntryView(path, *names, policy, frozenset(raw), common, options, shape, _read_rules(raw))
+    verify = _find_nearest(("verify",), levels).get("verify", ((), None))
+    return EntryView(path, *names, policy, frozenset(raw), common, options, shape, _read_rules(raw), verify)
 
 
 def _read_rules(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:

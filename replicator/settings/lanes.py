@@ -33,6 +33,7 @@ from .tables import (
     SchemaChangeModes,
     TableSettings,
     Tombstones,
+    VerifySettings,
 )
 
 WITHOUT_OPTIONS = frozenset({"postgres", "event_log", EVENT_STORE})
@@ -85,6 +86,8 @@ class LaneSettings(Strict):
     """Columns and Arrow types that the config declares."""
     options: Mapping[str, Any]
     """Options of the target itself (`tables.TABLE_OPTIONS`), those that are said; empty where the sink has none."""
+    verify: VerifySettings | None
+    """When its target is compared; None: never."""
     at: Path
     """The path of its `to` entry in the config: `Loaded.where(*lane.at)` gives file and line."""
 
@@ -130,8 +133,15 @@ def resolve_lane(
         schema_rules=_resolve_schema_rules(said),
         declared=table.declared,
         options=_resolve_options(said) if kind not in WITHOUT_OPTIONS else {},
+        verify=None if stored else _resolve_verify(said),
         at=at,
     )
+
+
+def _resolve_verify(said: SettingsLevels) -> VerifySettings | None:
+    """The nearest level that says anything of it counts, whole."""
+    verify = find_first(*(level.verify for level in said))
+    return None if verify is None or verify.every == NO_RETENTION else verify
 
 
 def _resolve_target(name: str, match: str, said: str | None) -> tuple[str, str]:

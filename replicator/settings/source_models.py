@@ -181,8 +181,7 @@ class RegistrySettings(Strict):
 
 
 class DatabaseSettings(Strict):
-    """The source database, for `replicator doctor`, `replicator backfill` and `replicator diff`. The daemon never connects
-    to it."""
+    """The source database, for `replicator doctor`, `backfill` and `diff`. The daemon connects to it only for `verify`."""
 
     dsn: SourceDsn
     """`postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://USER:PASSWORD@HOST:PORT`."""

@@ -12,7 +12,7 @@ from replicator.domain.policy.policy_names import Policy
 from .columns import ColumnRules
 from .conditions import parse_condition
 from .expressions import InvalidExpressionText
-from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta, unset
+from .fields import DURATION, Count, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta, unset
 
 Deletes = Literal["hard", "soft", "ignore"]
 PartialUpdates = Literal["ordered", "by_column"]
@@ -127,6 +127,16 @@ class SchemaChangeModes(Strict):
     """All kinds that are not set here."""
 
 
+class VerifySettings(Strict):
+    """When the running daemon compares a target with its source. Without `database` there, and under `append`, it compares
+    with the event log of the table."""
+
+    every: Retention
+    """The time between two comparisons of a target. `off`: never."""
+    rows_per_second: Count | None = None
+    """Compare at most this number of rows of the source per second. By default without a limit."""
+
+
 OnReject = Literal["continue", "hold_key", "stop_lane"]
 
 
@@ -217,6 +227,8 @@ class PolicyKeys(Strict):
     where: Condition | None = None
     """A condition on the source's columns. The target contains the rows that meet it. A row that no longer meets it
     leaves the target. Under `append`, changes that do not meet it are left out."""
+    verify: VerifySettings | None = None
+    """When the running daemon compares the target with its source. By default never."""
 
     def get_policy(self) -> Policy | None:
         """The policy said here, by either of its two names; None when nothing is said."""

@@ -14,6 +14,7 @@ from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations import checkpoint_schedule
 from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
+from replicator.application.operations.diff_scheduler import DiffScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
@@ -28,6 +29,7 @@ from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import Lane
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
+from replicator.ports.telemetry import Telemetry
 from replicator.settings import Loaded
 from replicator.settings.fields import to_timedelta
 from replicator.settings.renamed_columns import find_private_columns
@@ -157,6 +159,13 @@ def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, of_sinks: Worker
     from .components import ConfiguredComponents  # noqa: PLC0415 - it imports the container
 
     return checkpoint_schedule.build_checkpoint_scheduler(ConfiguredComponents(loaded), lanes, of_sinks)
+
+
+def build_diff_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) -> DiffScheduler:
+    """The scheduler of comparisons."""
+    from .diff import build_scheduler  # noqa: PLC0415 - it imports the container
+
+    return build_scheduler(loaded, lanes, telemetry)
 
 
 def build_supervisor(

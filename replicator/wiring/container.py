@@ -63,6 +63,7 @@ class Container(containers.DeclarativeContainer):
     monitor = providers.Singleton(build.build_monitor, loaded, telemetry)
     projection_scheduler = providers.Singleton(projections.build_scheduler, loaded, lanes)
     checkpoint_scheduler = providers.Singleton(build.build_checkpoint_scheduler, loaded, lanes, workers)
+    diff_scheduler = providers.Singleton(build.build_diff_scheduler, loaded, lanes, telemetry)
     heartbeat = providers.Factory(build.Heartbeat, pipelines)
     views = providers.Singleton(
         daemon.build_views,

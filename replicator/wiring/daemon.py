@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 from replicator.application.control import Control
 from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
 from replicator.application.operations.cutover import swap_from_text
+from replicator.application.operations.diff_runs import report_runs
 from replicator.application.operations.projection_scheduler import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
@@ -61,6 +62,7 @@ def build_views(
         now = _hash_config_files(loaded)
         config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
         more = {"config": config, "projections": keeper.report(), "snapshots": snapshotting.report()}
+        more["comparisons"] = report_runs(get_state_folder(loaded), [lane["id"] for lane in taken["lanes"]])
         return {"pipeline": loaded.settings.pipeline, "state": _get_state_folder(loaded), **state, **taken, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:

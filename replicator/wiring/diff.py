@@ -1,19 +1,25 @@
-"""`diff_tables` and `repair_table`: compare tables of sources with their targets, and write the rows that differ again."""
+"""Compares tables of sources with their targets: once, repeatedly, and with a repair of the rows that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from typing import Any
 
+from replicator.application.lane_runs import LaneRuns, LaneStatus
 from replicator.application.operations.diff import DiffOperation
 from replicator.application.operations.diff_log import compare_with_log
+from replicator.application.operations.diff_scheduler import DiffScheduler, ScheduledDiff
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policy_names import CHANGE_POLICIES
 from replicator.ports.comparison import Repair, TableComparison
 from replicator.ports.frames import Lane
-from replicator.settings import Loaded
+from replicator.ports.telemetry import Telemetry
+from replicator.settings import LaneSettings, Loaded
+from replicator.settings.fields import to_timedelta
+from replicator.settings.tables import PolicyKeys, VerifySettings
 
 from . import adapters
 from .backfill import build_reader_options, build_waiter, find_source
@@ -29,6 +35,7 @@ def diff_tables(
     report: Callable[[str], None],
     *,
     sink: str | None = None,
+    lane: str | None = None,
     against: str | None = None,
     where: str = "",
     show: int = 10,
@@ -37,19 +44,18 @@ def diff_tables(
     from_scratch: bool = False,
 ) -> Iterator[LaneDiff]:
     """Compare each lane of `tables`, one after the other, with its source or with the event log of its table. `against` is
-    `source` or `log`; by default the source where that is possible. `where`: see `DiffOperation`.
+    `source` or `log`; by default the source where that is possible. `where`: see `DiffOperation`. `lane`: compare only the
+    lane with this id.
 
     ConfigProblem for a table or a sink without such lanes, and for a lane that cannot be compared. Other errors as of
     `DiffOperation.run` and `compare_with_log`.
     """
     local = adapters.use_local_engine(loaded)
     parts = ConfiguredComponents(local)
-    for lanes in [list_lanes(parts, table, sink) for table in tables]:
-        for name in dict.fromkeys(lane.source for lane in lanes):
-            mine = [lane for lane in lanes if lane.source == name]
-            with_source = [
-                lane for lane in mine if against == "source" or (against is None and has_source_rows(local, lane))
-            ]
+    for lanes in [list_lanes(parts, table, sink, lane) for table in tables]:
+        for name in dict.fromkeys(one.source for one in lanes):
+            mine = [one for one in lanes if one.source == name]
+            with_source = [one for one in mine if against == "source" or (against is None and has_source_rows(local, one))]
             if with_source:
                 comparison = build_comparison(local, mine[0].table, name)
                 with closing(adapters.build_source(local, name)) as source:
@@ -57,9 +63,9 @@ def diff_tables(
                         parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
                     )
                     yield from operation.run()
-            for lane in mine:
-                if lane not in with_source:
-                    yield compare_with_log(parts, lane, report, patience=timeout, show=show)
+            for one in mine:
+                if one not in with_source:
+                    yield compare_with_log(parts, one, report, patience=timeout, show=show)
 
 
 def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
@@ -95,9 +101,40 @@ def build_comparison(loaded: Loaded, table: str, name: str) -> TableComparison:
     return made
 
 
-def list_lanes(parts: ConfiguredComponents, table: str, sink: str | None) -> list[Lane]:
-    """The lanes of a table, in one sink or in all. ConfigProblem if there are none."""
-    lanes = [lane for lane in parts.resolve_lanes(table) if sink in (None, lane.sink)]
+def build_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) -> DiffScheduler:
+    """The scheduler of the comparisons that `verify` asks for."""
+
+    @cache
+    def list_lane_settings(table: str, source: str) -> tuple[LaneSettings, ...]:
+        return tuple(lane for lane in loaded.settings.resolve_lanes(table, source) if lane.verify is not None)
+
+    def find() -> list[ScheduledDiff]:
+        # A lane that has applied nothing has no target yet.
+        running = [run.lane for run in lanes.list_runs() if run.shown_status is LaneStatus.RUNNING and run.applied]
+        return [
+            _schedule_lane(loaded, lane, said.verify)
+            for lane in running
+            for said in list_lane_settings(lane.table, lane.source)
+            if f"{said.sink}.{said.into}" == lane.id and said.verify is not None
+        ]
+
+    settings = loaded.settings
+    levels: list[PolicyKeys] = [settings.defaults, *settings.tables, *(one for table in settings.tables for one in table.to)]
+    wanted = any(level.verify is not None for level in levels)
+    return DiffScheduler(find, adapters.get_state_folder(loaded), telemetry, wanted=wanted)
+
+
+def _schedule_lane(loaded: Loaded, lane: Lane, verify: VerifySettings) -> ScheduledDiff:
+    def compare(report: Callable[[str], None]) -> LaneDiff:
+        [diff] = diff_tables(loaded, [lane.table], report, lane=lane.id, show=0, rows_per_second=verify.rows_per_second)
+        return diff
+
+    return ScheduledDiff(lane.id, lane.table, to_timedelta(verify.every), compare)
+
+
+def list_lanes(parts: ConfiguredComponents, table: str, sink: str | None, lane: str | None = None) -> list[Lane]:
+    """The lanes of a table, in one sink or in all, or the one with the id `lane`. ConfigProblem if there are none."""
+    lanes = [one for one in parts.resolve_lanes(table) if sink in (None, one.sink) and lane in (None, one.id)]
     if not lanes:
         where = f" in sink {sink!r}" if sink else ""
         raise ConfigProblem(

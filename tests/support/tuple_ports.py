@@ -322,5 +322,7 @@ class Gauges:
     def lane_up(self, lane: str, up: bool) -> None:
         self.up[lane] = up
 
+    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None: ...
+
     def pace(self, source: str, engine: str, pace: Pace) -> None:
         self.paces.append((source, engine, pace))
