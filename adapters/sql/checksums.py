@@ -175,13 +175,14 @@ def render_sums(
         conditions.append(f"NOT EXISTS (SELECT 1 FROM {excluded} AS e WHERE {same})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     rows = f"SELECT {_render_bucket(dialect, keys)} AS bucket, {hashed} AS hash FROM {relation} AS {ROWS}{where}"
-    low, high = HALVES[dialect.name]
+    # Without it, the subquery is merged into the outer query, and each hash is computed twice.
+    fence = {POSTGRES.name: " OFFSET 0", MARIADB.name: f" LIMIT {2**64 - 1}"}.get(dialect.name, "")
     integer, whole = ("SIGNED", "SIGNED") if dialect is MARIADB else ("int", "bigint")
     q = dialect.quote_name
     return (
         f"SELECT CAST(bucket AS {integer}) AS {q('bucket')}, count(*) AS {q('rows')}, "
-        f"CAST(sum({low}) AS {whole}) AS {q('low')}, CAST(sum({high}) AS {whole}) AS {q('high')} "
-        f"FROM ({rows}{FENCES[dialect.name]}) AS r GROUP BY bucket"
+        f"CAST(sum(hash & {LOW}) AS {whole}) AS {q('low')}, CAST(sum((hash >> 32) & {LOW}) AS {whole}) AS {q('high')} "
+        f"FROM ({rows}{fence}) AS r GROUP BY bucket"
     )
 
 
@@ -198,22 +199,6 @@ def render_bucket_condition(
     return " AND ".join([*_render_range(dialect, keys, within), bucket])
 
 
-FENCES = {
-    # Without them the subquery is merged into the outer query, and each row's hash is computed twice.
-    POSTGRES.name: " OFFSET 0",
-    DUCKDB.name: "",
-    MARIADB.name: "",
-}
-UNSWAPPED = "((({h}) & 255) << 24) + ((({h}) & 65280) << 8) + ((({h}) >> 8) & 65280) + ((({h}) >> 24) & 255)"
-HALVES = {
-    POSTGRES.name: (f"hash & {LOW}", f"(hash >> 32) & {LOW}"),
-    # DuckDB has the bytes of a hash the other way round.
-    DUCKDB.name: (UNSWAPPED.replace("{h}", "hash >> 32"), UNSWAPPED.replace("{h}", "hash")),
-    MARIADB.name: (f"hash & {LOW}", "hash >> 32"),
-}
-"""The last and the first 32 bits of `hash`."""
-
-
 def _render_range(dialect: Dialect, keys: Sequence[SummedColumn], within: KeyRange | None) -> list[str]:
     if within is None:
         return []
@@ -226,10 +211,7 @@ def _render_bucket(dialect: Dialect, keys: Sequence[SummedColumn]) -> str:
     """The bucket of a row. BUCKETS is a power of two, so the last bits are the remainder, also of a negative number."""
     last = BUCKETS - 1
     if len(keys) > 1 or keys[0].kind != "integer":
-        hashed = _render_hash(dialect, keys, checked=False)
-        if dialect is DUCKDB:
-            return f"(({hashed} >> 56) & 255) + ((({hashed} >> 48) & {last >> 8}) << 8)"
-        return f"({hashed} & {last})"
+        return f"({_render_hash(dialect, keys, checked=False)} & {last})"
     [key] = keys
     column = _column(dialect, key)
     if dialect is POSTGRES and _without_digits(key.type) not in POSTGRES_INTEGERS:
@@ -252,7 +234,8 @@ def _render_hash(dialect: Dialect, columns: Sequence[SummedColumn], *, checked: 
         return f"('x' || substr(md5({joined}), 1, 16))::bit(64)::bigint"
     joined = f"concat({', '.join(parts)})"
     if dialect is DUCKDB:
-        return f"md5_number_upper({joined})"
+        # `md5_number_upper` takes longer.
+        return f"CAST('0x' || substr(md5({joined}), 1, 16) AS UBIGINT)"
     # A row with more text than `max_allowed_packet` has no text. It gets a hash that its text could not have.
     return f"ifnull(CAST(conv(substr(md5({joined}), 1, 16), 16, 10) AS UNSIGNED), 4294967297)"
 
@@ -302,8 +285,8 @@ def _duckdb_texts(column: SummedColumn) -> list[str]:
     texts = {
         "boolean": f"CASE WHEN {c} THEN 't' WHEN NOT {c} THEN 'f' END",
         "bytes": f"'x' || lower(hex({c}))",
-        # The cast of a time with a zone is slow: it looks up the session's zone for each row.
-        "timestamptz": f"make_timestamp(epoch_us({c})) || '+00'",
+        # An infinite time has no microseconds.
+        "timestamptz": f"coalesce(make_timestamp(epoch_us({c})) || '+00', CAST({c} AS VARCHAR))",
     }
     return [texts.get(column.kind, c), "'|'"]
 

@@ -142,6 +142,19 @@ def test_floats_have_equal_sums_unless_they_are_odd(database: psycopg.Connection
     assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
 
+def test_infinite_times_are_not_null(database: psycopg.Connection[Any]) -> None:
+    times = pa.array([2**63 - 1, -(2**63) + 1], pa.int64())
+    kinds: dict[str, Kind] = {"id": "integer", "at": "timestamp", "seen": "timestamptz"}
+    types = ["bigint", "timestamp without time zone", "timestamp with time zone"]
+    there = postgres_columns(types, kinds)
+    rows = pa.table({"id": [1, 2], "at": times.cast(pa.timestamp("us")), "seen": times.cast(pa.timestamp("us", "UTC"))})
+    columns = arrow_columns(rows, kinds)
+    texts = pa.table({"id": [1, 2], "at": ["infinity", "-infinity"], "seen": ["infinity", "-infinity"]})
+    assert sum_rows(database, create(database, "ends", types, texts), there, there[:1]) == ArrowSums(rows).sum(
+        columns, columns[:1]
+    )
+
+
 @pytest.mark.parametrize("setting", ["datestyle = 'SQL, DMY'", "datestyle = 'SQL, MDY'", "extra_float_digits = 0"])
 def test_unsuitable_settings_never_give_equal_sums(database: psycopg.Connection[Any], setting: str) -> None:
     kinds: dict[str, Kind] = {"id": "integer"}
