@@ -68,6 +68,7 @@ def test_status(answer, ask):
     said = answer("status")
     assert said["summary"] == "pipeline shop is not running, 3 lanes"
     parts = {"pipeline", "running", "ready", "unready", "engine_page", "sources", "lanes", "snapshots", "dead_letters"}
+    parts |= {"comparisons"}
     assert set(said["result"]) == parts
     assert {lane["id"] for lane in said["result"]["lanes"]} == LANES
     assert all(set(lane) == LANE and lane["position"] for lane in said["result"]["lanes"])
