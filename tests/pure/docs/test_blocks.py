@@ -20,6 +20,8 @@ from replicator.cli import main
 from replicator.settings import load_settings
 from replicator.settings.json_schema import build_config_schema
 
+pytestmark = pytest.mark.slow
+
 LANGUAGES = "bash ini json mermaid properties python sql text toml yaml"
 BLOCK = re.compile(r"^( *)(```+)([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 OTHER_PROGRAMS = """

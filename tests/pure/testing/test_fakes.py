@@ -1,5 +1,7 @@
 """The fakes keep the promises of the ports that they stand in for."""
 
+import pytest
+
 from adapters.engines.local import LocalEngine
 from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.engine_contract import make_fake_raw
@@ -8,6 +10,8 @@ from replicator.testing.fakes import FakeSource, FakeTarget
 from replicator.testing.histories import make_random_history
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.source_contract import SourceContract
+
+pytestmark = pytest.mark.slow
 
 
 class TestFakeSink(SinkContract):
