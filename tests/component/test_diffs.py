@@ -209,6 +209,8 @@ def test_comparison_that_ends_after_each_split_is_resumed(world: Compared, monke
         [diff] = world.compare(LANES[:1]).values()
     assert [(one.kind, one.key) for one in diff.differences] == [("missing", {"id": 3})], diff
     assert 30 < diff.rows < 90
+    first, last = diff.position
+    assert first != last
 
 
 def test_random_histories_have_no_false_difference(world: Compared) -> None:

@@ -141,13 +141,14 @@ class DiffOperation:
         with closing(self.parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
             progress = DiffProgressFile(self.parts.folder, lane)
             known = None if self.from_scratch or self.where else progress.read()
-            tail = records.read_tail(self.source, known.before if known else before, target.position)
+            known = known or UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point.text)
+            tail = records.read_tail(self.source, known.before, target.position)
             if tail.is_truncated:
                 progress.remove()
                 return None
             with tempfile.TemporaryDirectory(prefix="replicator-diff-") as folder:
                 one = LaneComparison(self, lane, records, snapshot, target, tail, Path(folder))
-                totals = one.run(known or UnfinishedDiff(before, None, 0, NO_KEYS), progress)
+                totals = one.run(known, progress)
             progress.remove()
             if not is_proven and totals.count_differences():
                 raise build_unproven_error(lane, snapshot, totals)
@@ -156,7 +157,7 @@ class DiffOperation:
                 lane=lane.id,
                 table=lane.table,
                 against="source",
-                position=(snapshot.point.text, snapshot.point.text),
+                position=(known.point, snapshot.point.text),
                 commit=target.commit,
                 rows=totals.rows,
                 missing=totals.missing,
@@ -275,7 +276,7 @@ class LaneComparison:
             self._compare_split(split, with_sums=columns is not None)
             if within is not None and within.upto is not None and not self.operation.where:
                 keys = merge_keys([known.keys, self.list_keys()])
-                progress.write(UnfinishedDiff(known.before, within.upto, self.totals.rows, keys))
+                progress.write(replace(known, upto=within.upto, rows=self.totals.rows, keys=keys))
             self._report_progress(total, started)
         self._compare_tail()
         return self.totals
@@ -369,7 +370,7 @@ class LaneComparison:
         return expected.drop_columns(names), actual.drop_columns(names)
 
     def _leave_out(self, rows: pa.Table) -> pa.Table:
-        """The rows without the keys of the tail. The databases have left them out already, if they compare keys alike."""
+        """The rows without the keys of the tail, which are compared last."""
         keys = self.tail.keys
         if not rows.num_rows or not keys.num_rows:
             return rows

@@ -24,12 +24,14 @@ class UnfinishedDiff:
     - `before`: the end of the stream before the first snapshot. Keys with later changes have to be compared again.
     - `upto`: the last compared value of the first key column; None if there is none. `rows`: the number of compared rows.
     - `keys`: the keys of the rows that differed, with the source's names.
+    - `point`: that of the first snapshot, for people.
     """
 
     before: Position
     upto: int | None
     rows: int
     keys: pa.Table
+    point: str
 
 
 class DiffProgressFile:
@@ -49,11 +51,11 @@ class DiffProgressFile:
             raise EnvironmentProblem(
                 f"{self._path} cannot be read ({type(error).__name__}).", next_step="Remove it, and repeat the command."
             ) from error
-        return UnfinishedDiff(Position.from_json(said["before"]), said["upto"], said["rows"], keys)
+        return UnfinishedDiff(Position.from_json(said["before"]), said["upto"], said["rows"], keys, said["point"])
 
     def write(self, progress: UnfinishedDiff) -> None:
         """Replace the progress."""
-        said = {"before": progress.before.to_json(), "upto": progress.upto, "rows": progress.rows}
+        said = {"before": progress.before.to_json(), "upto": progress.upto, "rows": progress.rows, "point": progress.point}
         keys = progress.keys.replace_schema_metadata({NOTES: json.dumps(said)})
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_file(buffer, keys.schema) as writer:
