@@ -21,7 +21,7 @@ from support.loaded_items import TABLE
 from support.schema_changes import url
 
 from adapters.sources.backfill.postgres import PostgresComparison
-from replicator.application.operations.diff import DiffOperation
+from replicator.application.operations.diff import DiffOperation, LaneComparison
 from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
@@ -127,8 +127,8 @@ class Compared(World):
             }
         )
 
-    def compare(self, lanes: tuple[Lane, ...] = LANES) -> dict[str, LaneDiff]:
-        operation = DiffOperation(self.parts(), lanes, self.comparison(), Source(self), lambda _: None, patience=60)
+    def compare(self, lanes: tuple[Lane, ...] = LANES, **more: Any) -> dict[str, LaneDiff]:
+        operation = DiffOperation(self.parts(), lanes, self.comparison(), Source(self), lambda _: None, patience=60, **more)
         return {diff.lane: diff for diff in operation.run()}
 
 
@@ -177,6 +177,16 @@ def test_record_that_the_topic_lacks_is_found(world: Compared) -> None:
         found = world.compare()
     expected = {("different", 7), ("extra", 8)}
     assert all({(one.kind, one.key["id"]) for one in diff.differences} == expected for diff in found.values()), found
+
+
+def test_limited_rate_pauses_between_splits(world: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.execute("ANALYZE items")
+    monkeypatch.setattr("replicator.application.operations.diff.LEAST_ROWS", 10)
+    waits = list[float]()
+    monkeypatch.setattr(LaneComparison, "_pause", lambda _, rows, __: waits.append(rows))
+    with world.running():
+        [diff] = world.compare(LANES[:1], rows_per_second=2).values()
+    assert diff.equal and len(waits) == 4 and waits == sorted(waits) and waits[-1] > waits[0] == 0
 
 
 def is_lost(piece: pa.Table) -> pa.Array:

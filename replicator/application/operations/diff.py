@@ -50,6 +50,8 @@ TRIES = 3
 """How often a comparison starts again after a truncate."""
 SPLIT_ROWS, READ_ROWS = 5_000_000, 500_000
 """Rows of a split with checksums, and rows that are read at once."""
+LEAST_ROWS, PAUSE_SECONDS = 1_000, 5
+"""At a limited rate: the fewest rows of a split, and the seconds that one takes."""
 REPORT_EVERY = 2.0
 NO_KEYS = pa.table({})
 
@@ -270,8 +272,9 @@ class LaneComparison:
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
         columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
-        ranges = skip_ranges(self.source.list_ranges(READ_ROWS if columns is None else SPLIT_ROWS), known.upto)
+        ranges = skip_ranges(self.source.list_ranges(self._choose_split_rows(with_sums=columns is not None)), known.upto)
         for within in ranges:
+            self._pause(self.totals.rows - known.rows, started)
             split = TableSplit(columns or (), self.source.keys, within, self.tail.keys, self.operation.condition)
             self._compare_split(split, with_sums=columns is not None)
             if within is not None and within.upto is not None and not self.operation.where:
@@ -423,11 +426,19 @@ class LaneComparison:
     def _name(self, sentence: str) -> None:
         self.totals.not_compared[sentence] = None
 
+    def _choose_split_rows(self, *, with_sums: bool) -> int:
+        """The rows of a split: few of them at a limited rate, as there is a pause between two splits only."""
+        rows, limit = SPLIT_ROWS if with_sums else READ_ROWS, self.operation.rows_per_second
+        return rows if limit is None else min(rows, max(LEAST_ROWS, limit * PAUSE_SECONDS))
+
+    def _pause(self, rows: int, started: float) -> None:
+        """Wait until `rows` rows since `started` are within the limited rate."""
+        limit = self.operation.rows_per_second
+        if limit is not None:
+            time.sleep(max(0.0, rows / limit - (time.monotonic() - started)))
+
     def _report_progress(self, total: int | None, started: float) -> None:
         rows, seconds = self.totals.rows, time.monotonic() - started
-        if (limit := self.operation.rows_per_second) is not None and rows / limit > seconds:
-            time.sleep(rows / limit - seconds)
-            seconds = time.monotonic() - started
         if time.monotonic() - self._reported < REPORT_EVERY:
             return
         self._reported = time.monotonic()

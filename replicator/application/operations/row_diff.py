@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from replicator.domain.differences import RowDifference
 from replicator.domain.plain_values import to_plain
 
-MISSING_KEY = "\0"
+KEY_SEPARATOR = "\0"
 """Between the texts of a key's columns. No text of PostgreSQL or MariaDB contains it."""
 
 
@@ -118,7 +118,7 @@ def to_key_texts(columns: Sequence[pa.Array], rows: int) -> pa.Array:
     """One text per row for the key columns."""
     if not columns:
         return pa.nulls(rows, pa.string())
-    return pc.binary_join_element_wise(*(to_texts(column) for column in columns), MISSING_KEY)
+    return pc.binary_join_element_wise(*(to_texts(column) for column in columns), KEY_SEPARATOR)
 
 
 def to_shown(value: Any) -> Any:
