@@ -139,6 +139,7 @@ class DiffRun:
         except ReplicatorError as problem:
             if not found or self.is_watching:
                 raise
+            self._write_report(found)
             code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
             self.session.fail(problem, code, [one.to_dict() for one in found])
         self._write_report(found)
@@ -157,11 +158,13 @@ class DiffRun:
 
     def repair(self, found: Sequence[LaneDiff], *, ask: bool) -> int:
         """Write the rows that differ again, and compare once more."""
-        from replicator.wiring.diff import repair_table
+        from replicator.wiring.diff import refuse_repair, repair_table
 
         wrong = [one for one in found if not one.equal]
         if not wrong:
             return self.finish(found)
+        for one in wrong:
+            refuse_repair(self.session.loaded, one)
         if ask:
             rows = format_count(sum(one.missing + one.extra + one.different for one in wrong), "row")
             self.session.confirm(f"Write {rows} again, as the source has them now?", "nothing was repaired")
@@ -243,7 +246,10 @@ class DiffRun:
         try:
             self.report.write_text(render_report(found, self._describe()), encoding="utf-8")
         except OSError as error:
-            raise EnvironmentProblem(f"The report {self.report} cannot be written: {error.strerror}.") from error
+            raise EnvironmentProblem(
+                f"The report {self.report} cannot be written: {error.strerror}.",
+                next_step="Name another file with `--report`, and repeat the command.",
+            ) from error
         self._print_progress(f"The report is in {self.report}.")
 
     def _describe(self) -> dict[str, str]:

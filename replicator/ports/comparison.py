@@ -59,22 +59,12 @@ class TableSplit:
     where: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePoint:
-    """The point of a source snapshot. `place`: leading elements of a sequence; changes that the snapshot contains are below,
-    others are above. `text`: the same for people. `micros`: the source's clock, in microseconds since 1970."""
-
-    place: tuple[int, ...]
-    text: str
-    micros: int
-
-
 class SourceSnapshot(Protocol):
     """A table of a source as it was at one point. It stays open, at the cost of an open transaction in the database."""
 
     @property
-    def point(self) -> SourcePoint:
-        """The point."""
+    def point(self) -> str:
+        """The point among the changes, for people. The snapshot contains exactly the changes before it."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -98,8 +88,8 @@ class SourceSnapshot(Protocol):
     def sum(self, split: TableSplit) -> pa.Table:
         """The checksums of a split (`CHECKSUMS`)."""
 
-    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
-        """The rows of a split, in these buckets or in all, as raw frames of read events. Without a split, all rows."""
+    def read(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
+        """The rows of a split, in these buckets or in all, as raw frames of read events."""
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
         """The rows with these keys, as raw frames of read events."""
@@ -142,6 +132,10 @@ class TargetSnapshot(Protocol):
         """The commit, for people."""
 
     @property
+    def identity(self) -> str:
+        """The same for all commits of a target. A target that is built again has another one."""
+
+    @property
     def columns(self) -> pa.Schema:
         """The columns of `read`."""
 
@@ -151,8 +145,8 @@ class TargetSnapshot(Protocol):
     def sum(self, split: TableSplit) -> pa.Table:
         """The checksums of a split (`CHECKSUMS`), if `can_sum`."""
 
-    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
-        """The rows of a split, in these buckets or in all; without a split, all rows."""
+    def read(self, split: TableSplit, buckets: Sequence[int] | None) -> pa.Table:
+        """The rows of a split, in these buckets or in all."""
 
     def read_all(self) -> pa.Table:
         """All rows, also soft-deleted ones and closed versions."""

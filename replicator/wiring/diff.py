@@ -64,8 +64,16 @@ def diff_tables(
                     )
                     yield from operation.run()
             for one in mine:
-                if one not in with_source:
-                    yield compare_with_log(parts, one, report, patience=timeout, show=show)
+                if one in with_source:
+                    continue
+                try:
+                    parts.find_log(one.table)
+                except ConfigProblem as problem:
+                    if against is not None or not with_source:
+                        raise
+                    report(f"{one.id} is not compared: it appends every change, and {problem.sentence}")
+                    continue
+                yield compare_with_log(parts, one, report, patience=timeout, show=show)
 
 
 def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
@@ -73,19 +81,30 @@ def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
     return lane.policy not in CHANGE_POLICIES and adapters.has_backfills(loaded, lane.source)
 
 
+def refuse_repair(loaded: Loaded, diff: LaneDiff) -> None:
+    """ConfigProblem if the rows that differ cannot be written again: nobody knows their keys in the source."""
+    line = next(lane.config_line for lane in ConfiguredComponents(loaded).resolve_lanes(diff.table) if lane.id == diff.lane)
+    if diff.against == "log":
+        raise ConfigProblem(
+            f"a repair takes rows from the source, and lane {diff.lane} was compared with the event log ({line})",
+            next_step=f"Build the target again from the log: `replicator replay {diff.table}`. `--sink` repairs other lanes.",
+        )
+    if not diff.keys.num_columns:
+        raise ConfigProblem(
+            f"rows of lane {diff.lane} cannot be repaired by their keys, which are masked or cast ({line})",
+            next_step=f"Load the whole table again: `replicator backfill {diff.table}`.",
+        )
+
+
 def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) -> Repair:
     """Write the rows that differ again, as the source has them now. Return when the lanes of the table have applied them.
 
-    The changes are stored with those of backfills, so all lanes of the table get them. ConfigProblem if the target has other
-    keys than the source. Other errors as of `ports.comparison.TableComparison.repair` and of a backfill.
+    The changes are stored with those of backfills, so all lanes of the table get them. Errors as of `refuse_repair`, of
+    `ports.comparison.TableComparison.repair` and of a backfill.
     """
+    refuse_repair(loaded, diff)
     parts = ConfiguredComponents(loaded)
     lane = next(lane for lane in parts.resolve_lanes(diff.table) if lane.id == diff.lane)
-    if not diff.keys.num_columns:
-        raise ConfigProblem(
-            f"rows of lane {lane.id} cannot be repaired by their keys, which are masked or cast ({lane.config_line})",
-            next_step=f"Load the whole table again: `replicator backfill {lane.table}`.",
-        )
     repair = build_comparison(loaded, lane.table, lane.source).repair(diff.keys, report)
     build_waiter(loaded, lane.table, lane.source, report).wait(repair.end)
     return repair

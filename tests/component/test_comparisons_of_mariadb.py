@@ -98,7 +98,7 @@ def test_rows_with_odd_names_and_composite_keys(server: MariaDb, tmp_path: Path)
         read = read_rows(opened.read(split(opened, within), chosen))
         assert {row["it's \""] for row in read} == expected and 10 < len(read) < 300
         assert len(read_rows(opened.read(split(opened, within), None))) == rows.filter(inside).num_rows
-        assert len(read_rows(opened.read(None, None))) == 900
+        assert len(read_rows(opened.read(TableSplit((), opened.keys, None, pa.table({})), None))) == 900
         by_key = read_rows(opened.read_keys(excluded))
         assert sorted(base64.b64decode(row["%s"]) for row in by_key) == sorted(rows.slice(100, 450)["%s"].to_pylist())
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from ruamel.yaml import YAML
 from support.schema_changes import url
 
@@ -17,8 +18,10 @@ from adapters.sinks.postgres.comparison import PostgresTargetSnapshot
 from adapters.sources.backfill.postgres import PostgresComparison
 from adapters.sql.checksums import kind_of_postgres
 from replicator.application.operations.diff import DiffOperation
+from replicator.application.operations.diff_progress import DiffProgressFile
 from replicator.application.operations.diff_records import write_records
 from replicator.domain.differences import LaneDiff
+from replicator.ports.comparison import TableSplit
 from replicator.ports.source import Source
 from replicator.settings import load_settings
 from replicator.testing.fakes import FakeSource
@@ -118,16 +121,17 @@ class World:
         """Load the targets with what a snapshot reads."""
         (self.folder / "records").mkdir()
         with self.comparison().open_snapshot(lambda _: None) as snapshot:
-            write_records(self.folder / "records" / "0.parquet", snapshot.read(None, None))
+            whole = TableSplit((), snapshot.keys, None, pa.table({}))
+            write_records(self.folder / "records" / "0.parquet", snapshot.read(whole, None))
         self.configure({"transport": "archive", "path": str(self.folder / "records")}).catch_up()
 
-    def compare(self, **more: Any) -> dict[str, LaneDiff]:
+    def compare(self, lanes: Sequence[str] = (), **more: Any) -> dict[str, LaneDiff]:
         def confirm(_: str) -> None:
             self.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", self.slot)
 
         source: Source[pa.Table] = FakeSource([])
-        lanes = self.parts.resolve_lanes("public.kept")
-        operation = DiffOperation(self.parts, lanes, self.comparison(), source, confirm, patience=20, show=100, **more)
+        wanted = [lane for lane in self.parts.resolve_lanes("public.kept") if not lanes or lane.id in lanes]
+        operation = DiffOperation(self.parts, wanted, self.comparison(), source, confirm, patience=20, show=100, **more)
         return {diff.lane: diff for diff in operation.run()}
 
 
@@ -177,12 +181,41 @@ def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pyt
     assert list_found(found["pg.kept"]) == {*expected, ("missing", 20, ()), ("missing", 21, ())}
     assert list_found(found["pg.versions"]) == {*expected, ("missing", 22, ()), ("extra", 100, ())}
     assert list_found(found["lake.kept"]) == expected
-    found_below = world.compare(where="id < 3")
-    assert [diff.rows for diff in found_below.values()] == [3] * len(LANES)
-    assert list_found(found_below["lake.kept"]) == list_found(found_below["pg.kept"])
-    assert list_found(found_below["pg.kept"]) == {difference for difference in expected if difference[1] < 3}
     assert found["lake.versions"].equal
     assert found["lake.changed"].equal
+    world.execute("ANALYZE kept")
+    monkeypatch.setattr("replicator.application.operations.diff.READ_ROWS", 4)
+    found_below = world.compare(where="id < 19")
+    assert [diff.rows for diff in found_below.values()] == [19, 5, 19, 19, 19, 19]
+    assert list_found(found_below["lake.kept"]) == list_found(found_below["pg.kept"])
+    assert list_found(found_below["pg.kept"]) == {difference for difference in expected if difference[1] < 19}
+
+
+def test_rejected_rows_are_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the target has an older row, and if the comparison is resumed."""
+    table = DeltaTable(world.folder / "lake" / "strict")
+    older = table.to_pyarrow_table().filter(pc.field("id") == 1)
+    for name, value in {"id": 0, "part": "%0"}.items():
+        at = next(at for at, stored in enumerate(older.column_names) if stored.startswith(name))
+        older = older.set_column(at, older.field(at), pa.array([value], older.field(at).type))
+    write_deltalake(table, older, mode="append")
+    rejected = {("different" if row == 0 else "missing", row) for row in range(0, ROWS, 3)}
+    world.execute("ANALYZE kept")
+    monkeypatch.setattr("replicator.application.operations.diff.READ_ROWS", 8)
+    write, killed = DiffProgressFile.write, list[int]()
+
+    def write_and_end(*given: Any) -> None:
+        write(*given)
+        if not killed:
+            killed.append(1)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(DiffProgressFile, "write", write_and_end)
+    with pytest.raises(KeyboardInterrupt):
+        world.compare(["lake.strict"])
+    [diff] = world.compare(["lake.strict"]).values()
+    assert {(one.kind, one.key["id"]) for one in diff.differences} == rejected
+    assert (diff.missing, diff.extra, diff.different) == (len(rejected) - 1, 0, 1)
 
 
 def to_delta(name: str, value: str, kind: pa.DataType) -> str:

@@ -6,7 +6,9 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,18 +23,19 @@ from support.loaded_items import TABLE
 from support.schema_changes import url
 
 from adapters.sources.backfill.postgres import PostgresComparison
-from replicator.application.operations.diff import DiffOperation, LaneComparison
+from replicator.application.operations.diff import DiffOperation, LaneComparison, describe_letter
 from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
 from replicator.domain.position import Position
+from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Lane
 from replicator.settings import load_settings
 from replicator.wiring.components import ConfiguredComponents
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
 
-ROUNDS = 250 if os.environ.get("REPLICATOR_LONG") else 2
+ROUNDS = 250 if os.environ.get("REPLICATOR_LONG") else 4
 SEED = int(os.environ.get("REPLICATOR_SEED", "1"))
 OWN_KEY = 1_000
 """Keys from here on are changed by the test only."""
@@ -179,6 +182,25 @@ def test_record_that_the_topic_lacks_is_found(world: Compared) -> None:
     assert all({(one.kind, one.key["id"]) for one in diff.differences} == expected for diff in found.values()), found
 
 
+def test_blocked_key_is_a_reason(world: Compared) -> None:
+    """Its records are rejected before they reach a lane."""
+    world.execute("UPDATE items SET note = 'blocked' WHERE id = 7; UPDATE items SET note = 'lost' WHERE id = 8")
+    World.poll(world)
+    records = [record for piece in world.pieces for record in piece.to_pylist()]
+    blocked = next(one for one in records if json.loads(one["key"])["payload"] == {"id": 7})
+    world.pieces[:] = [piece.filter(pc.invert(is_lost(piece))) for piece in world.pieces]
+    now = datetime.now(UTC)
+    fields = {name: blocked[name] for name in ("topic", "partition", "offset", "key")}
+    letter = DeadLetter(
+        "e-7", "", "decode", "HELD", "...", TABLE, "", blocked["value"], now, now, source="s", **fields
+    )  # fmt: skip
+    with closing(world.parts().open_dead_letters()) as store:
+        store.write([letter])
+    with world.running():
+        [diff] = world.compare(LANES[:1]).values()
+    assert {one.key["id"]: one.reason for one in diff.differences} == {7: describe_letter(letter), 8: ""}
+
+
 def test_limited_rate_pauses_between_splits(world: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
     world.execute("ANALYZE items")
     monkeypatch.setattr("replicator.application.operations.diff.LEAST_ROWS", 10)
@@ -221,6 +243,14 @@ def test_comparison_that_ends_after_each_split_is_resumed(world: Compared, monke
     assert 30 < diff.rows < 90
     first, last = diff.position
     assert first != last
+    with world.running():
+        # The rules of a lane may have changed since it was interrupted.
+        monkeypatch.setattr(DiffProgressFile, "write", write_and_end)
+        with pytest.raises(Killed):
+            world.compare(LANES[:1])
+        monkeypatch.setattr(DiffProgressFile, "write", write)
+        [diff] = world.compare((replace(LANES[0], config_line="c:2"),)).values()
+    assert diff.position[0] == diff.position[1]
 
 
 def test_random_histories_have_no_false_difference(world: Compared) -> None:

@@ -61,6 +61,10 @@ class DeltaTargetSnapshot:
         return f"version {self.table.version()}"
 
     @property
+    def identity(self) -> str:
+        return str(self.table.metadata().id)
+
+    @property
     def columns(self) -> pa.Schema:
         return to_source_names(read_schema(self.table))
 
@@ -80,9 +84,7 @@ class DeltaTargetSnapshot:
         needed = {*(column.name for column in columns), *split.keys}
         return self._query(query, needed=needed, within=split.within).select(CHECKSUMS.names).cast(CHECKSUMS)
 
-    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
-        if split is None:
-            return self._query("SELECT t.* FROM {rows} AS t")
+    def read(self, split: TableSplit, buckets: Sequence[int] | None) -> pa.Table:
         wanted = render_bucket_condition(DUCKDB, self._list_keys(split), buckets, split.within)
         where = _render_where(split.where)
         return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted} AND {where}", within=split.within)

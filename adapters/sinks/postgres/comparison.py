@@ -15,7 +15,7 @@ from replicator.domain.position import Position
 from replicator.ports.comparison import ComparedColumn, TableSplit
 from replicator.ports.frames import Lane
 
-from ...postgres.checksums import TableChecksums, escape
+from ...postgres.checksums import SETTINGS, TableChecksums, escape
 from ...postgres.connection import PostgresSession
 from ...postgres.ddl import Catalogue
 from ...postgres.lane_state import read_state
@@ -30,7 +30,9 @@ from ...sql.render import render_expression
 FORMATS = """
 SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
-BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
+IDENTITY = "SELECT pg_current_snapshot()::text, to_regclass(%s)::oid::text"
+BEGIN = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0; {SETTINGS}"
+"""The transaction is idle while rows are compared."""
 
 
 @contextmanager
@@ -46,9 +48,12 @@ def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[Post
             state = read_state(cursor, lane.pipeline, lane.id)
             if state is None:
                 raise Fatal(f"lane {lane.id} has no position yet", next_step="Start the daemon, and repeat the command.")
-            [(number,)] = cursor.execute("SELECT pg_current_snapshot()::text").fetchall()
-            formats = dict(cursor.execute(FORMATS, (quote_name(schema, lane.into),)).fetchall())
-            yield PostgresTargetSnapshot(lane, schema, columns, formats, state.position, f"snapshot {number}", cursor)
+            name = quote_name(schema, lane.into)
+            [(number, identity)] = cursor.execute(IDENTITY, (name,)).fetchall()
+            formats = dict(cursor.execute(FORMATS, (name,)).fetchall())
+            yield PostgresTargetSnapshot(
+                lane, schema, columns, formats, state.position, f"snapshot {number}", identity, cursor
+            )
     finally:
         session.close()
 
@@ -63,6 +68,7 @@ class PostgresTargetSnapshot:
     formats: dict[str, str]
     position: Position
     commit: str
+    identity: str
     cursor: psycopg.Cursor
 
     @property
@@ -78,11 +84,9 @@ class PostgresTargetSnapshot:
             self.cursor, columns, split.keys, within=split.within, without=split.without, condition=self._current
         )
 
-    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> pa.Table:
-        if split is None:
-            return self._query(self._current, ())
+    def read(self, split: TableSplit, buckets: Sequence[int] | None) -> pa.Table:
         columns = [(column.target, column) for column in split.columns]
-        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets) if columns else "true"
+        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
         return self._query(f"{self._current} AND {wanted} AND {_render_where(split.where)}", ())
 
     def read_keys(self, keys: pa.Table, where: Expr | None) -> pa.Table:

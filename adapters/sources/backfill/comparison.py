@@ -15,7 +15,7 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import KeyRange, Kind, Repair, SourcePoint, TableSplit
+from replicator.ports.comparison import KeyRange, Kind, Repair, TableSplit
 
 from .database import BackfillTable, Row, SourceDatabase, TableSnapshot, Tell, refuse_names
 from .debezium_events import DebeziumEvents
@@ -95,10 +95,9 @@ class DatabaseSnapshot:
         self.keys, self.unread = table.keys, unread
 
     @property
-    def point(self) -> SourcePoint:
+    def point(self) -> str:
         """See `ports.comparison.SourceSnapshot.point`."""
-        point = self._snapshot.point
-        return SourcePoint(point.place, self._snapshot.describe_point(), point.micros)
+        return self._snapshot.describe_point()
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
@@ -117,9 +116,9 @@ class DatabaseSnapshot:
         """See `ports.comparison.SourceSnapshot.sum`."""
         return self._snapshot.sum(split)
 
-    def read(self, split: TableSplit | None, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
+    def read(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
         """See `ports.comparison.SourceSnapshot.read`."""
-        yield from self._encode(self._snapshot.rows(None) if split is None else self._snapshot.rows_in(split, buckets))
+        yield from self._encode(self._snapshot.rows_in(split, buckets))
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
         """See `ports.comparison.SourceSnapshot.read_keys`."""

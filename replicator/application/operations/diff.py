@@ -15,22 +15,24 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.differences import LaneDiff, RowDifference
+from replicator.domain.differences import DifferenceKind, LaneDiff, RowDifference
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policy_names import CHANGE_POLICIES
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.table import is_reserved
 from replicator.domain.transform.columns import NO_COLUMN_RULE
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
@@ -40,8 +42,8 @@ from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter
 from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 
-from .diff_progress import DiffProgressFile, UnfinishedDiff
-from .diff_records import ChangeTail, TableRecords, build_rows, merge_keys
+from .diff_progress import DiffProgressFile, UnfinishedDiff, hash_compared
+from .diff_records import ChangeTail, TableRecords, build_rows, merge_keys, to_place
 from .row_diff import RowDiff, compare_rows, to_key_texts, to_shown
 
 Report = Callable[[str], None]
@@ -71,6 +73,16 @@ class DiffTotals:
     def count_differences(self) -> int:
         """The number of rows that differ."""
         return self.missing + self.extra + self.different
+
+    def add_rejected(self, letter: DeadLetter, key: Mapping[str, Any], *, is_present: bool, show: int) -> None:
+        """Add a row whose last record the lane rejects. `is_present`: the target has an older row."""
+        self.different += is_present
+        self.missing += not is_present
+        if len(self.differences) < show:
+            kind: DifferenceKind = "different" if is_present else "missing"
+            shown = {name: to_shown(value) for name, value in key.items()}
+            reason = f"The lane rejects this row ({letter.code}): {letter.sentence}"
+            self.differences.append(RowDifference(kind, shown, {}, reason))
 
     def add(self, diff: RowDiff, rows: int, show: int) -> None:
         """Add the comparison of some rows."""
@@ -106,7 +118,7 @@ class DiffOperation:
     where: str = ""
 
     def run(self) -> Iterator[LaneDiff]:
-        """Compare each lane. Fatal if a lane has stopped, EnvironmentProblem if it does not pass the point in time. Other
+        """Compare each lane. EnvironmentProblem if a running lane does not pass the point in time. Other
         errors as of `ports.comparison.TableComparison`."""
         for lane in self.lanes:
             refuse_uncomparable(lane)
@@ -115,6 +127,7 @@ class DiffOperation:
         for _ in range(TRIES):
             before = self.source.end()
             with self.comparison.open_snapshot(self.report) as snapshot:
+                refuse_unknown_columns(snapshot, self.condition)
                 again = []
                 for lane in pending:
                     found = self._compare_lane(lane, before, snapshot)
@@ -126,8 +139,8 @@ class DiffOperation:
             if not pending:
                 return
         raise Fatal(
-            f"Table {pending[0].table} is truncated again and again, so it has no rows to compare.",
-            next_step="Repeat the command later.",
+            f"Table {pending[0].table} was truncated during each of {TRIES} comparisons.",
+            next_step="Repeat the command when nothing truncates it.",
         )
 
     @property
@@ -139,27 +152,42 @@ class DiffOperation:
         """The comparison; None if the table was truncated meanwhile."""
         begun, started = datetime.now(UTC), time.monotonic()
         records = TableRecords(self.parts, lane)
-        is_proven = self._await_lane(lane, snapshot, records)
-        with closing(self.parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
-            progress = DiffProgressFile(self.parts.folder, lane)
+        self.report(f"{lane.id}: waiting until it has passed {snapshot.point}")
+        delivered = self._await_delivery(snapshot)
+        end = self.source.end()
+        halt = self._await_lane(lane, end, snapshot, records)
+        with (
+            closing(self.parts.open_sink(lane.sink)) as sink,
+            sink.open_comparison(lane) as target,
+            tempfile.TemporaryDirectory(prefix="replicator-diff-") as temporary,
+        ):
+            folder, progress = Path(temporary), DiffProgressFile(self.parts.folder, lane)
+            compared = hash_compared(lane, target)
             known = None if self.from_scratch or self.where else progress.read()
-            known = known or UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point.text)
-            tail = records.read_tail(self.source, known.before, target.position)
-            if tail.is_truncated:
+            if known is None or known.compared != compared:
+                known = UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point, begun, compared)
+            tail = records.read_tail(self.source, known.before, target.position.advanced_to(end), folder / "tail.parquet")
+            # A lane that has not stopped has applied all changes up to `end`.
+            unapplied = records.read_tail(self.source, target.position, end, folder / "unapplied.parquet")
+            if tail.is_truncated or unapplied.is_truncated:
                 progress.remove()
+                if halt:
+                    raise Fatal(
+                        f"Lane {lane.id} has not applied a truncate of {lane.table}. {halt.sentence}",
+                        next_step=halt.next_step,
+                    )
                 return None
-            with tempfile.TemporaryDirectory(prefix="replicator-diff-") as folder:
-                one = LaneComparison(self, lane, records, snapshot, target, tail, Path(folder))
-                totals = one.run(known, progress)
+            one = LaneComparison(self, lane, records, snapshot, target, tail.with_keys(unapplied.keys), folder)
+            totals = one.run(known, progress)
             progress.remove()
-            if not is_proven and totals.count_differences():
+            if not delivered and totals.count_differences():
                 raise build_unproven_error(lane, snapshot, totals)
-            self._explain(lane, records, totals)
+            self._explain(lane, records, totals, unapplied.keys, halt)
             return LaneDiff(
                 lane=lane.id,
                 table=lane.table,
                 against="source",
-                position=(known.point, snapshot.point.text),
+                position=(known.point, snapshot.point),
                 commit=target.commit,
                 rows=totals.rows,
                 missing=totals.missing,
@@ -172,31 +200,36 @@ class DiffOperation:
                 keys=one.list_keys(),
             )
 
-    def _await_lane(self, lane: Lane, snapshot: SourceSnapshot, records: TableRecords) -> bool:
-        """Return when the target contains every change that the snapshot contains, as far as they are in the log. False if
-        nothing shows that they all are."""
+    def _await_delivery(self, snapshot: SourceSnapshot) -> bool:
+        """Return when the log contains every change that the snapshot contains. False if nothing shows it."""
         deadline = time.monotonic() + self.patience
-        point = snapshot.point.text
-        self.report(f"{lane.id}: waiting until it has passed {point}")
         while (delivered := snapshot.is_delivered()) is False:
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(
-                    f"The connector has not confirmed {point} within {self.patience:.0f} s.",
+                    f"The connector has not confirmed {snapshot.point} within {self.patience:.0f} s.",
                     next_step="See if it runs (`replicator doctor`). A connector without changes confirms its position only "
                     "with `heartbeat.interval.ms`. `--timeout` waits longer.",
                 )
             time.sleep(ASK_EVERY)
-        end = self.source.end()
+        return bool(delivered)
+
+    def _await_lane(self, lane: Lane, end: Position, snapshot: SourceSnapshot, records: TableRecords) -> Fatal | None:
+        """Return when the lane has applied the log up to `end`. For a lane that has stopped before: why."""
+        deadline, has_daemon = time.monotonic() + self.patience, self.parts.ask_daemon() is not None
         while behind := self._find_behind(lane, end, records):
-            self._refuse_halted(lane)
+            if (halt := self._find_halt(lane)) is not None:
+                return halt
+            if not has_daemon:
+                self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
+                has_daemon = True
             if time.monotonic() > deadline:
                 raise EnvironmentProblem(
-                    f"Lane {lane.id} has not passed {point} within {self.patience:.0f} s. It is behind in "
+                    f"Lane {lane.id} has not passed {snapshot.point} within {self.patience:.0f} s. It is behind in "
                     f"{', '.join(sorted(map(str, behind)))}.",
                     next_step="Start the daemon if it does not run, or wait longer with `--timeout`.",
                 )
             time.sleep(ASK_EVERY)
-        return bool(delivered)
+        return None
 
     def _find_behind(self, lane: Lane, end: Position, records: TableRecords) -> set[TopicPartition]:
         """The partitions that the daemon has not read, or that the lane has not applied, up to `end`."""
@@ -212,30 +245,45 @@ class DiffOperation:
         at = state.position if state is not None else Position()
         return {place for place, offset in wanted.items() if at.get(place, 0) < offset}
 
-    def _refuse_halted(self, lane: Lane) -> None:
+    def _find_halt(self, lane: Lane) -> Fatal | None:
+        """Why the daemon applies no changes of the lane; None if it does."""
         status = self.parts.ask_daemon()
         for one in status["lanes"] if status is not None else ():
             if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
-                raise Fatal(
+                return Fatal(
                     f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
-                    next_step=f"{one['next_step'] or f'`replicator lanes resume {lane.id}`.'} Then repeat the command.",
+                    next_step=one["next_step"] or f"`replicator lanes resume {lane.id}`.",
                 )
+        return None
 
-    def _explain(self, lane: Lane, records: TableRecords, totals: DiffTotals) -> None:
-        """Add the reasons that open dead letters give for differences."""
+    def _explain(
+        self, lane: Lane, records: TableRecords, totals: DiffTotals, unapplied: pa.Table, halt: Fatal | None
+    ) -> None:
+        """Add the reasons that the pipeline knows: open dead letters, also those of blocked keys, and a lane that has
+        stopped, with the keys whose changes it has not applied."""
         if not totals.differences:
             return
-        with closing(self.parts.open_dead_letters()) as store:
-            letters = store.read(DeadLetterFilter(lane=lane.id, state="open"))
         rename = lane.row_transforms.column_transforms.get_new_name
-        reasons = {
-            tuple(sorted((rename(name), str(to_shown(value))) for name, value in key.items())): describe_letter(letter)
-            for letter, key in records.read_keys(letters)
-        }
+
+        def to_target(key: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+            return tuple(sorted((rename(name), str(to_shown(value))) for name, value in key.items()))
+
+        reasons: dict[tuple[tuple[str, str], ...], str] = {}
+        if halt is not None:
+            reasons = dict.fromkeys(map(to_target, unapplied.to_pylist()), str(halt))
+        with closing(self.parts.open_dead_letters()) as store:
+            letters = store.read(DeadLetterFilter(state="open"))
+        # A record that is rejected before it reaches the lanes has none, and may be one whose table nobody knows.
+        own = [
+            one
+            for one in letters
+            if one.lane in ("", lane.id) and one.table in ("", lane.table) and one.source in ("", lane.source)
+        ]
+        reasons |= {to_target(key): describe_letter(letter) for letter, key in records.read_keys(own)}
         for number, one in enumerate(totals.differences):
-            key = tuple(sorted((name, str(value)) for name, value in one.key.items()))
-            if not one.reason and key in reasons:
-                totals.differences[number] = RowDifference(one.kind, one.key, one.columns, reasons[key])
+            reason = reasons.get(tuple(sorted((name, str(value)) for name, value in one.key.items())))
+            if not one.reason and reason is not None:
+                totals.differences[number] = replace(one, reason=reason)
 
 
 def describe_letter(letter: DeadLetter) -> str:
@@ -266,8 +314,8 @@ class LaneComparison:
         self.names = [rename(name) for name in self.source.keys]
         if self._has_other_keys():
             whole = TableSplit((), self.source.keys, None, NO_KEYS, self.operation.condition)
-            expected, rejected = self._build(self.source.read(None, None), self.tail.frames)
-            self._add(expected, self.target.read(whole, None), rejected)
+            expected, rejected = self._build(self.source.read(whole, None), self.tail.frames)
+            self._add(expected, self.target.read(self._to_target(whole), None), rejected)
             return self.totals
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
@@ -335,22 +383,45 @@ class LaneComparison:
     def _add(self, expected: pa.Table, actual: pa.Table, rejected: Sequence[DeadLetter]) -> None:
         """Compare rows, and add the result to the totals."""
         expected, actual = self._share_columns(expected, actual)
+        keys, letters = self._find_rejected(rejected)
+        refused = to_key_texts(keys.columns, len(keys))
+        self.totals.rows += len(keys)
+        present = set()
+        if letters:
+            texts = to_key_texts([actual[name] for name in self.names], len(actual))
+            present = set(texts.to_pylist())
+            actual = actual.filter(pc.invert(pc.is_in(texts, value_set=refused)))
+            texts = to_key_texts([expected[name] for name in self.names], len(expected))
+            expected = expected.filter(pc.invert(pc.is_in(texts, value_set=refused)))
         diff = compare_rows(expected, actual, self.names)
         if self.lane.row_transforms.without_deletes and diff.extra:
             self._name("Extra rows are not compared: the lane keeps deleted rows (`deletes: ignore`).")
-            diff = RowDiff(diff.expected, diff.actual, diff.keys, diff.missing, (), diff.different)
-        self.totals.add(diff, expected.num_rows + len(rejected), self.operation.show)
-        self.totals.missing += len(rejected)
-        shown = rejected[: max(0, self.operation.show - len(self.totals.differences))]
-        for letter, key in self.records.read_keys(shown):
-            named = {name: to_shown(value) for name, value in zip(self._rename(list(key)), key.values(), strict=True)}
-            reason = f"The lane rejects this row ({letter.code}): {letter.sentence}"
-            self.totals.differences.append(RowDifference("missing", named, {}, reason))
+            diff = replace(diff, extra=())
+        self.totals.add(diff, expected.num_rows, self.operation.show)
+        for row, letter, text in zip(keys.to_pylist(), letters, refused.to_pylist(), strict=True):
+            self.totals.add_rejected(letter, row, is_present=text in present, show=self.operation.show)
+        self.totals.keys.append(keys.cast(expected.select(self.names).schema))
+
+    def _find_rejected(self, letters: Sequence[DeadLetter]) -> tuple[pa.Table, Sequence[DeadLetter]]:
+        """The keys of the rows whose last record was rejected, with the names of the target, and these records."""
+        found = list(self.records.read_keys(letters))
+        if len(found) < len(letters):
+            unread = format_count(len(letters) - len(found), "record")
+            self._name(f"{unread} of the table cannot be read, so it is unknown which rows they change.")
+        keys = pa.table({name: [key[name] for _, key in found] for name in self.source.keys})
+        chosen: dict[str, int] = {}
+        for at, text in enumerate(to_key_texts(keys.columns, len(found)).to_pylist()):
+            place = to_place(found[at][0])
+            if self.tail.last.get(text, place) == place:
+                chosen[text] = at
+        keys = keys.take(pa.array(list(chosen.values()), pa.int64())).rename_columns(self.names)
+        converted = {name: self.target.convert(name, keys[name].combine_chunks()) for name in self.names}
+        return pa.table(converted), [found[at][0] for at in chosen.values()]
 
     def _share_columns(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Both with the columns that are compared. Expected values have the form of the target's."""
-        there = [name for name in actual.column_names if not is_own_column(name)]
-        names = [name for name in expected.column_names if not is_own_column(name)] or there
+        there = [name for name in actual.column_names if not is_reserved(name)]
+        names = [name for name in expected.column_names if not is_reserved(name)] or there
         volatile = list_volatile_columns(self.lane.row_transforms)
         for name in volatile:
             self._name(f"{name} is not compared: it describes the record, not the row.")
@@ -397,7 +468,7 @@ class LaneComparison:
             found.append(ComparedColumn(name, rename(name), kind))
         compared = {*(column.target for column in found), *self._rename(list(self.source.unread))}
         for name in self.target.columns.names:
-            if name not in compared and not is_own_column(name):
+            if name not in compared and not is_reserved(name):
                 self._name(f"{name} is not compared: only the target has this column.")
         return tuple(found) if self.target.can_sum(found) else None
 
@@ -450,7 +521,7 @@ class LaneComparison:
 def build_unproven_error(lane: Lane, snapshot: SourceSnapshot, totals: DiffTotals) -> EnvironmentProblem:
     """The error for differences that may be changes on their way."""
     return EnvironmentProblem(
-        f"{format_count(totals.count_differences(), 'row')} of lane {lane.id} differ at {snapshot.point.text}. But nothing "
+        f"{format_count(totals.count_differences(), 'row')} of lane {lane.id} differ at {snapshot.point}. But nothing "
         "shows whether the connector has sent all changes before it, so these may be changes on their way.",
         next_step="Add `connect: {url: ..., connector: ...}` to the source, whose connector needs `heartbeat.interval.ms`. "
         "Or compare with the event log: `--against log`.",
@@ -486,6 +557,17 @@ def refuse_changed_columns(lane: Lane, condition: Expr | None) -> None:
             )
 
 
+def refuse_unknown_columns(snapshot: SourceSnapshot, condition: Expr | None) -> None:
+    """ConfigProblem if the source has no column of the condition that can be read."""
+    known = snapshot.kinds
+    unknown = sorted(list_columns(condition) - known.keys()) if condition is not None else []
+    if unknown:
+        raise ConfigProblem(
+            f"`--where` names column {unknown[0]!r}, which is not among the columns of the source that can be read",
+            next_step=f"The columns are: {', '.join(known)}.",
+        )
+
+
 def is_plain(transforms: RowTransforms) -> bool:
     """True if the target has the source's rows and values, with other names at most."""
     changes_rows = transforms.where or transforms.deletes or transforms.truncates or transforms.ignore_null
@@ -501,8 +583,3 @@ def is_plain(transforms: RowTransforms) -> bool:
 def list_volatile_columns(transforms: RowTransforms) -> list[str]:
     """Columns with a value that depends on the record."""
     return [name for name, added in transforms.column_transforms.additions if added.metadata]
-
-
-def is_own_column(name: str) -> bool:
-    """True for a column that replicator adds to targets."""
-    return name.startswith(("_cdc_", "__")) or name == "_event_id"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,9 +14,12 @@ import pyarrow as pa
 from replicator.application.durable import make_folder, replace_file
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
+from replicator.ports.comparison import TargetSnapshot
 from replicator.ports.frames import Lane
 
 NOTES = b"replicator"
+LONGEST = timedelta(days=1)
+"""A comparison is not resumed after this time. The log would have to hold all changes since its start."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class UnfinishedDiff:
     - `before`: the end of the stream before the first snapshot. Keys with later changes have to be compared again.
     - `upto`: the last compared value of the first key column; None if there is none. `rows`: the number of compared rows.
     - `keys`: the keys of the rows that differed, with the source's names.
-    - `point`: that of the first snapshot, for people.
+    - `point`: that of the first snapshot, for people. `begun`: the time of it.
+    - `compared`: a hash of what is compared: the target, its columns, and the rules of the lane.
     """
 
     before: Position
@@ -32,6 +38,13 @@ class UnfinishedDiff:
     rows: int
     keys: pa.Table
     point: str
+    begun: datetime
+    compared: str
+
+
+def hash_compared(lane: Lane, target: TargetSnapshot) -> str:
+    """See `UnfinishedDiff.compared`."""
+    return hashlib.sha256(repr((target.identity, target.columns, lane)).encode()).hexdigest()
 
 
 class DiffProgressFile:
@@ -41,7 +54,7 @@ class DiffProgressFile:
         self._path = folder / "diffs" / f"{quote(lane.id, safe='')}.unfinished"
 
     def read(self) -> UnfinishedDiff | None:
-        """The progress; None if the last comparison has ended."""
+        """The progress; None if the last comparison has ended, or was begun too long ago."""
         try:
             keys = pa.ipc.open_file(self._path).read_all()
             said = json.loads(keys.schema.metadata[NOTES])
@@ -51,11 +64,22 @@ class DiffProgressFile:
             raise EnvironmentProblem(
                 f"{self._path} cannot be read ({type(error).__name__}).", next_step="Remove it, and repeat the command."
             ) from error
-        return UnfinishedDiff(Position.from_json(said["before"]), said["upto"], said["rows"], keys, said["point"])
+        begun = datetime.fromisoformat(said["begun"])
+        if datetime.now(UTC) - begun > LONGEST:
+            return None
+        before = Position.from_json(said["before"])
+        return UnfinishedDiff(before, said["upto"], said["rows"], keys, said["point"], begun, said["compared"])
 
     def write(self, progress: UnfinishedDiff) -> None:
         """Replace the progress."""
-        said = {"before": progress.before.to_json(), "upto": progress.upto, "rows": progress.rows, "point": progress.point}
+        said = {
+            "before": progress.before.to_json(),
+            "upto": progress.upto,
+            "rows": progress.rows,
+            "point": progress.point,
+            "begun": progress.begun.isoformat(),
+            "compared": progress.compared,
+        }
         keys = progress.keys.replace_schema_metadata({NOTES: json.dumps(said)})
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_file(buffer, keys.schema) as writer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator.application.catalog import Catalog
-from replicator.domain.change import OLD_KEY, OP, RAW, Op
+from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC, Op
 from replicator.domain.position import Position
 from replicator.ports.backfill import TOPICS
 from replicator.ports.components import Components
@@ -22,17 +22,41 @@ from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Batch, Lane
 from replicator.ports.source import Source
 
+from .row_diff import to_key_texts
+
+CHANGE_COLUMNS = [OP, OLD_KEY, TOPIC, PARTITION, OFFSET]
 MANY_RECORDS = 50_000
 """From here on, records are decoded by processes of their own, which take a second to start."""
 
 
 @dataclass(frozen=True)
-class ChangeTail:
-    """The changes of a table between two positions. `keys`: the keys that they name, each once. `is_truncated`: one of them
-    deleted all rows."""
+class StoredRecords:
+    """The raw frames in an archive file."""
 
-    frames: Sequence[pa.Table]
+    file: Path
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        with pq.ParquetFile(self.file) as stored:
+            for batch in stored.iter_batches():
+                yield pa.Table.from_batches([batch])
+
+
+RecordPlace = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+
+@dataclass(frozen=True)
+class ChangeTail:
+    """The changes of a table between two positions.
+
+    - `frames`: their records.
+    - `keys`: the keys that they name, each once. `last`: per text of such a key, the place of its last change.
+    - `is_truncated`: one of them deleted all rows.
+    """
+
+    frames: Iterable[pa.Table]
     keys: pa.Table
+    last: Mapping[str, RecordPlace]
     is_truncated: bool
 
     def with_keys(self, more: pa.Table) -> ChangeTail:
@@ -79,50 +103,68 @@ class TableRecords:
             self._looked[topic] = any(run.table == self._table for run in runs)
         return self._looked[topic]
 
-    def read_tail(self, source: Source[pa.Table], start: Position, end: Position) -> ChangeTail:
-        """The changes in `source` from `start` to `end`. A partition that `start` does not name is read from its
-        beginning."""
+    def read_tail(self, source: Source[pa.Table], start: Position, end: Position, file: Path) -> ChangeTail:
+        """The changes in `source` from `start` to `end`. Their records go into the new `file`, as there may be many. A
+        partition that `start` does not name is read from its beginning."""
         first = source.beginning()
         until = self.only_own(source, end)
         begin = Position({place: start.get(place, first.get(place, 0)) for place in until})
         until = until.only(place for place, offset in until.items() if begin[place] < offset)
-        frames: list[pa.Table] = []
         changes: list[pa.Table] = []
+        with pq.ParquetWriter(file, RAW) as writer:
 
-        def read_batch(batch: Batch[pa.Table]) -> None:
-            for frame, decoded in self._decode(batch.frame):
-                frames.append(frame)
-                changes.append(decoded)
+            def read_batch(batch: Batch[pa.Table]) -> None:
+                for frame, decoded in self._decode(batch.frame):
+                    writer.write_table(frame.select(RAW.names).cast(RAW))
+                    changes.append(decoded)
 
-        if until:
-            source.read(begin.only(until), until, read_batch, Event())
+            if until:
+                source.read(begin.only(until), until, read_batch, Event())
         truncated = any(pc.any(pc.equal(frame[OP], Op.TRUNCATE.value)).as_py() for frame in changes)
-        return ChangeTail(frames, _list_keys(changes), truncated)
+        last = {text: place for frame in changes for place, text in _locate_keys(frame)}
+        return ChangeTail(StoredRecords(file), _list_keys(changes), last, truncated)
 
-    def read_keys(self, letters: Iterable[DeadLetter]) -> Iterable[tuple[DeadLetter, dict[str, Any]]]:
+    def read_keys(self, letters: Sequence[DeadLetter]) -> Iterator[tuple[DeadLetter, dict[str, Any]]]:
         """Dead letters whose key can be read, with their key columns."""
-        for letter in letters:
-            row = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
-            row |= {"timestamp": None, "headers": None, "key": letter.key, "value": letter.record}
-            for _, keys in self._decode(pa.Table.from_pylist([row], schema=RAW)):
-                for found in _list_keys([keys]).to_pylist():
-                    yield letter, found
+        rows = [
+            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "key": one.key, "value": one.record}
+            for one in letters
+        ]
+        by_place = {to_place(letter): letter for letter in letters}
+        for _, decoded in self._decode(pa.Table.from_pylist(rows, schema=RAW)):
+            names = [name for name in decoded.column_names if name not in CHANGE_COLUMNS]
+            for row in decoded.to_pylist():
+                key = {name: row[name] for name in names}
+                if None not in key.values():
+                    yield by_place[row[TOPIC], row[PARTITION], row[OFFSET]], key
 
     def _decode(self, raw: pa.Table) -> Iterable[tuple[pa.Table, pa.Table]]:
-        """The records of the table, and their changes: operation, key and old key."""
+        """The records of the table, and their changes: key, old key, operation and place."""
         for run in self._engine.route(raw, self._decoder).slices:
             if run.table == self._table:
                 schema = self._catalog.learn_schema(run)
                 changes, rejects = self._engine.decode(run, self._decoder, schema)
-                named = [*schema.keys, OP, OLD_KEY]
+                named = [*schema.keys, *CHANGE_COLUMNS]
                 yield run.frame, pa.concat_tables([changes.select(named), rejects.select(named)])
+
+
+def to_place(letter: DeadLetter) -> RecordPlace:
+    """The place of its record."""
+    return letter.topic, letter.partition, letter.offset
+
+
+def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPlace, str]]:
+    """The place and the text of the key of each change."""
+    keys = changes.drop_columns(CHANGE_COLUMNS)
+    places = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    yield from zip(places, to_key_texts(keys.combine_chunks().columns, len(keys)).to_pylist(), strict=True)
 
 
 def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:
     """The keys in changes frames, also old ones, each once."""
     found = []
     for frame in changes:
-        keys = frame.drop_columns([OP, OLD_KEY])
+        keys = frame.drop_columns(CHANGE_COLUMNS)
         old = frame.filter(pc.is_valid(frame[OLD_KEY]))[OLD_KEY]
         former = {name: pc.struct_field(old, name) for name in keys.column_names}
         found += [keys, pa.table(former, schema=keys.schema)] if len(old) else [keys]

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.differences import RowDifference
-from replicator.domain.plain_values import to_plain
+from replicator.domain.plain_values import to_plain, to_rows, to_values
 
 KEY_SEPARATOR = "\0"
-"""Between the texts of a key's columns. No text of PostgreSQL or MariaDB contains it."""
+"""Between the texts of a key's columns."""
+NUMBERS = Context(prec=100)
+"""Enough digits for every decimal of Arrow, so that none is rounded."""
 
 
 @dataclass(frozen=True)
 class RowDiff:
     """Rows that differ: row numbers of missing ones in the expected rows, of extra ones in the actual rows, and pairs of
-    both."""
+    both. `pairs`: each column of both sides, as of `to_comparable`."""
 
     expected: pa.Table
     actual: pa.Table
@@ -29,6 +32,7 @@ class RowDiff:
     missing: Sequence[int]
     extra: Sequence[int]
     different: Sequence[tuple[int, int]]
+    pairs: Mapping[str, tuple[pa.Array, pa.Array]]
 
     def list_differences(self, count: int) -> Iterator[RowDifference]:
         """The first differences, the missing rows first."""
@@ -40,7 +44,8 @@ class RowDiff:
             yield RowDifference("extra", self._pick_key(values), {name: (None, value) for name, value in values.items()})
         for first, second in self.different[: max(0, count - len(self.missing) - len(self.extra))]:
             wanted, found = self._read_row(self.expected, first), self._read_row(self.actual, second)
-            columns = {name: (wanted[name], found[name]) for name in wanted if wanted[name] != found[name]}
+            names = [name for name, (one, other) in self.pairs.items() if not one[first].equals(other[second])]
+            columns = {name: (wanted[name], found[name]) for name in names}
             yield RowDifference("different", self._pick_key(found), columns)
 
     def read_keys(self) -> pa.Table:
@@ -52,7 +57,7 @@ class RowDiff:
         return pa.concat_tables(parts)
 
     def _read_row(self, rows: pa.Table, row: int) -> dict[str, Any]:
-        return {name: to_shown(rows[name][row].as_py()) for name in self.expected.column_names}
+        return {name: to_shown(value) for name, value in next(to_rows(rows.slice(row, 1))).items()}
 
     def _pick_key(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: values[name] for name in self.keys}
@@ -76,7 +81,7 @@ def compare_rows(expected: pa.Table, actual: pa.Table, keys: Sequence[str]) -> R
     for one, other in pairs.values():
         candidates = pc.or_(candidates, _differs(one.take(pair_of), other.take(row_of)))
     different = list(zip(pair_of.filter(candidates).to_pylist(), row_of.filter(candidates).to_pylist(), strict=True))
-    return RowDiff(expected, actual, tuple(keys), missing.to_pylist(), extra.to_pylist(), different)
+    return RowDiff(expected, actual, tuple(keys), missing.to_pylist(), extra.to_pylist(), different, pairs)
 
 
 def _differs(one: pa.Array, other: pa.Array) -> pa.Array:
@@ -98,18 +103,18 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
 
 
 def to_texts(values: pa.Array) -> pa.Array:
-    """The values as texts. NaN equals NaN, and 0.0 equals -0.0."""
+    """The values as texts. Equal numbers have the same text, whatever their types. NaN equals NaN."""
     t = pa.types
     if t.is_integer(values.type) or t.is_string(values.type):
         return values.cast(pa.string())
-    return pa.array([None if value is None else _to_text(value) for value in values.to_pylist()], pa.string())
+    return pa.array([None if value is None else _to_text(value) for value in to_values(values)], pa.string())
 
 
 def _to_text(value: Any) -> str:
-    if isinstance(value, float):
-        return repr(value + 0.0)
+    if isinstance(value, float) and math.isfinite(value):
+        value = Decimal(repr(value))
     if isinstance(value, Decimal):
-        return format(value.normalize() + 0, "f")
+        return format(NUMBERS.normalize(value), "f") if value else "0"
     shown = to_shown(value)
     return shown if isinstance(shown, str) else json.dumps(shown, sort_keys=True, ensure_ascii=False)
 

@@ -158,7 +158,7 @@ class _PostgresSnapshot:
 
     def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
         columns = [(column.source, column) for column in split.columns]
-        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets) if columns else "true"
+        wanted = self._checksums.render_buckets(columns, split.keys, split.within, buckets)
         where = "true" if split.where is None else _escape_literal(render_expression(split.where, POSTGRES, "t"))
         yield from self._read(f"{wanted} AND {where}", ())
 

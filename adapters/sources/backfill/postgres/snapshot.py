@@ -24,7 +24,11 @@ SELECT max(lsn) - '0/0'::pg_lsn FROM pg_logical_slot_peek_binary_changes(
 WHERE get_byte(data, 0) = 67 AND lsn <= %s::pg_lsn"""
 """The end of the last commit in the publication's stream up to a position: 67 is the C of a commit message."""
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; SET LOCAL cursor_tuple_fraction = 1"
+BEGIN = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; SET LOCAL cursor_tuple_fraction = 1; "
+    "SET LOCAL idle_in_transaction_session_timeout = 0"
+)
+"""The transaction is idle while a lane passes its point, and while rows are compared."""
 
 
 @contextmanager
