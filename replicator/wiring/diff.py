@@ -87,7 +87,7 @@ def refuse_repair(loaded: Loaded, diff: LaneDiff) -> None:
     if diff.against == "log":
         raise ConfigProblem(
             f"a repair takes rows from the source, and lane {diff.lane} was compared with the event log ({line})",
-            next_step=f"Build the target again from the log: `replicator replay {diff.table}`. `--sink` repairs other lanes.",
+            next_step=f"Build the target again from the log: `replicator replay {diff.table}`. Or repair others: `--sink`.",
         )
     if not diff.keys.num_columns:
         raise ConfigProblem(

@@ -45,4 +45,14 @@ def test_rows_that_differ_are_found_and_repaired_while_both_sides_change(world: 
         assert repaired["target.versions"]["repaired"] is None
         by_log = world.ask("diff", "items", "--sink", "lake", "--against", "log")
         assert [(one["against"], one["equal"]) for one in by_log] == [("log", True)] * 2, by_log
+
+    world.ask("lanes", "pause", "target.items")
+    world.execute("UPDATE items SET note = 'late' WHERE id = 3001")
+    run(world.target, "UPDATE items SET note = 'by hand' WHERE id = 3002")
+    [halted] = world.answer("diff", "items", "--sink", "target", "--show", "2000", code=7)["result"][:1]
+    paused = "Lane target.items is paused. `replicator lanes resume target.items`."
+    reasons = {one["key"]["id"]: one["reason"] for one in halted["differences"]}
+    assert (reasons.pop(3001), reasons.pop(3002)) == (paused, ""), halted
+    assert not {*reasons.values()} - {paused}, "other changes since the pause"
+    world.ask("lanes", "resume", "target.items")
     assert daemon.stop() == 0
