@@ -82,7 +82,7 @@ def has_source_rows(loaded: Loaded, lane: Lane) -> bool:
 
 
 def refuse_repair(loaded: Loaded, diff: LaneDiff) -> None:
-    """ConfigProblem if the rows that differ cannot be written again: nobody knows their keys in the source."""
+    """ConfigProblem if the rows that differ cannot be written again, because their keys in the source are not known."""
     line = next(lane.config_line for lane in ConfiguredComponents(loaded).resolve_lanes(diff.table) if lane.id == diff.lane)
     if diff.against == "log":
         raise ConfigProblem(

@@ -259,8 +259,8 @@ class DiffOperation:
     def _explain(
         self, lane: Lane, records: TableRecords, totals: DiffTotals, unapplied: pa.Table, halt: Fatal | None
     ) -> None:
-        """Add the reasons that the pipeline knows: open dead letters, also those of blocked keys, and a lane that has
-        stopped, with the keys whose changes it has not applied."""
+        """Add the reasons that the pipeline knows. These are open dead letters, also of blocked keys, and a lane that has
+        stopped. `unapplied`: the keys whose changes such a lane has not applied."""
         if not totals.differences:
             return
         rename = lane.row_transforms.column_transforms.get_new_name

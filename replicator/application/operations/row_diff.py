@@ -103,7 +103,7 @@ def _combine(column: pa.ChunkedArray) -> pa.Array:
 
 
 def to_texts(values: pa.Array) -> pa.Array:
-    """The values as texts. Equal numbers have the same text, whatever their types. NaN equals NaN."""
+    """The values as texts. Equal numbers of different types have the same text. NaN equals NaN."""
     t = pa.types
     if t.is_integer(values.type) or t.is_string(values.type):
         return values.cast(pa.string())
