@@ -214,7 +214,9 @@ def _render_bucket(dialect: Dialect, keys: Sequence[SummedColumn]) -> str:
         return f"({_render_hash(dialect, keys, checked=False)} & {last})"
     [key] = keys
     column = _column(dialect, key)
-    if dialect is POSTGRES and _without_digits(key.type) not in POSTGRES_INTEGERS:
+    if dialect is POSTGRES and key.type == "oid":
+        number = f"{column}::bigint"
+    elif dialect is POSTGRES and _without_digits(key.type) not in POSTGRES_INTEGERS:
         number = f"mod(mod({column}::numeric, {BUCKETS}) + {BUCKETS}, {BUCKETS})::int"
     elif dialect is DUCKDB and key.type.startswith("decimal"):
         number = f"CAST({column} AS HUGEINT)"

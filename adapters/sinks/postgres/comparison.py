@@ -31,8 +31,11 @@ FORMATS = """
 SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
 IDENTITY = "SELECT pg_current_snapshot()::text, to_regclass(%s)::oid::text"
-BEGIN = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0; {SETTINGS}"
-"""The transaction is idle while rows are compared."""
+BEGIN = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0; "
+    f"SET LOCAL row_security = off; {SETTINGS}"
+)
+"""The transaction is idle while rows are compared. With row security, a user may not see all rows."""
 
 
 @contextmanager

@@ -403,11 +403,13 @@ class LaneComparison:
         self.totals.keys.append(keys.cast(expected.select(self.names).schema))
 
     def _find_rejected(self, letters: Sequence[DeadLetter]) -> tuple[pa.Table, Sequence[DeadLetter]]:
-        """The keys of the rows whose last record was rejected, with the names of the target, and these records."""
+        """The keys of the rows whose last record was rejected, with the names of the target, and these records. A record
+        without a key that can be read is one missing row."""
         found = list(self.records.read_keys(letters))
-        if len(found) < len(letters):
-            unread = format_count(len(letters) - len(found), "record")
-            self._name(f"{unread} of the table cannot be read, so it is unknown which rows they change.")
+        located = {to_place(letter) for letter, _ in found}
+        for letter in letters:
+            if to_place(letter) not in located:
+                self.totals.add_rejected(letter, {}, is_present=False, show=self.operation.show)
         keys = pa.table({name: [key[name] for _, key in found] for name in self.source.keys})
         chosen: dict[str, int] = {}
         for at, text in enumerate(to_key_texts(keys.columns, len(found)).to_pylist()):

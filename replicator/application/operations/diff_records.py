@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from replicator.application.catalog import Catalog
 from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC, Op
+from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
 from replicator.ports.backfill import TOPICS
 from replicator.ports.components import Components
@@ -172,11 +173,17 @@ def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:
 
 
 def merge_keys(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables, each once."""
+    """The rows of all tables, each once. Fatal if a column has lists or structs."""
     found = [table for table in tables if table.num_columns]
     if not found:
         return pa.table({})
     whole = pa.concat_tables(found, promote_options="permissive").replace_schema_metadata(None)
+    for column in whole.schema:
+        if pa.types.is_nested(column.type):
+            raise Fatal(
+                f"Key column {column.name} has values of the type {column.type}, by which no rows are found.",
+                next_step="Compare with the event log: `--against log`.",
+            )
     return whole.group_by(whole.column_names).aggregate([])
 
 

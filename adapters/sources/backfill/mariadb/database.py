@@ -78,17 +78,17 @@ class MariaDbDatabase:
         return self.describe_table(table, keys), {}
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
-        with translate_errors(f"backfilling {table}"), closing(connect(self._dsn)) as connection:
+        with translate_errors(f"reading {table}"), closing(connect(self._dsn)) as connection:
             return describe_readable_table(connection, table, keys, precise=self._precise)
 
     def identity(self) -> str:
-        with translate_errors("backfilling a table"), closing(connect(self._dsn)) as connection:
+        with translate_errors("reading the source"), closing(connect(self._dsn)) as connection:
             return str(fetch_rows(connection, IDENTITY)[0][0])
 
     @contextmanager
     def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: Tell) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
         name = f"{table.schema}.{table.name}"
-        with translate_errors(f"backfilling {name}"), open_snapshot(self._dsn) as (connection, moment):
+        with translate_errors(f"reading {name}"), open_snapshot(self._dsn) as (connection, moment):
             # From here on the table cannot be altered; and the user may read all of its columns.
             fetch_rows(connection, f"SELECT * FROM {quote_name(table.schema, table.name)} LIMIT 0")
             if describe_table(connection, table.schema, table.name, table.keys, precise=self._precise) != table:
@@ -109,7 +109,7 @@ class MariaDbDatabase:
     def _find_numbers(
         self, table: BackfillTable[MariaDbColumn], rows: Sequence[Sequence[Raw]], borders: Sequence[Sequence[str]]
     ) -> Iterator[int]:
-        with translate_errors(f"backfilling {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
+        with translate_errors(f"reading {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
             last = [_key_expressions(connection, table, border) for border in borders]
             for first in range(0, len(rows), COMPARED):
                 cases = []

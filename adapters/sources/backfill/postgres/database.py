@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.comparison import KeyRange, Kind, TableSplit
@@ -23,14 +24,28 @@ from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ....sql.dialect import POSTGRES
 from ....sql.render import render_expression
 from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, unsupported_type_error
+from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, split_name, unsupported_type_error
 from ..snapshot_reader import TableBackfill
 from .columns import PostgresColumn
 from .snapshot import open_snapshot, read_system_id
 from .table import describe_readable_table
 
 FETCH = 5_000
+TRIES = 3
+"""How often a snapshot is taken again if the table has other files by the time at which it is locked."""
+LOCKED = """
+SELECT bool_and(coalesce(c.relfilenode, 0) = coalesce(pg_relation_filenode(t.oid), 0)), max(r.relkind::text)
+FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace
+CROSS JOIN LATERAL (SELECT r.oid UNION SELECT p.relid FROM pg_partition_tree(r.oid) AS p) AS t
+LEFT JOIN pg_class c ON c.oid = t.oid
+WHERE n.nspname = %s AND r.relname = %s AND r.oid = to_regclass(%s)"""
+"""If the files of the table, and of its partitions, are those of the snapshot. The functions return what is true now, and
+the catalogue what the snapshot shows."""
 DELIVERED = "SELECT confirmed_flush_lsn >= '0/0'::pg_lsn + %s FROM pg_replication_slots WHERE slot_name = %s"
+
+
+ALTERED = ("42P01", "42703", "3F")
+"""There is no such table, column or schema."""
 
 
 class PostgresLog:
@@ -71,7 +86,7 @@ class PostgresDatabase:
     def describe_comparable(
         self, table: str, keys: Sequence[str] | None
     ) -> tuple[BackfillTable[PostgresColumn], Mapping[str, str]]:
-        with _translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
+        with self._translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
             found = describe_readable_table(connection, table, self._publication, self._slot, keys)
         unread = {column.name: column.sql for column in found.columns if column.form is None}
         for name in found.keys:
@@ -80,15 +95,26 @@ class PostgresDatabase:
         return replace(found, columns=tuple(column for column in found.columns if column.name not in unread)), unread
 
     def identity(self) -> str:
-        with _translate_errors("a table"):
+        with self._translate_errors(""):
             return read_system_id(self._session)
 
     @contextmanager
     def open_snapshot(self, table: BackfillTable[PostgresColumn], report: Tell) -> Iterator[_PostgresSnapshot]:
         name = f"{table.schema}.{table.name}"
         report(f"{name}: waiting for the transactions that are open in the source")
-        with _translate_errors(name), open_snapshot(self._session, self._publication) as (connection, moment):
-            yield _PostgresSnapshot(connection, table, moment, self._slot)
+        for _ in range(TRIES):
+            with (
+                self._translate_errors(name),
+                open_snapshot(self._session, self._publication) as (connection, point),
+            ):
+                relation = _lock_table(connection, table)
+                if relation is not None:
+                    yield _PostgresSnapshot(connection, table, relation, point, self._slot)
+                    return
+        raise EnvironmentProblem(
+            f"Table {name} was truncated, rewritten or replaced during each of {TRIES} attempts to read it.",
+            next_step="Repeat the command when nothing does that.",
+        )
 
     def locate_rows(
         self, table: BackfillTable[PostgresColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
@@ -106,8 +132,38 @@ class PostgresDatabase:
         parameters = [text for last in borders for text in last]
         arrays = [to_texts(keys[column.name]) for column in columns]
         name = f"{table.schema}.{table.name}"
-        with _translate_errors(name), closing(self._session.open(autocommit=True)) as connection:
+        with self._translate_errors(name), closing(self._session.open(autocommit=True)) as connection:
             yield from connection.execute(query.encode(), [*parameters, *arrays]).fetchall()
+
+    @contextmanager
+    def _translate_errors(self, table: str) -> Iterator[None]:
+        """Errors of the source's server. `table`: the one that is read, if it is one."""
+        try:
+            yield
+        except psycopg.Error as error:
+            state, text = error.sqlstate or "", error.diag.message_primary or ""
+            if state == "42501":
+                raise EnvironmentProblem(
+                    f"The user of `database.dsn` lacks a right in the source: {text}.",
+                    next_step=self._say_grants(table, text),
+                ) from error
+            if state.startswith(ALTERED) and table:
+                raise EnvironmentProblem(
+                    f"Table {table} of the source was dropped or altered while it was read (SQLSTATE {state}).",
+                    next_step="Repeat the command.",
+                ) from error
+            raise translate_error(error, f"reading {table or 'the source'}") from error
+
+    def _say_grants(self, table: str, text: str) -> str:
+        user = quote_name(str(conninfo_to_dict(self._session.dsn).get("user") or "the user"))
+        schema, name = map(quote_name, split_name(table)) if table else ("SCHEMA", "TABLE")
+        if "row-level security" in text:
+            return f"ALTER ROLE {user} BYPASSRLS; otherwise it cannot see if there are rows that it does not see."
+        if "schema" in text:
+            return f"GRANT USAGE ON SCHEMA {schema} TO {user};"
+        if "table" in text:
+            return f"GRANT SELECT ON {schema}.{name} TO {user};"
+        return f"ALTER ROLE {user} REPLICATION;"
 
 
 class PostgresBackfill(TableBackfill):
@@ -130,6 +186,7 @@ class _PostgresSnapshot:
 
     connection: psycopg.Connection[Any]
     table: BackfillTable[PostgresColumn]
+    relation: str
     point: SnapshotPoint
     slot: str
 
@@ -149,7 +206,9 @@ class _PostgresSnapshot:
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
-            cursor.execute(_rows_query(self.table, after).encode(), list(after) if after is not None else None)
+            cursor.execute(
+                _rows_query(self.table, self.relation, after).encode(), list(after) if after is not None else None
+            )
             for key, row, *last in cursor:
                 yield key, row, last
 
@@ -170,8 +229,8 @@ class _PostgresSnapshot:
         first, count = self.table.key_columns[0], self.count()
         if first.sql not in POSTGRES_INTEGERS or count is None or count <= rows:
             return []
-        name, relation = quote_name(first.name), quote_name(self.table.schema, self.table.name)
-        [(low, high)] = self.connection.execute(f"SELECT min({name}), max({name}) FROM {relation}".encode()).fetchall()
+        bounds = f"SELECT min({quote_name(first.name)}), max({quote_name(first.name)}) FROM {self.relation}"
+        [(low, high)] = self.connection.execute(bounds.encode()).fetchall()
         return [] if low is None else divide_range(first.name, low, high, -(-count // rows))
 
     def sum(self, split: TableSplit) -> pa.Table:
@@ -182,13 +241,15 @@ class _PostgresSnapshot:
     @property
     def _checksums(self) -> TableChecksums:
         types = {column.name: column.sql for column in self.table.columns}
-        return TableChecksums(quote_name(self.table.schema, self.table.name), types)
+        return TableChecksums(self.relation, types)
 
     def _read(self, condition: str, parameters: Sequence[object]) -> Iterator[Row]:
         self.connection.execute(SETTINGS, prepare=False)
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
-            cursor.execute(f"{_escape_literal(_select_rows(self.table))} WHERE {condition}".encode(), parameters)
+            cursor.execute(
+                f"{_escape_literal(_select_rows(self.table, self.relation))} WHERE {condition}".encode(), parameters
+            )
             for key, row, *last in cursor:
                 yield key, row, last
 
@@ -202,23 +263,28 @@ class _PostgresSnapshot:
         return bool(found[0])
 
 
-@contextmanager
-def _translate_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate_error(error, f"backfilling {name}") from error
+def _lock_table(connection: psycopg.Connection[Any], table: BackfillTable[PostgresColumn]) -> str | None:
+    """Lock the table against changes of its structure until the end of the transaction, and return its name as SQL.
+
+    None if it has other files than in the snapshot. A truncate or a rewrite after the snapshot, and before this lock, would
+    make it look empty.
+    """
+    name = quote_name(table.schema, table.name)
+    connection.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE".encode())
+    [(is_same, kind)] = connection.execute(LOCKED, (table.schema, table.name, name)).fetchall()
+    # A partitioned table has its rows in others. The connector sends rows of other child tables as those of the child.
+    return (name if kind == "p" else f"ONLY {name}") if is_same else None
 
 
-def _rows_query(table: BackfillTable[PostgresColumn], after: Sequence[str] | None) -> str:
+def _rows_query(table: BackfillTable[PostgresColumn], relation: str, after: Sequence[str] | None) -> str:
     """The query for rows in key order: JSON of the key, JSON of the row, and the key's values as text."""
     where = f" WHERE {_compare_keys(table, '>')}" if after is not None else ""
     ordered = ", ".join(f"t.{quote_name(column.name)}" for column in table.key_columns)
-    parts = _select_rows(table), where, f" ORDER BY {ordered}"
+    parts = _select_rows(table, relation), where, f" ORDER BY {ordered}"
     return parts[0] + parts[2] if after is None else _escape_literal(parts[0]) + parts[1] + _escape_literal(parts[2])
 
 
-def _select_rows(table: BackfillTable[PostgresColumn]) -> str:
+def _select_rows(table: BackfillTable[PostgresColumn], relation: str) -> str:
     """The query for all rows: JSON of the key, JSON of the row, and the key's values as text."""
     chosen = ", ".join(
         [
@@ -227,7 +293,7 @@ def _select_rows(table: BackfillTable[PostgresColumn]) -> str:
             *(f"t.{quote_name(column.name)}::text" for column in table.key_columns),
         ]
     )
-    return f"SELECT {chosen} FROM {quote_name(table.schema, table.name)} AS t"
+    return f"SELECT {chosen} FROM {relation} AS t"
 
 
 def _object_expression(columns: Sequence[PostgresColumn]) -> str:
