@@ -14,6 +14,7 @@ import click
 
 from replicator import __version__
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, ReplicatorError, Retryable
+from replicator.domain.patterns import is_exact
 from replicator.domain.plain_values import format_count
 
 from .completion import complete_files, complete_sinks, complete_tables
@@ -98,6 +99,9 @@ def diff(
         raise ConfigProblem(f"there is no folder {report.parent} for the report", next_step="Create it.")
     if repair and not yes and (session.as_json or not is_on_terminal()):
         session.confirm("", "nothing was compared")
+    for table in tables:
+        if not is_exact(table):
+            raise ConfigProblem(f"{table!r} is a pattern", next_step="Name the tables: `replicator plan` lists them.")
     names = tuple(find_source_table(session.components, table) for table in tables)
     run = DiffRun(session, names, options, report, from_scratch=anew)
     if pause is not None:

@@ -21,6 +21,7 @@ from replicator.application.operations.diff import DiffOperation
 from replicator.application.operations.diff_progress import DiffProgressFile
 from replicator.application.operations.diff_records import write_records
 from replicator.domain.differences import LaneDiff
+from replicator.domain.errors import Fatal
 from replicator.ports.comparison import TableSplit
 from replicator.ports.source import Source
 from replicator.settings import load_settings
@@ -71,7 +72,9 @@ class World:
     def __init__(self, dsn: str, folder: Path, columns: dict[str, Any]) -> None:
         self.dsn, self.folder, self.columns = dsn, folder, columns
         declared = ", ".join(f'"{name}" {kind}' for name, (kind, _, _) in columns.items())
-        self.execute(f'CREATE TABLE kept (id int, "part ""%" text, {declared}, PRIMARY KEY (id, "part ""%"))')
+        self.execute(
+            f'CREATE TABLE kept (id int, "part ""{{rows}}%" text, {declared}, PRIMARY KEY (id, "part ""{{rows}}%"))'
+        )
         self.execute("CREATE PUBLICATION shop FOR TABLE kept")
         self.slot = f"values_{dsn.rpartition('_')[2]}"
         self.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", self.slot)
@@ -189,6 +192,15 @@ def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pyt
     assert [diff.rows for diff in found_below.values()] == [19, 5, 19, 19, 19, 19]
     assert list_found(found_below["lake.kept"]) == list_found(found_below["pg.kept"])
     assert list_found(found_below["pg.kept"]) == {difference for difference in expected if difference[1] < 19}
+    world.execute("DROP VIEW mirror.kept_living; ALTER TABLE mirror.kept ALTER n TYPE text; UPDATE mirror.kept SET n = 'x'")
+    [as_text] = world.compare(["pg.kept"]).values()
+    assert (
+        "n is not compared: its type is string in the target, and decimal128(12, 2) in the source." in as_text.not_compared
+    )
+    assert list_found(as_text) == list_found(found["pg.kept"]) - {("different", names.index("n"), ("n",))}
+    world.execute("ALTER TABLE mirror.kept RENAME id TO no")
+    with pytest.raises(Fatal, match="has no column id"):
+        world.compare(["pg.kept"])
 
 
 def test_rejected_rows_are_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

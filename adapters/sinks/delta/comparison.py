@@ -28,7 +28,7 @@ from ...sql.dialect import DELTA_RS_ALONE, DUCKDB
 from ...sql.render import render_expression
 from .lane import open_lane_log
 
-ROWS, KEYS = "comparison_rows", "comparison_keys"
+ROWS, CURRENT, KEYS = "comparison_rows", "comparison_current", "comparison_keys"
 
 
 @contextmanager
@@ -80,22 +80,22 @@ class DeltaTargetSnapshot:
             self.session.register(KEYS, split.without)
             excluded = KEYS
         keys = self._list_keys(split)
-        query = render_sums(DUCKDB, "{rows}", columns, keys, within=split.within, excluded=excluded)
+        query = render_sums(DUCKDB, CURRENT, columns, keys, within=split.within, excluded=excluded)
         needed = {*(column.name for column in columns), *split.keys}
         return self._query(query, needed=needed, within=split.within).select(CHECKSUMS.names).cast(CHECKSUMS)
 
     def read(self, split: TableSplit, buckets: Sequence[int] | None) -> pa.Table:
         wanted = render_bucket_condition(DUCKDB, self._list_keys(split), buckets, split.within)
         where = _render_where(split.where)
-        return self._query(f"SELECT t.* FROM {{rows}} AS t WHERE {wanted} AND {where}", within=split.within)
+        return self._query(f"SELECT t.* FROM {CURRENT} AS t WHERE {wanted} AND {where}", within=split.within)
 
     def read_keys(self, keys: pa.Table, where: Expr | None) -> pa.Table:
         matches = " AND ".join(f"t.{DUCKDB.quote_name(name)} = k.{DUCKDB.quote_name(name)}" for name in keys.column_names)
         self.session.register(KEYS, keys)
-        return self._query(f"SELECT t.* FROM {{rows}} AS t SEMI JOIN {KEYS} AS k ON {matches} WHERE {_render_where(where)}")
+        return self._query(f"SELECT t.* FROM {CURRENT} AS t SEMI JOIN {KEYS} AS k ON {matches} WHERE {_render_where(where)}")
 
     def read_all(self) -> pa.Table:
-        return self._query("SELECT t.* FROM {rows} AS t", "true")
+        return self._query(f"SELECT t.* FROM {CURRENT} AS t", "true")
 
     def _list_keys(self, split: TableSplit) -> list[SummedColumn]:
         kinds = {column.target: column.kind for column in split.columns}
@@ -114,7 +114,7 @@ class DeltaTargetSnapshot:
         needed: Collection[str] | None = None,
         within: KeyRange | None = None,
     ) -> pa.Table:
-        """The result of a query over `{rows}`: the current rows, or those that match a condition. With `needed`, they have
+        """The result of a query over `CURRENT`: the current rows, or those that match a condition. With `needed`, they have
         only these columns of the target. `within`: a range outside of which no row matters."""
         schema = self.columns
         stored = dict(zip(schema.names, read_schema(self.table).names, strict=True))
@@ -126,7 +126,7 @@ class DeltaTargetSnapshot:
         batches = pa.RecordBatchReader.from_batches(renamed, (batch.rename_columns(names) for batch in scan))
         with translate_missing_files(self.lane.into, self.table):
             self.session.register(ROWS, batches)
-            found = self.session.sql(query.replace("{rows}", f"(SELECT * FROM {ROWS} WHERE {condition})")).to_arrow_table()
+            found = self.session.sql(f"WITH {CURRENT} AS (SELECT * FROM {ROWS} WHERE {condition}) {query}").to_arrow_table()
         return found.cast(schema) if needed is None else found
 
 

@@ -102,7 +102,8 @@ class PostgresTargetSnapshot:
     def convert(self, name: str, values: pa.Array) -> pa.Array:
         """See `ports.comparison.TargetSnapshot.convert`: the database reads the texts as values of the column's type."""
         kind, how = read_type(self.types[name])
-        if (values.type == kind and how != AS_TEXT) or not pa.types.is_string(values.type):
+        is_text = pa.types.is_string(values.type) and (pa.types.is_string(kind) or pa.types.is_time(kind))
+        if not is_text or (values.type == kind and how != AS_TEXT):
             return values
         converted = how.replace("{0}", f"v.x::{escape(self.formats[name])}")
         query = f"SELECT {converted} FROM unnest(%s::text[]) WITH ORDINALITY AS v(x, n) ORDER BY v.n"

@@ -44,7 +44,7 @@ from replicator.ports.source import Source
 
 from .diff_progress import DiffProgressFile, UnfinishedDiff, hash_compared
 from .diff_records import ChangeTail, TableRecords, build_rows, merge_keys, to_place
-from .row_diff import RowDiff, compare_rows, to_key_texts, to_shown
+from .row_diff import RowDiff, are_comparable, compare_rows, to_key_texts, to_shown
 
 Report = Callable[[str], None]
 ASK_EVERY = 0.2
@@ -312,6 +312,12 @@ class LaneComparison:
             self._name(f"{name} is not compared: values of the type {kind} are not read.")
         rename = self.lane.row_transforms.column_transforms.get_new_name
         self.names = [rename(name) for name in self.source.keys]
+        for name in self.names:
+            if name not in self.target.columns.names:
+                raise Fatal(
+                    f"The target of lane {self.lane.id} has no column {name}, which is part of its key.",
+                    next_step=f"Build it again: `replicator replay {self.lane.table}`.",
+                )
         if self._has_other_keys():
             whole = TableSplit((), self.source.keys, None, NO_KEYS, self.operation.condition)
             expected, rejected = self._build(self.source.read(whole, None), self.tail.frames)
@@ -434,7 +440,12 @@ class LaneComparison:
         if not expected.num_columns:
             expected = actual.select(shared).schema.empty_table()
         converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}
-        return self._ignore_nulls(pa.table(converted), actual.select(shared))
+        for name in shared:
+            wanted, found = converted[name].type, actual[name].type
+            if name not in self.names and not are_comparable(wanted, found):
+                self._name(f"{name} is not compared: its type is {found} in the target, and {wanted} in the source.")
+                del converted[name]
+        return self._ignore_nulls(pa.table(converted), actual.select(list(converted)))
 
     def _ignore_nulls(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
         ignored = self.lane.row_transforms.ignore_null

@@ -89,6 +89,22 @@ def _differs(one: pa.Array, other: pa.Array) -> pa.Array:
     return pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other)))
 
 
+def are_comparable(one: pa.DataType, other: pa.DataType) -> bool:
+    """True if values of these types may be equal. A number and a text are not: a number has several texts."""
+    return _classify(one) == _classify(other)
+
+
+def _classify(kind: pa.DataType) -> str:
+    t = pa.types
+    classes = {
+        "number": (t.is_integer, t.is_floating, t.is_decimal),
+        "text": (t.is_string, t.is_large_string, t.is_string_view),
+        "bytes": (t.is_binary, t.is_large_binary, t.is_binary_view, t.is_fixed_size_binary),
+        "list": (t.is_list, t.is_large_list),
+    }
+    return next((name for name, checks in classes.items() if any(check(kind) for check in checks)), str(kind))
+
+
 def to_comparable(expected: pa.ChunkedArray, actual: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Both columns as arrays of one type, whose values are equal where the values of the columns are equal."""
     one, other = _combine(expected), _combine(actual)
