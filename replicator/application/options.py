@@ -21,7 +21,7 @@ class RuntimeOptions:
       counted: a busy machine makes many while a record is on its way.
     - `hold_batches`: the same after this number of batches with records; `hold_bytes`: after this number of bytes.
     - `first_delay`, `longest_delay`: first and longest delay of every backoff.
-    - `max_rejects`: None accepts any number.
+    - `max_rejects`: None accepts any number. `log_rejects`: log the first one of each kind.
     - `publish_every`: shortest time between two watermarks that a sink publishes outside of its commits.
     - `gather`: time that a worker waits for its queue to fill; 0 if new rows are to be visible soon.
     - `row_patience`: how long rows are retried that a target refuses because of other rows.
@@ -42,6 +42,7 @@ class RuntimeOptions:
     first_delay: float = 0.1
     longest_delay: float = 5.0
     max_rejects: int | None = None
+    log_rejects: bool = True
     publish_every: float = 1.0
     gather: float = 0.0
     row_patience: float = 60.0

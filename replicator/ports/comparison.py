@@ -161,6 +161,6 @@ class TargetSnapshot(Protocol):
 class Compares(Protocol):
     """A sink whose targets can be compared."""
 
-    def open_comparison(self, lane: Lane) -> AbstractContextManager[TargetSnapshot]:
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[TargetSnapshot | None]:
         """The lane's target at its newest commit, open for several reads. Only current rows: without soft-deleted rows and
-        closed versions. Fatal without a target."""
+        closed versions. None if the lane has no target yet."""

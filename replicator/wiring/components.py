@@ -90,6 +90,8 @@ class ConfiguredComponents:
 
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
         made = build_container(self.loaded) if in_batches else Container(loaded=self.loaded)
+        # Its dead letters are temporary, too: no command could show them.
+        made.options.override(providers.Object(replace(made.options(), log_rejects=False)))
         if stop is not None:
             made.stop.override(providers.Object(stop))
         run_until_caught_up(made)

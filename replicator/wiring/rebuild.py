@@ -111,7 +111,7 @@ def configure_lake(loaded: Loaded, sink: str, folder: Path) -> Loaded:
 
 def configure_records(loaded: Loaded, lane: Lane, folder: Path, into: str, where: str = "") -> Loaded:
     """The configuration of a pipeline that makes the current rows of the lane's table from an archive, `folder`/records. The
-    target `into` is in a lake below `folder`. `where`: a condition, in addition to that of the lane."""
+    target `into` is in a lake below `folder`. No reject stops it. `where`: a condition, in addition to that of the lane."""
     said = find_lane_settings(loaded, lane)
     own: dict[str, Any] = {"deletes": "hard", "track_history_column_list": None, "track_history_except_column_list": None}
     if where:
@@ -121,9 +121,10 @@ def configure_records(loaded: Loaded, lane: Lane, folder: Path, into: str, where
         own["where"] = f"({kept}) and ({where})" if kept else where
     lake = configure_lake(loaded, lane.sink, folder)
     source = LogSettings.from_source(loaded.settings.sources[lane.source], transport="archive", path=str(folder / "records"))
+    made = _make_table(loaded, said, RebuildRequest(lane, into, policy="scd1"), {**PLAIN_LAKE_OPTIONS, **own})
     update = {
         "sources": {**loaded.settings.sources, lane.source: source},
-        "tables": [_make_table(loaded, said, RebuildRequest(lane, into, policy="scd1"), {**PLAIN_LAKE_OPTIONS, **own})],
+        "tables": [made.model_copy(update={"on_reject": "continue"})],
     }
     settings = lake.settings.model_copy(update=update)
     return replace(lake, settings=settings, origins=_make_origins(loaded, said))

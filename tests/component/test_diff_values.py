@@ -111,6 +111,7 @@ class World:
                 "pg": {"kind": "postgres", "dsn": url(self.dsn), "schema": "mirror"},
             },
             "tables": [{"match": "public.kept", "source": "s", "to": to}],
+            "on_reject": "stop_lane" if source["transport"] == "kafka" else "continue",
         }
         with path.open("w") as out:
             YAML().dump(config, out)
@@ -201,6 +202,18 @@ def test_each_changed_value_is_found_and_no_other(world: World, monkeypatch: pyt
     world.execute("ALTER TABLE mirror.kept RENAME id TO no")
     with pytest.raises(Fatal, match="has no column id"):
         world.compare(["pg.kept"])
+
+
+def test_lanes_without_a_target(postgres_dsn: str, tmp_path: Path) -> None:
+    world = World(postgres_dsn, tmp_path, {"note": COLUMNS["note"]})
+    try:
+        with pytest.raises(Fatal, match="has no target yet, but its table has rows"):
+            world.compare()
+        world.execute("TRUNCATE kept")
+        found = world.compare()
+        assert len(found) == len(LANES) and all(diff.equal and diff.rows == 0 for diff in found.values())
+    finally:
+        world.execute("SELECT pg_drop_replication_slot(%s)", world.slot)
 
 
 def test_rejected_rows_are_reported_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

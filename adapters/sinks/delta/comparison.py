@@ -10,7 +10,6 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from replicator.domain.errors import Fatal
 from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
 from replicator.ports.comparison import CHECKSUMS, ComparedColumn, KeyRange, TableSplit
@@ -32,17 +31,19 @@ ROWS, CURRENT, KEYS = "comparison_rows", "comparison_current", "comparison_keys"
 
 
 @contextmanager
-def open_delta_comparison(lake: Lake, path: Folder, lane: Lane) -> Iterator[DeltaTargetSnapshot]:
+def open_delta_comparison(lake: Lake, path: Folder, lane: Lane) -> Iterator[DeltaTargetSnapshot | None]:
     """See `ports.comparison.Compares.open_comparison`. The state of the lane is part of the table's log, so version and
     position belong together."""
     with translate_errors(lane.into):
         if not has_table(path):
-            raise Fatal(f"lane {lane.id} has no target yet", next_step="Start the daemon, and repeat the command.")
+            yield None
+            return
         log = open_lane_log(lake, path, lane)
         table = log.open()
         state = log.state(table)
         if state is None:
-            raise Fatal(f"lane {lane.id} has no position yet", next_step="Start the daemon, and repeat the command.")
+            yield None
+            return
         with open_session() as session:
             yield DeltaTargetSnapshot(lane, table, state.position, session)
 

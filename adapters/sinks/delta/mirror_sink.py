@@ -240,7 +240,7 @@ class MirrorSink(LaneSink[F]):
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
         return self._lanes.read_version_positions(lane)
 
-    def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot]:
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot | None]:
         """See `ports.comparison.Compares`."""
         return open_delta_comparison(self._lake, self._lake.table(lane.into), lane)
 

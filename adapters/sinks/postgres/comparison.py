@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.errors import Fatal
 from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
 from replicator.ports.comparison import ComparedColumn, TableSplit
@@ -39,18 +38,20 @@ BEGIN = (
 
 
 @contextmanager
-def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[PostgresTargetSnapshot]:
+def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[PostgresTargetSnapshot | None]:
     """See `ports.comparison.Compares.open_comparison`. One transaction reads the lane's state and its rows."""
     session = PostgresSession(dsn, "diff")
     try:
         columns = Catalogue(session).read_columns(schema, lane.into)
         if columns is None:
-            raise Fatal(f"lane {lane.id} has no target yet", next_step="Start the daemon, and repeat the command.")
+            yield None
+            return
         with session.transaction(f"comparing {schema}.{lane.into}") as cursor:
             cursor.execute(BEGIN, prepare=False)
             state = read_state(cursor, lane.pipeline, lane.id)
             if state is None:
-                raise Fatal(f"lane {lane.id} has no position yet", next_step="Start the daemon, and repeat the command.")
+                yield None
+                return
             name = quote_name(schema, lane.into)
             [(number, identity)] = cursor.execute(IDENTITY, (name,)).fetchall()
             formats = dict(cursor.execute(FORMATS, (name,)).fetchall())

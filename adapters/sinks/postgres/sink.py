@@ -96,7 +96,7 @@ class PostgresSink:
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
         return self.lanes.vacuum(lane, retain, dry_run=dry_run)
 
-    def open_comparison(self, lane: Lane) -> AbstractContextManager[PostgresTargetSnapshot]:
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[PostgresTargetSnapshot | None]:
         """See `ports.comparison.Compares`."""
         return open_postgres_comparison(self._dsn, self._schema, lane)
 

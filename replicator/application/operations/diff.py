@@ -161,6 +161,8 @@ class DiffOperation:
             sink.open_comparison(lane) as target,
             tempfile.TemporaryDirectory(prefix="replicator-diff-") as temporary,
         ):
+            if target is None:
+                return describe_empty(lane, snapshot, begun)
             folder, progress = Path(temporary), DiffProgressFile(self.parts.folder, lane)
             compared = hash_compared(lane, target)
             known = None if self.from_scratch or self.where else progress.read()
@@ -284,6 +286,18 @@ class DiffOperation:
             reason = reasons.get(tuple(sorted((name, str(value)) for name, value in one.key.items())))
             if not one.reason and reason is not None:
                 totals.differences[number] = replace(one, reason=reason)
+
+
+def describe_empty(lane: Lane, snapshot: SourceSnapshot, begun: datetime) -> LaneDiff:
+    """The comparison of a table without rows with a lane that has no target yet. Fatal if there are rows."""
+    if any(frame.num_rows for frame in snapshot.read(TableSplit((), snapshot.keys, None, NO_KEYS), None)):
+        raise Fatal(
+            f"Lane {lane.id} has no target yet, but its table has rows.",
+            next_step="Start the daemon. If it runs, `replicator dlq list` shows rejected records, and "
+            f"`replicator backfill {lane.table}` loads rows that were never sent.",
+        )
+    places = snapshot.point, snapshot.point
+    return LaneDiff(lane.id, lane.table, "source", places, "no target yet", 0, 0, 0, 0, (), (), begun.isoformat(), 0.0)
 
 
 def describe_letter(letter: DeadLetter) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from replicator.domain.differences import LaneDiff
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, START_AT
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
@@ -36,6 +36,8 @@ def compare_with_log(parts: Components, lane: Lane, report: Report, *, patience:
     begun, started = datetime.now(UTC), time.monotonic()
     parts.find_log(lane.table)
     with closing(parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
+        if target is None:
+            raise Fatal(f"Lane {lane.id} has no target yet.", next_step="Start the daemon, and repeat the command.")
         at = _await_log(parts, lane, target, patience)
         report(f"{lane.id}: applying the event log up to {at}")
         expected = read_rows_as_of(parts, lane, at, lambda reader, name: reader.read(name), tell=report)

@@ -174,7 +174,8 @@ class Rejects(Generic[F]):
             kind = RejectKind(dead_letter.source, OTHER, dead_letter.stage, OTHER)
         if kind not in self._met:
             self._met.add(kind)
-            _log_first_reject(dead_letter)
+            if self._options.log_rejects:
+                _log_first_reject(dead_letter)
         return kind
 
     def _mask_records(self, source: str, rejected: Sequence[RejectedRecord]) -> Sequence[RejectedRecord]:
