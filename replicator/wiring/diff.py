@@ -13,7 +13,7 @@ from replicator.application.operations.diff_log import compare_with_log
 from replicator.application.operations.diff_scheduler import DiffScheduler, ScheduledDiff
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.policy_names import CHANGE_POLICIES
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.ports.comparison import Repair, TableComparison
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
@@ -107,6 +107,8 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     lane = next(lane for lane in parts.resolve_lanes(diff.table) if lane.id == diff.lane)
     repair = build_comparison(loaded, lane.table, lane.source).repair(diff.keys, report)
     build_waiter(loaded, lane.table, lane.source, report).wait(repair.end)
+    if lane.policy in VERSION_POLICIES:
+        report(f"{lane.id}: closed versions are unchanged. Changes of the repaired rows before now stay unknown.")
     return repair
 
 

@@ -25,8 +25,10 @@ from support.schema_changes import url
 from adapters.sources.backfill.postgres import PostgresComparison
 from replicator.application.operations.diff import DiffOperation, LaneComparison, describe_letter
 from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
+from replicator.application.quarantine.erasure_list import ErasureList
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
+from replicator.domain.erasures import Erasure
 from replicator.domain.position import Position
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Lane
@@ -199,6 +201,21 @@ def test_blocked_key_is_a_reason(world: Compared) -> None:
     with world.running():
         [diff] = world.compare(LANES[:1]).values()
     assert {one.key["id"]: one.reason for one in diff.differences} == {7: describe_letter(letter), 8: ""}
+
+
+def test_erased_rows_are_not_missing(world: Compared) -> None:
+    """The source may still have them."""
+    erased = ErasureList(world.parts().erasures)
+    hashes = erased.open_hashes()
+    of_key = hashes.hash_key("s", TABLE, ["id"], ["7"])
+    erased.put_erasure(hashes, Erasure("s", TABLE, ("id",), of_key, datetime.now(UTC)))
+    for lane in LANES:
+        plant(world, lane, "lost row", 7)
+    plant(world, LANES[0], "lost row", 8)
+    with world.running():
+        found = world.compare()
+    differences = {lane: [(one.kind, one.key["id"]) for one in diff.differences] for lane, diff in found.items()}
+    assert differences == {**{lane.id: [] for lane in LANES}, LANES[0].id: [("missing", 8)]}
 
 
 def test_limited_rate_pauses_between_splits(world: Compared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,10 +160,11 @@ class DiffOperation:
             closing(self.parts.open_sink(lane.sink)) as sink,
             sink.open_comparison(lane) as target,
             tempfile.TemporaryDirectory(prefix="replicator-diff-") as temporary,
+            DiffProgressFile(self.parts.folder, lane) as progress,
         ):
             if target is None:
                 return describe_empty(lane, snapshot, begun)
-            folder, progress = Path(temporary), DiffProgressFile(self.parts.folder, lane)
+            folder = Path(temporary)
             compared = hash_compared(lane, target)
             known = None if self.from_scratch or self.where else progress.read()
             if known is None or known.compared != compared:
@@ -340,7 +341,9 @@ class LaneComparison:
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
         columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
-        ranges = skip_ranges(self.source.list_ranges(self._choose_split_rows(with_sums=columns is not None)), known.upto)
+        ranges = skip_ranges(
+            self.source.list_ranges(self._choose_split_rows(with_sums=columns is not None)), self.source.keys[0], known.upto
+        )
         for within in ranges:
             self._pause(self.totals.rows - known.rows, started)
             split = TableSplit(columns or (), self.source.keys, within, self.tail.keys, self.operation.condition)
@@ -555,11 +558,11 @@ def build_unproven_error(lane: Lane, snapshot: SourceSnapshot, totals: DiffTotal
     )
 
 
-def skip_ranges(ranges: Sequence[KeyRange], upto: int | None) -> Sequence[KeyRange | None]:
-    """The ranges without the values up to `upto`. Without ranges, one of all rows."""
-    if upto is None or not ranges:
+def skip_ranges(ranges: Sequence[KeyRange], column: str, upto: int | None) -> Sequence[KeyRange | None]:
+    """The ranges without the values of the column up to `upto`. Without ranges, one of all rows."""
+    if upto is None:
         return ranges or [None]
-    left = [one for one in ranges if one.upto is None or one.upto > upto]
+    left = [one for one in ranges if one.upto is None or one.upto > upto] or [KeyRange(column, upto, None)]
     return [replace(left[0], above=upto), *left[1:]]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -48,13 +51,38 @@ def hash_compared(lane: Lane, target: TargetSnapshot) -> str:
 
 
 class DiffProgressFile:
-    """Keeps the progress of one lane. Only keys are stored, no other values."""
+    """Keeps the progress of one lane. Only keys are stored, no other values.
+
+    A context manager. If two comparisons of a lane run at once, only the first keeps its progress.
+    """
 
     def __init__(self, folder: Path, lane: Lane) -> None:
         self._path = folder / "diffs" / f"{quote(lane.id, safe='')}.unfinished"
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            make_folder(self._path.parent)
+            handle = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:  # The folder cannot be written. Who stores the result says so.
+            return self
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+        else:
+            self._lock = handle
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def read(self) -> UnfinishedDiff | None:
         """The progress; None if the last comparison has ended, or was begun too long ago."""
+        if self._lock is None:
+            return None
         try:
             keys = pa.ipc.open_file(self._path).read_all()
             said = json.loads(keys.schema.metadata[NOTES])
@@ -72,6 +100,8 @@ class DiffProgressFile:
 
     def write(self, progress: UnfinishedDiff) -> None:
         """Replace the progress."""
+        if self._lock is None:
+            return
         said = {
             "before": progress.before.to_json(),
             "upto": progress.upto,
@@ -84,9 +114,9 @@ class DiffProgressFile:
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_file(buffer, keys.schema) as writer:
             writer.write_table(keys)
-        make_folder(self._path.parent)
         replace_file(self._path, buffer.getvalue().to_pybytes(), 0o600)
 
     def remove(self) -> None:
         """The comparison has ended."""
-        self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._path.unlink(missing_ok=True)
