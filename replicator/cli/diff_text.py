@@ -114,7 +114,8 @@ def list_next_steps(diff: LaneDiff) -> list[str]:
     steps = []
     if any(names_rejected_record(one) for one in diff.differences):
         steps.append(f"Records were rejected. `{LIST_DEAD_LETTERS}` shows the reasons, and how to retry them.")
-    if diff.differences and all(one.reason for one in diff.differences):
+    if sum(bool(one.reason) for one in diff.differences) == diff.missing + diff.extra + diff.different:
+        # A repair would not change what has these reasons.
         return steps
     if diff.against == "log":
         steps.append(f"`replicator replay {diff.table}` builds the target again from the event log.")
