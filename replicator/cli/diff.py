@@ -95,6 +95,8 @@ def diff(
 
     _refuse_combinations(session, options["against"], options["where"], repair=repair, watch=watch)
     pause = None if watch is None else parse_duration(watch)
+    if pause is not None and not pause:
+        raise click.UsageError("--watch needs a pause of at least one second.")
     if report is not None and not report.parent.is_dir():
         raise ConfigProblem(f"there is no folder {report.parent} for the report", next_step="Create it.")
     if repair and not yes and (session.as_json or not is_on_terminal()):
@@ -178,7 +180,8 @@ class DiffRun:
             repaired[one.lane] = {"rows": done.rows, "deletes": done.deletes}
             if not self.session.as_json:
                 echo(f"{one.lane}: {format_count(done.rows, 'row')} written again, {done.deletes:,} deleted")
-        again = replace(self, from_scratch=False)
+        # The report keeps what was found before.
+        again = replace(self, from_scratch=False, report=None)
         return again.finish(again.compare(), repaired)
 
     def watch(self, pause: timedelta) -> int:
@@ -198,7 +201,9 @@ class DiffRun:
                 run = replace(run, from_scratch=False)
                 time.sleep(pause.total_seconds())
         except KeyboardInterrupt:
-            return get_exit_code(last or ())
+            if last is None:
+                raise
+            return get_exit_code(last)
 
     def _open_comparison(self) -> Iterator[LaneDiff]:
         from replicator.wiring.diff import diff_tables

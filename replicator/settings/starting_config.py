@@ -19,7 +19,7 @@ MOST_NAMED = 8
 """Tables that the comment of a glob names."""
 BY_POLICY = {"scd1": "current rows", "append": "no key: each change is a row"}
 LATER = "tables that are created later"
-DATABASE_COMMENT = "only `replicator doctor` and `backfill` connect to it"
+DATABASE_COMMENT = "only `replicator doctor`, `backfill` and `diff` connect to it"
 CONNECT_COMMENT = "only `replicator doctor` connects to it"
 
 Sinks = Mapping[str, Mapping[str, Any]]

@@ -57,7 +57,7 @@ def diff_tables(
             mine = [one for one in lanes if one.source == name]
             with_source = [one for one in mine if against == "source" or (against is None and has_source_rows(local, one))]
             if with_source:
-                comparison = build_comparison(local, mine[0].table, name)
+                comparison = build_comparison(local, mine[0].table, name, patience=timeout)
                 with closing(adapters.build_source(local, name)) as source:
                     operation = DiffOperation(
                         parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
@@ -112,12 +112,13 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     return repair
 
 
-def build_comparison(loaded: Loaded, table: str, name: str) -> TableComparison:
-    """The reader of a table in the database of source `name`."""
+def build_comparison(loaded: Loaded, table: str, name: str, patience: float | None = None) -> TableComparison:
+    """The reader of a table in the database of source `name`. `patience`: the longest wait for an open transaction of the
+    source, in seconds; None is no limit."""
     find_source(loaded, table, name)
     settings: Any = loaded.settings.sources[name]
     made: TableComparison = load_adapter("replicator.comparisons", settings.database.kind)(
-        build_reader_options(loaded, table, name)
+        {**build_reader_options(loaded, table, name), "patience": patience}
     )
     return made
 

@@ -46,7 +46,7 @@ def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[Post
         if columns is None:
             yield None
             return
-        with session.transaction(f"comparing {schema}.{lane.into}") as cursor:
+        with session.transaction(f"reading the target {schema}.{lane.into}") as cursor:
             cursor.execute(BEGIN, prepare=False)
             state = read_state(cursor, lane.pipeline, lane.id)
             if state is None:

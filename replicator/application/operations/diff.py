@@ -30,7 +30,7 @@ from replicator.domain.differences import DifferenceKind, LaneDiff, RowDifferenc
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.expr import Expr
-from replicator.domain.policy.policy_names import CHANGE_POLICIES
+from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import is_reserved
 from replicator.domain.transform.columns import NO_COLUMN_RULE
@@ -165,10 +165,13 @@ class DiffOperation:
             if target is None:
                 return describe_empty(lane, snapshot, begun)
             folder = Path(temporary)
+            self.report(f"{lane.id}: comparing {target.commit}")
             compared = hash_compared(lane, target)
             known = None if self.from_scratch or self.where else progress.read()
             if known is None or known.compared != compared:
                 known = UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point, begun, compared)
+            if known.upto is not None:
+                self.report(f"{lane.id}: resuming after {snapshot.keys[0]} {known.upto:,}")
             tail = records.read_tail(self.source, known.before, target.position.advanced_to(end), folder / "tail.parquet")
             # A lane that has not stopped has applied all changes up to `end`.
             unapplied = records.read_tail(self.source, target.position, end, folder / "unapplied.parquet")
@@ -218,14 +221,18 @@ class DiffOperation:
 
     def _await_lane(self, lane: Lane, end: Position, snapshot: SourceSnapshot, records: TableRecords) -> Fatal | None:
         """Return when the lane has applied the log up to `end`. For a lane that has stopped before: why."""
-        deadline, has_daemon = time.monotonic() + self.patience, self.parts.ask_daemon() is not None
-        while behind := self._find_behind(lane, end, records):
+        started, has_daemon = time.monotonic(), self.parts.ask_daemon() is not None
+        reported = started
+        while behind := self._count_behind(lane, end, records):
+            if time.monotonic() > reported + REPORT_EVERY:
+                reported = time.monotonic()
+                self.report(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
             if (halt := self._find_halt(lane)) is not None:
                 return halt
             if not has_daemon:
                 self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
                 has_daemon = True
-            if time.monotonic() > deadline:
+            if time.monotonic() > started + self.patience:
                 raise EnvironmentProblem(
                     f"Lane {lane.id} has not passed {snapshot.point} within {self.patience:.0f} s. It is behind in "
                     f"{', '.join(sorted(map(str, behind)))}.",
@@ -234,19 +241,18 @@ class DiffOperation:
             time.sleep(ASK_EVERY)
         return None
 
-    def _find_behind(self, lane: Lane, end: Position, records: TableRecords) -> set[TopicPartition]:
-        """The partitions that the daemon has not read, or that the lane has not applied, up to `end`."""
+    def _count_behind(self, lane: Lane, end: Position, records: TableRecords) -> Mapping[TopicPartition, int]:
+        """Per partition the records up to `end` that the daemon has not read, or that the lane has not applied."""
         status = self.parts.ask_daemon()
         for one in status["sources"] if status is not None else ():
             if one["name"] == lane.source:
                 read = Position.from_json(one["position"])
-                if unread := {place for place, offset in end.items() if read.get(place, 0) < offset}:
+                if unread := subtract(end, read):
                     return unread
         wanted = records.only_own(self.source, end)
         with closing(self.parts.open_sink(lane.sink)) as sink:
             state = sink.state(lane)
-        at = state.position if state is not None else Position()
-        return {place for place, offset in wanted.items() if at.get(place, 0) < offset}
+        return subtract(wanted, state.position if state is not None else Position())
 
     def _find_halt(self, lane: Lane) -> Fatal | None:
         """Why the daemon applies no changes of the lane; None if it does."""
@@ -289,6 +295,11 @@ class DiffOperation:
                 totals.differences[number] = replace(one, reason=reason)
 
 
+def subtract(end: Position, position: Position) -> dict[TopicPartition, int]:
+    """Per partition the offsets from `position` to `end`, where it is behind."""
+    return {place: offset - position.get(place, 0) for place, offset in end.items() if position.get(place, 0) < offset}
+
+
 def describe_empty(lane: Lane, snapshot: SourceSnapshot, begun: datetime) -> LaneDiff:
     """The comparison of a table without rows with a lane that has no target yet. Fatal if there are rows."""
     if any(frame.num_rows for frame in snapshot.read(TableSplit((), snapshot.keys, None, NO_KEYS), None)):
@@ -323,6 +334,8 @@ class LaneComparison:
 
     def run(self, known: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
         """Compare the splits that are not yet compared, then the keys of the tail and those that differed before."""
+        if self.lane.policy in VERSION_POLICIES:
+            self._name("Closed versions are not compared, as the source does not have them: `--against log` compares them.")
         for name, kind in self.source.unread.items():
             self._name(f"{name} is not compared: values of the type {kind} are not read.")
         rename = self.lane.row_transforms.column_transforms.get_new_name

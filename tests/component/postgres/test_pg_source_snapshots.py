@@ -62,6 +62,22 @@ def test_rows_of_child_tables_are_not_read(items: PostgresItems, tmp_path: Path)
     assert count_rows(items, tmp_path) == ROWS
 
 
+def test_open_transactions_are_named_and_not_awaited_for_ever(items: PostgresItems, tmp_path: Path) -> None:
+    with items.connect() as other:
+        other.execute("UPDATE items SET turn = 1")
+        pid = other.info.backend_pid
+        with pytest.raises(EnvironmentProblem, match=f"stayed open for longer than 1 s: pid {pid}, open for") as caught:
+            count_rows(items, tmp_path, patience=1.0)
+        assert "--timeout" in caught.value.next_step
+        other.rollback()
+    assert count_rows(items, tmp_path, patience=1.0) == ROWS
+
+
+def test_table_that_does_not_exist(items: PostgresItems, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"The source has no table public\.nowhere"):
+        count_rows(items, tmp_path, table="public.nowhere")
+
+
 def test_missing_rights_are_named_with_their_statement(items: PostgresItems, tmp_path: Path) -> None:
     user = f"weak_{items.slot.slot}"
     items.execute(f"CREATE ROLE {user} LOGIN")

@@ -27,7 +27,7 @@ from ..comparison import DatabaseComparison
 from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, split_name, unsupported_type_error
 from ..snapshot_reader import TableBackfill
 from .columns import PostgresColumn
-from .snapshot import open_snapshot, read_system_id
+from .snapshot import describe_oldest_transaction, open_snapshot, read_system_id
 from .table import describe_readable_table
 
 FETCH = 5_000
@@ -44,6 +44,7 @@ the catalogue what the snapshot shows."""
 DELIVERED = "SELECT confirmed_flush_lsn >= '0/0'::pg_lsn + %s FROM pg_replication_slots WHERE slot_name = %s"
 
 
+LOCK_TIMEOUT = "55P03"
 ALTERED = ("42P01", "42703", "3F")
 """There is no such table, column or schema."""
 
@@ -69,13 +70,15 @@ class PostgresLog:
 
 
 class PostgresDatabase:
-    """`SourceDatabase`. Options: `dsn`, `publication`, `slot`."""
+    """`SourceDatabase`. Options: `dsn`, `publication`, `slot`. `patience`: the longest wait for an open transaction, in
+    seconds; without it there is no limit."""
 
     log = PostgresLog()
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._session = PostgresSession(str(options["dsn"]), "backfill")
         self._publication, self._slot = str(options["publication"]), str(options["slot"])
+        self._patience: float | None = options.get("patience")
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[PostgresColumn]:
         found, unread = self.describe_comparable(table, keys)
@@ -101,11 +104,14 @@ class PostgresDatabase:
     @contextmanager
     def open_snapshot(self, table: BackfillTable[PostgresColumn], report: Tell) -> Iterator[_PostgresSnapshot]:
         name = f"{table.schema}.{table.name}"
-        report(f"{name}: waiting for the transactions that are open in the source")
+        with self._translate_errors(name):
+            oldest = describe_oldest_transaction(self._session)
+        if oldest:
+            report(f"{name}: waiting for the transactions that are open in the source (the oldest: {oldest})")
         for _ in range(TRIES):
             with (
                 self._translate_errors(name),
-                open_snapshot(self._session, self._publication) as (connection, point),
+                open_snapshot(self._session, self._publication, self._patience) as (connection, point),
             ):
                 relation = _lock_table(connection, table)
                 if relation is not None:
@@ -147,12 +153,18 @@ class PostgresDatabase:
                     f"The user of `database.dsn` lacks a right in the source: {text}.",
                     next_step=self._say_grants(table, text),
                 ) from error
+            if state == LOCK_TIMEOUT and self._patience is not None:
+                raise EnvironmentProblem(
+                    f"A transaction in the source stayed open for longer than {self._patience:.0f} s: "
+                    f"{describe_oldest_transaction(self._session) or 'its session is not visible to this user'}.",
+                    next_step="Wait longer with `--timeout`, or end its session: `SELECT pg_terminate_backend(PID)`.",
+                ) from error
             if state.startswith(ALTERED) and table:
                 raise EnvironmentProblem(
                     f"Table {table} of the source was dropped or altered while it was read (SQLSTATE {state}).",
                     next_step="Repeat the command.",
                 ) from error
-            raise translate_error(error, f"reading {table or 'the source'}") from error
+            raise translate_error(error, f"reading {table} of the source" if table else "reading the source") from error
 
     def _say_grants(self, table: str, text: str) -> str:
         user = quote_name(str(conninfo_to_dict(self._session.dsn).get("user") or "the user"))

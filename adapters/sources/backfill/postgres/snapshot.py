@@ -23,6 +23,9 @@ SELECT max(lsn) - '0/0'::pg_lsn FROM pg_logical_slot_peek_binary_changes(
     %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'messages', 'true')
 WHERE get_byte(data, 0) = 67 AND lsn <= %s::pg_lsn"""
 """The end of the last commit in the publication's stream up to a position: 67 is the C of a commit message."""
+OLDEST = """
+SELECT pid, extract(epoch FROM now() - xact_start)::bigint, application_name FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"""
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 BEGIN = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; SET LOCAL cursor_tuple_fraction = 1; "
@@ -33,7 +36,9 @@ see all rows: without it, the server refuses to read."""
 
 
 @contextmanager
-def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[psycopg.Connection[Any], SnapshotPoint]]:
+def open_snapshot(
+    session: PostgresSession, publication: str, patience: float | None
+) -> Iterator[tuple[psycopg.Connection[Any], SnapshotPoint]]:
     """A connection in a transaction with a consistent snapshot, and its point.
 
     Debezium orders a change by the commit before its own (`source.sequence`), and then by its own position. So read rows
@@ -44,14 +49,16 @@ def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[
     stream. A message between the two ensures that there is one. Both slots end with their connections; only that message
     is written.
 
-    Waits for open transactions. Raises the driver's errors.
+    Waits for open transactions, at most `patience` seconds for each. Raises the driver's errors.
     """
     with closing(session.open(autocommit=True)) as follower, closing(session.open(autocommit=True)) as reader:
-        follower.execute("SET lock_timeout = 0")
+        wait = f"SET lock_timeout = {int((patience or 0) * 1000)}".encode()
+        follower.execute(wait)
         slot = f"replicator_backfill_{follower.info.backend_pid}"
         follower.execute(FOLLOW, (slot,))
         follower.execute(MARK)
         with closing(open_walsender(session)) as sender:
+            sender.execute(wait)
             _, point, name, _ = _fetch_answer(sender, EXPORT.format(f"{slot}_x"))
             [micros] = reader.execute(NOW).fetchone() or (0,)
             reader.execute(BEGIN.format(name).encode(), prepare=False)
@@ -64,6 +71,16 @@ def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[
             )
         yield reader, SnapshotPoint((int(place),), micros)
         reader.rollback()
+
+
+def describe_oldest_transaction(session: PostgresSession) -> str:
+    """The transaction in the source that has written and is open longest, in words; empty if none is seen."""
+    with closing(session.open(autocommit=True)) as connection:
+        found = connection.execute(OLDEST).fetchone()
+    if found is None:
+        return ""
+    pid, seconds, name = found
+    return f"pid {pid}, open for {seconds} s" + (f", {name}" if name else "")
 
 
 def read_system_id(session: PostgresSession) -> str:

@@ -44,6 +44,10 @@ def describe_readable_table(
     _refuse_slot(connection, slot)
     schema, name = split_name(table)
     said = connection.execute(PUBLISHED, (publication, schema, name)).fetchone()
+    if said is None and not _read_oid(connection, schema, name):
+        raise EnvironmentProblem(
+            f"The source has no table {table}.", next_step="Check the name: `replicator plan` lists the tables."
+        )
     if said is None:
         raise EnvironmentProblem(
             f"Publication {publication} has no table {table}, so its changes would not follow the rows that are read.",
