@@ -44,7 +44,8 @@ the catalogue what the snapshot shows."""
 DELIVERED = "SELECT confirmed_flush_lsn >= '0/0'::pg_lsn + %s FROM pg_replication_slots WHERE slot_name = %s"
 
 
-LOCK_TIMEOUT = "55P03"
+LOCK_TIMEOUT, NO_SLOT = "55P03", "53400"
+REFUSED = ("42", "22P02", "22007")
 ALTERED = ("42P01", "42703", "3F")
 """There is no such table, column or schema."""
 
@@ -159,10 +160,22 @@ class PostgresDatabase:
                     f"{describe_oldest_transaction(self._session) or 'its session is not visible to this user'}.",
                     next_step="Wait longer with `--timeout`, or end its session: `SELECT pg_terminate_backend(PID)`.",
                 ) from error
+            if state == NO_SLOT:
+                raise EnvironmentProblem(
+                    f"The source has no free replication slot for a snapshot: {text}.",
+                    next_step="Drop unused slots (`SELECT * FROM pg_replication_slots WHERE NOT active`), or raise "
+                    "`max_replication_slots`. A snapshot needs two for a moment.",
+                ) from error
             if state.startswith(ALTERED) and table:
                 raise EnvironmentProblem(
                     f"Table {table} of the source was dropped or altered while it was read (SQLSTATE {state}).",
                     next_step="Repeat the command.",
+                ) from error
+            if state.startswith(REFUSED):
+                raise EnvironmentProblem(
+                    f"The source refuses a query of {table or 'its catalogue'}: {text} (SQLSTATE {state}).",
+                    next_step="A condition (`--where`) must compare a column with values of its own type. Without a "
+                    "condition, please report this.",
                 ) from error
             raise translate_error(error, f"reading {table} of the source" if table else "reading the source") from error
 
