@@ -56,9 +56,9 @@ def accept_numbers(node: ValueReader) -> ValueReader:
 
 
 def parse_unscaled(value: bytes) -> int:
-    """The integer of big-endian two's complement bytes."""
+    """The integer of big-endian two's complement bytes. A backfill sends no bytes for NaN and infinities."""
     if not value:
-        raise ValueMisfit(RejectCode.MALFORMED, "holds a decimal without digits")
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds NaN or an infinity, and no finite number")
     return int.from_bytes(value, "big", signed=True)
 
 

@@ -19,7 +19,7 @@ from support.binlog_reader import BinlogReader
 from support.summed_rows import ArrowSums, Sum, arrow_columns
 
 from adapters.sources.backfill.mariadb import MariaDbComparison
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.ports.comparison import ComparedColumn, KeyRange, SourceSnapshot, TableSplit
 
 pytestmark = pytest.mark.timeout(300)
@@ -103,6 +103,21 @@ def test_rows_with_odd_names_and_composite_keys(server: MariaDb, tmp_path: Path)
         assert sorted(base64.b64decode(row["%s"]) for row in by_key) == sorted(rows.slice(100, 450)["%s"].to_pylist())
 
 
+def test_columns_of_types_that_are_not_read(server: MariaDb, tmp_path: Path) -> None:
+    columns = "id int PRIMARY KEY, place point, long_number decimal(40,0), note text"
+    values = "INSERT INTO t VALUES (1, POINT(1, 2), 7, 'a'), (2, NULL, NULL, 'b')"
+    with snapshot(server, tmp_path, f"CREATE TABLE t ({columns}); {values}") as opened:
+        assert opened.unread == {"place": "point", "long_number": "decimal(40,0)"}
+        assert list(opened.kinds) == ["id", "note"]
+        rows = [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}]
+        assert read_rows(opened.read(split(opened), None)) == rows
+        assert to_sums(opened.sum(split(opened)))
+        assert read_rows(opened.read_keys(pa.table({"id": [2]}))) == rows[1:]
+    key = "CREATE TABLE t (id decimal(40,0) PRIMARY KEY)"
+    with pytest.raises(ConfigProblem, match=r"Column id .* decimal\(40,0\), which"), snapshot(server, tmp_path, key):
+        pass
+
+
 @pytest.mark.parametrize(
     ("kind", "stored", "keys"),
     [
@@ -179,7 +194,7 @@ def test_a_stored_offset_at_the_point_shows_that_it_is_passed(server: MariaDb, t
         worker(answers) as url,
         snapshot(server, tmp_path, TABLE, connect={"url": url, "connector": "a b"}) as opened,
     ):
-        file, position, _ = opened.point.place
+        file, position = map(int, opened.point.split(":"))
         here, end = f"binlog.{file:06}", position + 1
         for offsets, is_passed in (
             ([], False),

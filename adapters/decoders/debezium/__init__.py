@@ -31,7 +31,7 @@ A decimal's p is `connect.decimal.precision`, else 38; a negative scale becomes 
 | PostgreSQL's infinity in a date or timestamp; a day outside the years 1 to 9999 | OUT_OF_RANGE |
 | a time of day below 00:00 or from 24:00 on (MySQL's long and negative TIME, PostgreSQL's 24:00:00) | OUT_OF_RANGE |
 | more digits than the decimal, more than six places in text of a timestamp, an integer or float32 too large | OUT_OF_RANGE |
-| `NAN` or an infinity in a declared decimal column | OUT_OF_RANGE |
+| `NAN` or an infinity in a declared decimal column, or in a `numeric` that a backfill read | OUT_OF_RANGE |
 | a JSON type other than the schema's, broken base64, text that is not Unicode, bare NaN and Infinity | MALFORMED |
 | any of these in a non-key column of a deleted row | the delete is applied; the column counts as unchanged |
 | a column missing in the after image of an update | unchanged (listed in `_unsent`) |

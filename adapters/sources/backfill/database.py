@@ -204,9 +204,10 @@ def split_name(table: str) -> tuple[str, str]:
     return schema, name
 
 
-def unsupported_type_error(table: str, name: str, sql: str) -> ConfigProblem:
-    """The error for a column whose values have no exact form here."""
-    return ConfigProblem(
-        f"Column {name} of {table} is of the type {sql}, which a backfill does not read.",
-        next_step="Use Debezium's own incremental snapshot for this table (docs/reference/debezium.md).",
-    )
+def refuse_unread_columns(table: str, unread: Mapping[str, str]) -> None:
+    """Raise ConfigProblem if there are columns whose values have no exact form here. `unread`: their types."""
+    for name, sql in unread.items():
+        raise ConfigProblem(
+            f"Column {name} of {table} is of the type {sql}, which a backfill does not read.",
+            next_step="Use Debezium's own incremental snapshot for this table (docs/reference/debezium.md).",
+        )

@@ -177,7 +177,7 @@ REFUSED = [
     (decimal(2, 5), encode_unscaled(100_000), "OUT_OF_RANGE"),
     (decimal(2, 20), encode_unscaled(10**20), "OUT_OF_RANGE"),
     (decimal(2), encode_unscaled(-(10**38)), "OUT_OF_RANGE"),
-    (decimal(2), "", "MALFORMED"),
+    (decimal(2), "", "OUT_OF_RANGE"),
     (VARIABLE, {"scale": 2**31 - 1, "value": "AQ=="}, "OUT_OF_RANGE"),
     (VARIABLE, {"scale": -(2**31), "value": "AQ=="}, "OUT_OF_RANGE"),
     (VARIABLE, {"scale": 1}, "MALFORMED"),

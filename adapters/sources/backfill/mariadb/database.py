@@ -20,7 +20,7 @@ from ....kafka.connect_worker import read_offsets
 from ....sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
 from ....sql.dialect import MARIADB
 from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range
+from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, refuse_unread_columns
 from ..snapshot_reader import TableBackfill
 from .columns import INTEGERS, MariaDbColumn, Raw
 from .connection import connect, fetch_rows, quote_name, translate_errors
@@ -75,11 +75,13 @@ class MariaDbDatabase:
     def describe_comparable(
         self, table: str, keys: Sequence[str] | None
     ) -> tuple[BackfillTable[MariaDbColumn], Mapping[str, str]]:
-        return self.describe_table(table, keys), {}
-
-    def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
         with translate_errors(f"reading {table}"), closing(connect(self._dsn)) as connection:
             return describe_readable_table(connection, table, keys, precise=self._precise)
+
+    def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
+        found, unread = self.describe_comparable(table, keys)
+        refuse_unread_columns(table, unread)
+        return found
 
     def identity(self) -> str:
         with translate_errors("reading the source"), closing(connect(self._dsn)) as connection:
@@ -91,7 +93,8 @@ class MariaDbDatabase:
         with translate_errors(f"reading {name}"), open_snapshot(self._dsn) as (connection, moment):
             # From here on the table cannot be altered; and the user may read all of its columns.
             fetch_rows(connection, f"SELECT * FROM {quote_name(table.schema, table.name)} LIMIT 0")
-            if describe_table(connection, table.schema, table.name, table.keys, precise=self._precise) != table:
+            now, _ = describe_table(connection, table.schema, table.name, table.keys, precise=self._precise)
+            if now != table:
                 raise Retryable(f"Columns of {name} were changed while its snapshot was taken.")
             yield _MariaDbSnapshot(connection, table, moment, self._connect)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pymysql
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from ..database import BackfillTable, refuse_keyless, split_name, unsupported_type_error
+from ..database import BackfillTable, refuse_keyless, refuse_unread_columns, split_name
 from .columns import MariaDbColumn
 from .connection import fetch_rows
 
+ComparableTable = tuple[BackfillTable[MariaDbColumn], Mapping[str, str]]
+"""See `SourceDatabase.describe_comparable`."""
 OLDEST = (10, 6)
 INSTEAD = "Use Debezium's own incremental snapshots (docs/reference/debezium.md)."
 WANTED = (("log_bin", "1"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
@@ -34,9 +36,9 @@ WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_na
 
 def describe_readable_table(
     connection: pymysql.Connection[Any], table: str, keys: Sequence[str] | None, *, precise: bool
-) -> BackfillTable[MariaDbColumn]:
-    """The table, if its rows are readable and its changes are sent. Raises ConfigProblem or EnvironmentProblem otherwise,
-    with the next step."""
+) -> ComparableTable:
+    """`describe_table`, if the rows are readable and the changes are sent. Raises ConfigProblem or EnvironmentProblem
+    otherwise, with the next step."""
     schema, name = split_name(table)
     refuse_server(connection)
     refuse_unread(connection)
@@ -97,24 +99,24 @@ def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) ->
 
 def describe_table(
     connection: pymysql.Connection[Any], schema: str, name: str, keys: Sequence[str] | None, *, precise: bool
-) -> BackfillTable[MariaDbColumn]:
-    """The table with its current columns."""
+) -> ComparableTable:
+    """The table with its current columns, without those of types that are not read. Also these columns, with their types."""
     qualified = f"{schema}.{name}"
     rows = fetch_rows(connection, COLUMNS, (schema, name))
     columns = tuple(
         MariaDbColumn(column, required == "1", sql, kind, int(digits), int(scale), charset, collation, precise)
         for column, required, sql, kind, digits, scale, charset, collation in rows
     )
-    strange = next((column for column in columns if column.form is None), None)
-    if strange is not None:
-        raise unsupported_type_error(qualified, strange.name, strange.sql)
+    unread = {column.name: column.sql for column in columns if column.form is None}
     indexes: dict[str, list[str]] = {}
     for index, column in fetch_rows(connection, INDEXES, (schema, name)):
         indexes.setdefault(index, []).append(column)
     own = refuse_keyless(qualified, columns, tuple(keys or indexes.get("PRIMARY") or ()))
-    table = BackfillTable(schema, schema, name, columns, _order_by_index(qualified, own, indexes.values()))
+    refuse_unread_columns(qualified, {column: sql for column, sql in unread.items() if column in own})
+    read = tuple(column for column in columns if column.name not in unread)
+    table = BackfillTable(schema, schema, name, read, _order_by_index(qualified, own, indexes.values()))
     _refuse_unordered(table)
-    return table
+    return table, unread
 
 
 def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:

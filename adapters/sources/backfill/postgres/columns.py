@@ -12,7 +12,8 @@
 | bytea | bytes | `binary.handling.mode=bytes` |
 | lists of whole numbers, booleans and text | array | |
 
-A domain has the form of its base type. Other types are refused by name.
+A domain has the form of its base type. Other types are refused by name. Infinite dates and numbers, and NaN of `numeric`,
+are sent in a form that the decoder rejects. So other rows are read.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ IN_LISTS = frozenset({"int2", "int4", "int8", "bool", "text", "varchar", "bpchar
 NUMERIC = "org.apache.kafka.connect.data.Decimal"
 WIDEST = 38
 TWO_64 = 1 << 64
+TWO_127 = 1 << 127
+DIGIT_BYTES = 7
+"""Bytes of a digit of long numbers: a digit is never negative as a bigint."""
+LAST_DAY, FIRST_DAY = (1 << 31) - 1, -(1 << 31)
+LAST_MICROS, FIRST_MICROS = (1 << 63) - 1, -(1 << 63)
+"""The values for infinite dates and timestamps: outside the years 1 to 9999, as the values of the connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,9 @@ def _text_form(name: str) -> Callable[[int], PostgresValueFormat]:
 
 
 def _micros_expression(factor: int) -> str:
-    return f"(extract(epoch FROM {{c}}) * {factor})::bigint"
+    # `least` and `greatest` ignore NULL.
+    number = f"extract(epoch FROM {{c}}) * {factor}"
+    return f"CASE WHEN {{c}} IS NOT NULL THEN greatest(least({number}, {LAST_MICROS}), {FIRST_MICROS})::bigint END"
 
 
 def _time_form(modifier: int) -> PostgresValueFormat:
@@ -119,24 +128,30 @@ def _timestamp_form(modifier: int) -> PostgresValueFormat:
 
 
 def _numeric_form(modifier: int) -> PostgresValueFormat | None:
+    """Unscaled integers as base64 of big-endian bytes in two's complement. Empty for NaN and infinities, which the decoder
+    rejects."""
     if modifier < 4:
         struct = {**_named_schema("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
         # Without trailing zeros, as the connector sends it.
-        unscaled = _unscaled_expression("({c} * power(10::numeric, scale(trim_scale({c}))))")
-        made = f"json_build_object('scale', scale(trim_scale({{c}})), 'value', {unscaled})"
+        number = "({c} * power(10::numeric, scale(trim_scale({c}))))"
+        unscaled = (
+            f"CASE WHEN {{c}} IN ('NaN', 'Infinity', '-Infinity') THEN '' "
+            f"WHEN {number} >= -{TWO_127} AND {number} < {TWO_127} THEN {_short_expression(number)} "
+            f"ELSE {_long_expression(number)} END"
+        )
+        made = f"json_build_object('scale', coalesce(scale(trim_scale({{c}})), 0), 'value', {unscaled})"
         return PostgresValueFormat(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {made} END")
     # Decoded like in PostgreSQL's numeric type: 16 bits of precision, 11 bits of signed scale.
     precision, scale = modifier - 4 >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
     if precision > WIDEST or scale < 0:
         return None
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
-    return PostgresValueFormat(
-        {**_named_schema("bytes", NUMERIC), "parameters": parameters}, _unscaled_expression(f"({{c}} * {10**scale})")
-    )
+    unscaled = f"CASE WHEN {{c}} = 'NaN' THEN '' ELSE {_short_expression(f'({{c}} * {10**scale})')} END"
+    return PostgresValueFormat({**_named_schema("bytes", NUMERIC), "parameters": parameters}, unscaled)
 
 
-def _unscaled_expression(number: str) -> str:
-    """An integer as base64 of 16 big-endian bytes. Larger integers and values that are not finite raise an error."""
+def _short_expression(number: str) -> str:
+    """An integer in 16 bytes."""
     rest = f"mod({number}, {TWO_64})"
     high = f"(div({number}, {TWO_64}) - ({rest} < 0)::int)"
     low = f"({rest} + (CASE WHEN {rest} < 0 THEN {TWO_64} ELSE 0 END))"
@@ -144,18 +159,36 @@ def _unscaled_expression(number: str) -> str:
     return f"encode(int8send({high}::bigint) || int8send({signed}::bigint), 'base64')"
 
 
+def _long_expression(number: str) -> str:
+    """An integer of any length: a byte with its sign, then its digits. -n has the inverted bits of n - 1."""
+    base, digit = 1 << 8 * DIGIT_BYTES, f"CASE WHEN {number} < 0 THEN ~digit ELSE digit END"
+    joined = f"string_agg(substring(int8send({digit}) FROM {9 - DIGIT_BYTES}), '' ORDER BY place DESC)"
+    sign = f"CASE WHEN {number} < 0 THEN '\\xff'::bytea ELSE '\\x00' END"
+    return f"""(
+        WITH RECURSIVE digits(place, rest, digit) AS (
+            SELECT 0, CASE WHEN {number} < 0 THEN -1 - {number} ELSE {number} END, NULL::bigint
+            UNION ALL SELECT place + 1, div(rest, {base}), mod(rest, {base})::bigint FROM digits WHERE rest > 0)
+        SELECT translate(encode({sign} || {joined}, 'base64'), E'\\n', '') FROM digits WHERE place > 0)"""
+
+
 SCALED = [{"type": "int32", "optional": False, "field": "scale"}, {"type": "bytes", "optional": False, "field": "value"}]
+ZONED = """CASE WHEN NOT isfinite({c}) THEN {c}::text
+    WHEN {c} < '0001-01-01 00:00:00Z'::timestamptz
+    THEN to_char(extract(year FROM {c} AT TIME ZONE 'UTC') + 1, 'FM0000')
+        || rtrim(substr(to_json({c} AT TIME ZONE 'UTC') #>> '{}', 5), ' BC') || 'Z'
+    ELSE (to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z' END"""
+"""ISO 8601 has no eras: 44 BC is the year -0043. (`to_char` alone would write an infinity as a day.)"""
 FORMS: dict[str, Callable[[int], PostgresValueFormat | None]] = {
     MASKED: lambda _: PostgresValueFormat({"type": "string", "name": MASKED}, "{c}"),
     "oid": lambda _: PostgresValueFormat({"type": "int64"}, "{c}::bigint"),
     "numeric": _numeric_form,
-    "date": lambda _: PostgresValueFormat(_named_schema("int32", "io.debezium.time.Date"), "({c} - date '1970-01-01')"),
+    "date": lambda _: PostgresValueFormat(
+        _named_schema("int32", "io.debezium.time.Date"),
+        f"CASE {{c}} WHEN 'infinity' THEN {LAST_DAY} WHEN '-infinity' THEN {FIRST_DAY} ELSE {{c}} - date '1970-01-01' END",
+    ),
     "time": _time_form,
     "timestamp": _timestamp_form,
-    # Not to_char, which supports neither infinity nor eras.
-    "timestamptz": lambda _: PostgresValueFormat(
-        _named_schema("string", "io.debezium.time.ZonedTimestamp"), "((to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z')"
-    ),
+    "timestamptz": lambda _: PostgresValueFormat(_named_schema("string", "io.debezium.time.ZonedTimestamp"), ZONED),
     "uuid": _text_form("io.debezium.data.Uuid"),
     "json": _text_form("io.debezium.data.Json"),
     "jsonb": _text_form("io.debezium.data.Json"),

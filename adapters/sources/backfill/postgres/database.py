@@ -12,19 +12,19 @@ import psycopg
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.ports.comparison import KeyRange, Kind, TableSplit
 
 from ....postgres.checksums import SETTINGS, TableChecksums
 from ....postgres.connection import PostgresSession
-from ....postgres.errors import translate_error
+from ....postgres.errors import describe_error_class, is_row_refusal, translate_error
 from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
 from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ....sql.dialect import POSTGRES
 from ....sql.render import render_expression
 from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, split_name, unsupported_type_error
+from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, refuse_unread_columns, split_name
 from ..snapshot_reader import TableBackfill
 from .columns import PostgresColumn
 from .snapshot import describe_oldest_transaction, open_snapshot, read_system_id
@@ -83,8 +83,7 @@ class PostgresDatabase:
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[PostgresColumn]:
         found, unread = self.describe_comparable(table, keys)
-        for name, sql in unread.items():
-            raise unsupported_type_error(table, name, sql)
+        refuse_unread_columns(table, unread)
         return found
 
     def describe_comparable(
@@ -93,9 +92,7 @@ class PostgresDatabase:
         with self._translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
             found = describe_readable_table(connection, table, self._publication, self._slot, keys)
         unread = {column.name: column.sql for column in found.columns if column.form is None}
-        for name in found.keys:
-            if name in unread:
-                raise unsupported_type_error(table, name, unread[name])
+        refuse_unread_columns(table, {name: sql for name, sql in unread.items() if name in found.keys})
         return replace(found, columns=tuple(column for column in found.columns if column.name not in unread)), unread
 
     def identity(self) -> str:
@@ -176,6 +173,12 @@ class PostgresDatabase:
                     f"The source refuses a query of {table or 'its catalogue'}: {text} (SQLSTATE {state}).",
                     next_step="A condition (`--where`) must compare a column with values of its own type. Without a "
                     "condition, please report this.",
+                ) from error
+            if is_row_refusal(error):
+                what = describe_error_class(error)
+                raise Fatal(
+                    f"The source cannot read a value of {table or 'a table'}: {what} (SQLSTATE {state}).",
+                    next_step="Correct the row in the source, or leave the column out of the publication.",
                 ) from error
             raise translate_error(error, f"reading {table} of the source" if table else "reading the source") from error
 
