@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pyarrow as pa
@@ -63,11 +63,29 @@ COLUMNS: dict[str, tuple[str, tuple[str | None, ...], str]] = {
 }
 WITH_CHECKSUMS = {name: column for name, column in COLUMNS.items() if kind_of_postgres(column[0]) is not None}
 ROWS = len(COLUMNS) + 3
+WITH_NAN: dict[str, tuple[str, tuple[str | None, ...], str]] = {
+    "n": ("numeric(12,2)", ("1.50", "NaN", None), "1"),
+    "wide": ("numeric", (f"-{'12345678901234567890' * 5}.25", "1e400", "NaN"), "1"),
+}
+"""Of three rows the first one has no NaN."""
 LANES = ("lake.kept", "lake.changed", "lake.strict", "lake.versions", "pg.kept", "pg.versions")
+
+
+MASK = {"mask": "hmac", "key": "0123456789abcdef"}
+CHANGED = {"note": {"rename": "remark"}, "short": MASK, "i2": {"cast": "string"}}
 
 
 class World:
     """A table with a slot, and targets that an archive of its rows has filled."""
+
+    to: ClassVar[list[dict[str, Any]]] = [
+        {"sink": "lake"},
+        {"sink": "lake", "into": "changed", "columns": CHANGED, "where": "id < 5"},
+        {"sink": "lake", "into": "strict", "columns": {"i8": {"cast": "int32"}}},
+        {"sink": "lake", "into": "versions", "policy": "scd2"},
+        {"sink": "pg", "deletes": "soft"},
+        {"sink": "pg", "into": "versions", "policy": "scd2"},
+    ]
 
     def __init__(self, dsn: str, folder: Path, columns: dict[str, Any]) -> None:
         self.dsn, self.folder, self.columns = dsn, folder, columns
@@ -90,16 +108,6 @@ class World:
     def configure(self, source: dict[str, Any]) -> ConfiguredComponents:
         path = self.folder / "config" / f"{source['transport']}.yaml"
         path.parent.mkdir(exist_ok=True)
-        mask = {"mask": "hmac", "key": "0123456789abcdef"}
-        changed = {"note": {"rename": "remark"}, "short": mask, "i2": {"cast": "string"}}
-        to = [
-            {"sink": "lake"},
-            {"sink": "lake", "into": "changed", "columns": changed, "where": "id < 5"},
-            {"sink": "lake", "into": "strict", "columns": {"i8": {"cast": "int32"}}},
-            {"sink": "lake", "into": "versions", "policy": "scd2"},
-            {"sink": "pg", "deletes": "soft"},
-            {"sink": "pg", "into": "versions", "policy": "scd2"},
-        ]
         database = {"dsn": url(self.dsn), "publication": "shop", "slot": self.slot}
         source = {"format": "debezium_json", **source, **({"database": database} if source["transport"] == "kafka" else {})}
         config = {
@@ -110,7 +118,7 @@ class World:
                 "lake": {"kind": "delta", "path": str(self.folder / "lake")},
                 "pg": {"kind": "postgres", "dsn": url(self.dsn), "schema": "mirror"},
             },
-            "tables": [{"match": "public.kept", "source": "s", "to": to}],
+            "tables": [{"match": "public.kept", "source": "s", "to": self.to}],
             "on_reject": "stop_lane" if source["transport"] == "kafka" else "continue",
         }
         with path.open("w") as out:
@@ -142,6 +150,20 @@ class World:
 @pytest.fixture(params=[COLUMNS, WITH_CHECKSUMS], ids=["every type", "types with checksums"])
 def world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> Iterator[World]:
     made = World(postgres_dsn, tmp_path, request.param)
+    made.fill()
+    yield made
+    made.execute("SELECT pg_drop_replication_slot(%s)", made.slot)
+
+
+class TwoTargets(World):
+    """The same with two targets."""
+
+    to: ClassVar[list[dict[str, Any]]] = [{"sink": "lake"}, {"sink": "pg"}]
+
+
+@pytest.fixture
+def world_with_nan(postgres_dsn: str, tmp_path: Path) -> Iterator[World]:
+    made = TwoTargets(postgres_dsn, tmp_path, WITH_NAN)
     made.fill()
     yield made
     made.execute("SELECT pg_drop_replication_slot(%s)", made.slot)
@@ -241,6 +263,24 @@ def test_rejected_rows_are_reported_once(world: World, monkeypatch: pytest.Monke
     [diff] = world.compare(["lake.strict"]).values()
     assert {(one.kind, one.key["id"]) for one in diff.differences} == rejected
     assert (diff.missing, diff.extra, diff.different) == (len(rejected) - 1, 0, 1)
+
+
+def test_rows_with_nan_are_missing_and_long_numbers_are_equal(world_with_nan: World) -> None:
+    """Temporary files of a killed comparison are removed, and none stays."""
+    world, temporary = world_with_nan, world_with_nan.parts.folder / "diffs" / "temporary"
+    (temporary / "killed").mkdir(parents=True)
+    (temporary / "killed.lock").touch()
+    rejected = {row for row in range(ROWS) if row % 3}
+    for diff in world.compare().values():
+        assert (diff.rows, diff.missing, diff.extra, diff.different) == (ROWS, len(rejected), 0, 0), diff
+        assert {one.key["id"] for one in diff.differences} == rejected
+        for one in diff.differences:
+            name = "n" if one.key["id"] % 3 == 1 else "wide"
+            said = (
+                f"The lane rejects this row (OUT_OF_RANGE): column {name!r} holds NaN or an infinity, and no finite number"
+            )
+            assert (one.kind, one.reason) == ("missing", said)
+    assert not list(temporary.iterdir())
 
 
 def to_delta(name: str, value: str, kind: pa.DataType) -> str:

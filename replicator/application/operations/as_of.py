@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,8 +149,10 @@ def read_rows_as_of(
     seconds: float | None = None,
     *,
     tell: Callable[[str], None] = lambda _: None,
+    folder: Path | None = None,
 ) -> pa.Table:
-    """The result of `read` on the target of `lane` as it was at `at`.
+    """The result of `read` on the target of `lane` as it was at `at`. `folder`: an empty folder for temporary files;
+    without it, a new one in /tmp.
 
     Applies all records up to then in this process, to a temporary lake, under the lane's policy and the current
     config. It starts from the newest checkpoint that ends by then, if there is one; `tell` gets a sentence about
@@ -158,14 +160,16 @@ def read_rows_as_of(
 
     Fatal if the log has nothing that old. DataLoss if it lacks some of these records. ReadTimeout after `seconds`.
     """
-    with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
-        begun = copy_newest(parts, lane, Path(folder), at.until)
+    with ExitStack() as opened:
+        if folder is None:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="replicator-then-")))
+        begun = copy_newest(parts, lane, folder, at.until)
         if begun is not None:
             tell(f"starting from snapshot {begun.number}, which ends at {begun.newest}")
         else:
             refuse_truncated(parts, lane)
         refuse_incomplete(parts, lane, begun.begun if begun else Position(), HISTORY_STEP)
-        lake, stop = prepare_lake(parts, lane, Path(folder), begun, at.until), threading.Event()
+        lake, stop = prepare_lake(parts, lane, folder, begun, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
             lake.catch_up(stop, in_batches=True)
         with closing(lake.open_sink(lane.sink)) as reader:

@@ -13,7 +13,7 @@ So no change in flight can look like a difference.
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +44,7 @@ from replicator.ports.source import Source
 
 from .diff_progress import DiffProgressFile, UnfinishedDiff, hash_compared
 from .diff_records import ChangeTail, TableRecords, build_rows, merge_keys, to_place
+from .diff_runs import open_work_folder
 from .row_diff import RowDiff, are_comparable, compare_rows, to_key_texts, to_shown
 
 Report = Callable[[str], None]
@@ -159,12 +160,11 @@ class DiffOperation:
         with (
             closing(self.parts.open_sink(lane.sink)) as sink,
             sink.open_comparison(lane) as target,
-            tempfile.TemporaryDirectory(prefix="replicator-diff-") as temporary,
+            open_work_folder(self.parts.folder) as folder,
             DiffProgressFile(self.parts.folder, lane) as progress,
         ):
             if target is None:
                 return describe_empty(lane, snapshot, begun)
-            folder = Path(temporary)
             self.report(f"{lane.id}: comparing {target.commit}")
             compared = hash_compared(lane, target)
             known = None if self.from_scratch or self.where else progress.read()
@@ -329,7 +329,6 @@ class LaneComparison:
     tail: ChangeTail
     folder: Path
     totals: DiffTotals = field(default_factory=DiffTotals)
-    _runs: int = 0
     _reported: float = field(default_factory=time.monotonic)
 
     def run(self, known: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
@@ -412,9 +411,11 @@ class LaneComparison:
         self._add(expected, self.target.read_keys(renamed, self.operation.condition), rejected)
 
     def _build(self, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()) -> tuple[pa.Table, Sequence[DeadLetter]]:
-        self._runs += 1
-        folder = self.folder / str(self._runs)
-        return build_rows(self.operation.parts, self.lane, folder, frames, then, where=self.operation.where)
+        folder = self.folder / "rows"
+        try:
+            return build_rows(self.operation.parts, self.lane, folder, frames, then, where=self.operation.where)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _add(self, expected: pa.Table, actual: pa.Table, rejected: Sequence[DeadLetter]) -> None:
         """Compare rows, and add the result to the totals."""

@@ -21,6 +21,7 @@ from replicator.ports.frames import Lane
 
 from .as_of import AsOf, read_rows_as_of, resolve_as_of
 from .checkpoint import list_topics
+from .diff_runs import open_work_folder
 from .row_diff import compare_rows
 
 ASK_EVERY = 0.5
@@ -40,7 +41,8 @@ def compare_with_log(parts: Components, lane: Lane, report: Report, *, patience:
             raise Fatal(f"Lane {lane.id} has no target yet.", next_step="Start the daemon, and repeat the command.")
         at = _await_log(parts, lane, target, patience)
         report(f"{lane.id}: applying the event log up to {at}")
-        expected = read_rows_as_of(parts, lane, at, lambda reader, name: reader.read(name), tell=report)
+        with open_work_folder(parts.folder) as folder:
+            expected = read_rows_as_of(parts, lane, at, lambda reader, name: reader.read(name), tell=report, folder=folder)
         actual = target.read_all()
         names = [name for name in expected.column_names if name != CDC_APPLIED_AT and name in actual.column_names]
         converted = pa.table({name: target.convert(name, expected[name].combine_chunks()) for name in names})

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
-from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -19,6 +18,8 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.ports.comparison import TargetSnapshot
 from replicator.ports.frames import Lane
+
+from .diff_runs import get_progress_path
 
 NOTES = b"replicator"
 LONGEST = timedelta(days=1)
@@ -57,7 +58,7 @@ class DiffProgressFile:
     """
 
     def __init__(self, folder: Path, lane: Lane) -> None:
-        self._path = folder / "diffs" / f"{quote(lane.id, safe='')}.unfinished"
+        self._path = get_progress_path(folder, lane.id)
         self._lock: int | None = None
 
     def __enter__(self) -> Self:

@@ -1,17 +1,25 @@
-"""The last comparisons of each lane, as files in the state folder. No value of a row is stored."""
+"""The last comparisons of each lane, as files in the state folder. No value of a row is stored.
+
+A running comparison also has a temporary folder there, with rows.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
 from replicator.application.durable import make_folder, replace_file
 from replicator.domain.differences import LaneDiff
+
+from .temporary_folders import open_temporary_folder, remove_abandoned_folders
 
 KEPT_RUNS = 30
 """The number of runs that are kept for each lane."""
@@ -97,6 +105,36 @@ def read_last_run(folder: Path, lane: str) -> StoredDiff | None:
 def report_runs(folder: Path, lanes: Iterable[str]) -> list[dict[str, Any]]:
     """The newest run of each of these lanes that has one, as plain values."""
     return [run.to_dict() for lane in lanes if (run := read_last_run(folder, lane)) is not None]
+
+
+def remove_runs(folder: Path, lane: str) -> None:
+    """Remove everything that comparisons of a lane have stored, and the temporary folders of all that were killed."""
+    shutil.rmtree(_get_folder(folder, lane), ignore_errors=True)
+    path = get_progress_path(folder, lane)
+    for one in (path, path.with_suffix(".lock")):
+        one.unlink(missing_ok=True)
+    remove_abandoned_folders(_get_temporary(folder))
+
+
+@contextmanager
+def open_work_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder for a comparison, as of `open_temporary_folder`. In /tmp if the state folder cannot be written."""
+    with ExitStack() as opened:
+        try:
+            place = opened.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
+        except OSError:
+            place = Path(opened.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
+        yield place
+
+
+def get_progress_path(folder: Path, lane: str) -> Path:
+    """The file with the progress of an interrupted comparison."""
+    return folder / "diffs" / f"{quote(lane, safe='')}.unfinished"
+
+
+def _get_temporary(folder: Path) -> Path:
+    # No lane has this name: its id has a dot.
+    return folder / "diffs" / "temporary"
 
 
 def _get_folder(folder: Path, lane: str) -> Path:

@@ -20,6 +20,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.register import Register
 from replicator.ports.sink import Drops, LaneArtifact
 
+from .diff_runs import remove_runs
 from .lanes import list_lanes
 from .rebuild import get_rebuild_folder
 
@@ -78,6 +79,7 @@ def drop_lane(parts: Components, lane: Lane) -> None:
         remove_lane(sink, parts.register, parts.sources, lane)
     # The state of a rebuild would stop the retention of its event log.
     shutil.rmtree(get_rebuild_folder(parts, lane.id), ignore_errors=True)
+    remove_runs(parts.folder, lane.id)
 
 
 def list_artifacts(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:

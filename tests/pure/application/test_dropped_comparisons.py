@@ -1,0 +1,70 @@
+"""A lane is compared, killed while it is compared again, and dropped: no file of a comparison stays."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from paths import GOLDEN
+from support.lane_diffs import make_diff
+
+from replicator.application.operations.diff_log import compare_with_log
+from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
+from replicator.application.operations.diff_runs import keep_run, read_last_run
+from replicator.application.operations.drop import drop_lane
+from replicator.domain.position import Position
+from replicator.settings import load_settings
+from replicator.wiring.components import ConfiguredComponents
+
+TOPIC = GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.order_items.jsonl"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+  raw: {kind: event_log, path: ./lake/cdc_events}
+tables:
+  - match: public.order_items
+    source: recorded
+    to: [{sink: raw}, {sink: lake}, {sink: lake, into: other}]
+"""
+
+
+class Parts(ConfiguredComponents):
+    """No daemon runs."""
+
+    def ask_daemon(self) -> dict[str, Any] | None:
+        return None
+
+
+def test_drop_removes_the_comparisons_of_its_lane_only(tmp_path: Path) -> None:
+    for name in ("config", "archive"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    shutil.copy(TOPIC, tmp_path / "archive")
+    parts = Parts(load_settings(tmp_path / "config" / "replicator.yaml"))
+    parts.catch_up()
+    lanes = [lane for lane in parts.resolve_lanes("public.order_items") if lane.sink == "lake"]
+    folder = parts.folder / "diffs"
+    for lane in lanes:
+        keep_run(parts.folder, make_diff(lane=lane.id))
+        progress = UnfinishedDiff(Position(), 1, 1, pa.table({"id": [1]}), "0/1", datetime.now(UTC), "")
+        with DiffProgressFile(parts.folder, lane) as file:
+            file.write(progress)
+    (folder / "temporary" / "killed").mkdir(parents=True)
+    (folder / "temporary" / "killed.lock").touch()
+
+    drop_lane(parts, lanes[0])
+    assert read_last_run(parts.folder, lanes[0].id) is None
+    assert read_last_run(parts.folder, lanes[1].id) is not None
+    assert {path.name for path in folder.iterdir()} == {
+        "temporary", lanes[1].id, f"{lanes[1].id}.lock", f"{lanes[1].id}.unfinished"
+    }  # fmt: skip
+    assert not list((folder / "temporary").iterdir())
+
+    assert compare_with_log(parts, lanes[1], lambda _: None, patience=20, show=1).equal
+    assert not list((folder / "temporary").iterdir())
