@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from replicator.ports.comparison import BUCKETS, KeyRange, Kind
+from replicator.ports.comparison import BUCKETS, ChecksumKind, KeyRange
 
 from .dialect import DUCKDB, MARIADB, POSTGRES, Dialect
 
@@ -46,7 +46,7 @@ POSTGRES_TEXTS = frozenset({"text", "character varying", "citext", "uuid", "json
 POSTGRES_ADDRESSES = frozenset({"inet", "cidr"})
 """Their cast to text adds a mask that the connector does not send."""
 POSTGRES_TIME = "time without time zone"
-POSTGRES_KINDS: dict[str, Kind] = {
+POSTGRES_KINDS: dict[str, ChecksumKind] = {
     **dict.fromkeys((*POSTGRES_INTEGERS, "oid"), "integer"),
     **dict.fromkeys((*POSTGRES_TEXTS, *POSTGRES_ADDRESSES, POSTGRES_TIME), "text"),
     "boolean": "boolean",
@@ -57,7 +57,7 @@ POSTGRES_KINDS: dict[str, Kind] = {
     "timestamp without time zone": "timestamp",
     "timestamp with time zone": "timestamptz",
 }
-MARIADB_KINDS: dict[str, Kind] = {
+MARIADB_KINDS: dict[str, ChecksumKind] = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), "integer"),
     **dict.fromkeys(("float", "double"), "float"),
     **dict.fromkeys(
@@ -86,11 +86,11 @@ class SummedColumn:
     DuckDB: the text of the Arrow type."""
 
     name: str
-    kind: Kind
+    kind: ChecksumKind
     type: str
 
 
-def kind_of_postgres(sql_type: str, *, enumeration: bool = False) -> Kind | None:
+def kind_of_postgres(sql_type: str, *, enumeration: bool = False) -> ChecksumKind | None:
     """The kind of a source's column of this type, as `format_type` has it; None if it has no checksum."""
     if enumeration:
         return "text"
@@ -101,7 +101,7 @@ def kind_of_postgres(sql_type: str, *, enumeration: bool = False) -> Kind | None
     return POSTGRES_KINDS.get(_without_digits(sql_type))
 
 
-def kind_of_mariadb(column_type: str, *, precise: bool = False) -> Kind | None:
+def kind_of_mariadb(column_type: str, *, precise: bool = False) -> ChecksumKind | None:
     """The kind of a source's column of this type, as COLUMN_TYPE has it; None if it has no checksum. `precise`: the
     connector sends unsigned bigints as decimals, otherwise as signed numbers."""
     base = _base_type(column_type)
@@ -117,7 +117,7 @@ def kind_of_mariadb(column_type: str, *, precise: bool = False) -> Kind | None:
     return MARIADB_KINDS.get(base)
 
 
-def can_render_postgres(kind: Kind, sql_type: str) -> bool:
+def can_render_postgres(kind: ChecksumKind, sql_type: str) -> bool:
     """True if a target's column of this type has the text of the kind."""
     base = _without_digits(sql_type)
     if kind in ("integer", "decimal"):
@@ -125,7 +125,7 @@ def can_render_postgres(kind: Kind, sql_type: str) -> bool:
     return POSTGRES_KINDS.get(base) == kind and base != "oid"
 
 
-def can_render_duckdb(kind: Kind, arrow_type: pa.DataType) -> bool:
+def can_render_duckdb(kind: ChecksumKind, arrow_type: pa.DataType) -> bool:
     """True if a target's column of this stored type has the text of the kind."""
     return _duckdb_kind(arrow_type) == (kind if kind != "decimal" else "integer")
 
@@ -142,7 +142,7 @@ def _duckdb_kind(arrow_type: pa.DataType) -> str | None:
     return DUCKDB_KINDS.get(name)
 
 
-DUCKDB_KINDS: dict[str, Kind] = {
+DUCKDB_KINDS: dict[str, ChecksumKind] = {
     "bool": "boolean",
     "float": "float",
     "double": "float",

@@ -18,7 +18,7 @@ from replicator.domain.position import Position
 
 from .frames import Lane
 
-Kind = Literal["integer", "boolean", "decimal", "float", "text", "bytes", "date", "timestamp", "timestamptz"]
+ChecksumKind = Literal["integer", "boolean", "decimal", "float", "text", "bytes", "date", "timestamp", "timestamptz"]
 """How the text of a value is made for a checksum. Equal values of a kind have the same text in every database."""
 
 BUCKETS = 1024
@@ -34,7 +34,7 @@ class ComparedColumn:
 
     source: str
     target: str
-    kind: Kind
+    kind: ChecksumKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class SourceSnapshot(Protocol):
         """Columns that are not read, with their types in the database."""
 
     @property
-    def kinds(self) -> dict[str, Kind | None]:
+    def kinds(self) -> dict[str, ChecksumKind | None]:
         """The columns; None for a column that has no checksum."""
 
     def count(self) -> int | None:
@@ -107,7 +107,7 @@ class Repair:
     end: Position
 
 
-class TableComparison(Protocol):
+class ComparableTable(Protocol):
     """Opens snapshots of one table of a source. Errors as of `ports.backfill.Backfill`."""
 
     def open_snapshot(self, report: Callable[[str], None]) -> AbstractContextManager[SourceSnapshot]:

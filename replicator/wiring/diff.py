@@ -14,7 +14,7 @@ from replicator.application.operations.diff_scheduler import DiffScheduler, Sche
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.ports.comparison import Repair, TableComparison
+from replicator.ports.comparison import ComparableTable, Repair
 from replicator.ports.frames import Lane
 from replicator.ports.telemetry import Telemetry
 from replicator.settings import LaneSettings, Loaded
@@ -100,7 +100,7 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     """Write the rows that differ again, as the source has them now. Return when the lanes of the table have applied them.
 
     The changes are stored with those of backfills, so all lanes of the table get them. Errors as of `refuse_repair`, of
-    `ports.comparison.TableComparison.repair` and of a backfill.
+    `ports.comparison.ComparableTable.repair` and of a backfill.
     """
     refuse_repair(loaded, diff)
     parts = ConfiguredComponents(loaded)
@@ -112,12 +112,12 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     return repair
 
 
-def build_comparison(loaded: Loaded, table: str, name: str, patience: float | None = None) -> TableComparison:
+def build_comparison(loaded: Loaded, table: str, name: str, patience: float | None = None) -> ComparableTable:
     """The reader of a table in the database of source `name`. `patience`: the longest wait for an open transaction of the
     source, in seconds; None is no limit."""
     find_source(loaded, table, name)
     settings: Any = loaded.settings.sources[name]
-    made: TableComparison = load_adapter("replicator.comparisons", settings.database.kind)(
+    made: ComparableTable = load_adapter("replicator.comparisons", settings.database.kind)(
         {**build_reader_options(loaded, table, name), "patience": patience}
     )
     return made

@@ -24,11 +24,11 @@ from support.summed_rows import (
 from adapters.sources.backfill.mariadb.connection import connect, fetch_rows
 from adapters.sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
 from adapters.sql.dialect import MARIADB
-from replicator.ports.comparison import BUCKETS, KeyRange, Kind
+from replicator.ports.comparison import BUCKETS, ChecksumKind, KeyRange
 
 pytestmark = pytest.mark.timeout(300)
-KINDS: dict[str, Kind] = {name: column.kind for name, column in COLUMNS.items()}
-CHANGED_KINDS: dict[str, Kind] = {name: types[0] for name, types in CHANGED_TYPES.items()}
+KINDS: dict[str, ChecksumKind] = {name: column.kind for name, column in COLUMNS.items()}
+CHANGED_KINDS: dict[str, ChecksumKind] = {name: types[0] for name, types in CHANGED_TYPES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def sum_rows(
     return sorted(tuple(int(value) for value in row) for row in fetch_rows(database, query))  # type: ignore[misc]
 
 
-def mariadb_columns(types: Sequence[str], kinds: dict[str, Kind]) -> list[SummedColumn]:
+def mariadb_columns(types: Sequence[str], kinds: dict[str, ChecksumKind]) -> list[SummedColumn]:
     return [SummedColumn(name, kind, sql) for (name, kind), sql in zip(kinds.items(), types, strict=True)]
 
 
@@ -97,7 +97,7 @@ def test_floats_have_equal_sums(database: Any) -> None:
     near = [sign * digit * 10.0**power for sign, digit, power in product((1, -1), (1, 1.5, 9.999), range(-20, 22))]
     values = [value for value in (*scaled, *near, 0.0, 1e300, 1e-300, 2.0**53) if value.is_integer() or abs(value) < 1e15]
     rows = pa.table({"id": range(len(values)), "f": values})
-    kinds: dict[str, Kind] = {"id": "integer", "f": "float"}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", "f": "float"}
     columns, there = arrow_columns(rows, kinds), mariadb_columns(["bigint", "double"], kinds)
     table = create(database, "floats", ["bigint", "double"], rows)
     assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
@@ -128,14 +128,14 @@ def test_other_types_have_equal_sums(database: Any, sql: str, written: Any, arro
     with database.cursor() as cursor:
         cursor.execute("UPDATE other SET v = %s WHERE id = 1", [written])
     rows = pa.table({"id": [1, 2], "v": pa.array([stored, None], arrow)})
-    kinds: dict[str, Kind] = {"id": "integer", "v": kind}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", "v": kind}
     columns, there = arrow_columns(rows, kinds), mariadb_columns(["int", sql], kinds)
     assert sum_rows(database, "other", there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
 
 
 def test_precise_unsigned_numbers_are_decimals(database: Any) -> None:
     rows = pa.table({"id": pa.array([2**64 - 1, 0], pa.decimal128(20, 0))})
-    kinds: dict[str, Kind] = {"id": "decimal"}
+    kinds: dict[str, ChecksumKind] = {"id": "decimal"}
     columns, there = arrow_columns(rows, kinds), mariadb_columns(["bigint(20) unsigned"], kinds)
     table = create(database, "wide", ["bigint(20) unsigned"], pa.table({"id": pa.array([2**64 - 1, 0], pa.uint64())}))
     assert kind_of_mariadb("bigint(20) unsigned", precise=True) == "decimal"
@@ -143,7 +143,7 @@ def test_precise_unsigned_numbers_are_decimals(database: Any) -> None:
 
 
 def test_zero_dates_and_huge_rows_are_never_equal_to_null(database: Any) -> None:
-    kinds: dict[str, Kind] = {"id": "integer", "d": "date", "b": "bytes"}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", "d": "date", "b": "bytes"}
     types = ["int", "date", "longblob"]
     there = mariadb_columns(types, kinds)
     empty = sum_rows(
@@ -160,7 +160,7 @@ def test_zero_dates_and_huge_rows_are_never_equal_to_null(database: Any) -> None
 def test_buckets_ranges_and_exclusions_select_the_same_rows(database: Any, keys: tuple[str, ...]) -> None:
     ids = [n * 37 - 500 for n in range(400)]
     rows = pa.table({"a `b`": ids, "50%": [f"{n % 9}%" for n in ids], "%s": [f"x{n}" for n in ids], "it's \"": ids})
-    kinds: dict[str, Kind] = {"a `b`": "integer", "50%": "text", "%s": "text", "it's \"": "integer"}
+    kinds: dict[str, ChecksumKind] = {"a `b`": "integer", "50%": "text", "%s": "text", "it's \"": "integer"}
     types = ["bigint", "varchar(20)", "varchar(20)", "int"]
     create(database, "odd", types, pa.table({f"c{n}": column for n, column in enumerate(rows.columns)}))
     with database.cursor() as cursor:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from adapters.duckdb.session import open_session
 from adapters.sql.checksums import SummedColumn, render_bucket_condition, render_sums
 from adapters.sql.dialect import DUCKDB
-from replicator.ports.comparison import KeyRange, Kind
+from replicator.ports.comparison import ChecksumKind, KeyRange
 
 Sum = tuple[int, int, int, int]
 """Bucket, rows, low, high."""
@@ -23,7 +23,7 @@ Sum = tuple[int, int, int, int]
 class KindOfColumn:
     """A column of the table: its types, and its values in all rows."""
 
-    kind: Kind
+    kind: ChecksumKind
     postgres: str
     mirror: str
     mariadb: str
@@ -145,7 +145,7 @@ CHANGES: list[dict[str, Any]] = [
     {"t": datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)},
 ]
 """Changes of `BASE`. No two rows are equal."""
-CHANGED_TYPES: dict[str, tuple[Kind, str, str, pa.DataType]] = {
+CHANGED_TYPES: dict[str, tuple[ChecksumKind, str, str, pa.DataType]] = {
     "k": ("integer", "bigint", "bigint", pa.int64()),
     "a": ("text", "text", "text", pa.string()),
     "b": ("text", "text", "varchar(20)", pa.string()),
@@ -170,7 +170,7 @@ def changed_rows() -> pa.Table:
     return pa.table({**columns, "no": pa.array(range(len(VARIANTS)), pa.int32())})
 
 
-def arrow_columns(rows: pa.Table, kinds: dict[str, Kind]) -> list[SummedColumn]:
+def arrow_columns(rows: pa.Table, kinds: dict[str, ChecksumKind]) -> list[SummedColumn]:
     return [SummedColumn(name, kind, str(rows.schema.field(name).type)) for name, kind in kinds.items()]
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.comparison import KeyRange, Kind, Repair, TableSplit
+from replicator.ports.comparison import ChecksumKind, KeyRange, Repair, TableSplit
 
 from .database import BackfillTable, Row, SourceDatabase, TableSnapshot, Tell, refuse_names
 from .debezium_events import DebeziumEvents
@@ -27,7 +27,7 @@ REPAIR = "replicator.repair"
 
 
 class DatabaseComparison:
-    """`ports.comparison.TableComparison` of one table of a database. Options as of `TableBackfill`."""
+    """`ports.comparison.ComparableTable` of one table of a database. Options as of `TableBackfill`."""
 
     def __init__(self, database: SourceDatabase[Any], options: Mapping[str, Any]) -> None:
         self._database = database
@@ -38,7 +38,7 @@ class DatabaseComparison:
 
     @contextmanager
     def open_snapshot(self, report: Tell) -> Iterator[DatabaseSnapshot]:
-        """See `ports.comparison.TableComparison.open_snapshot`."""
+        """See `ports.comparison.ComparableTable.open_snapshot`."""
         table, unread = self._database.describe_comparable(self._name, self._keys)
         if self._plain_names:
             refuse_names(table)
@@ -46,7 +46,7 @@ class DatabaseComparison:
             yield DatabaseSnapshot(table, snapshot, DebeziumEvents(table, self._database.log), self._kept, unread)
 
     def repair(self, keys: pa.Table, report: Tell) -> Repair:
-        """See `ports.comparison.TableComparison.repair`."""
+        """See `ports.comparison.ComparableTable.repair`."""
         self._kept.lock()
         try:
             known = self._kept.read_state()
@@ -100,7 +100,7 @@ class DatabaseSnapshot:
         return self._snapshot.describe_point()
 
     @property
-    def kinds(self) -> dict[str, Kind | None]:
+    def kinds(self) -> dict[str, ChecksumKind | None]:
         """See `ports.comparison.SourceSnapshot.kinds`."""
         return self._snapshot.list_kinds()
 

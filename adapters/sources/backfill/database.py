@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.comparison import KeyRange, Kind, TableSplit
+from replicator.ports.comparison import ChecksumKind, KeyRange, TableSplit
 
 Schema = Mapping[str, Any]
 Tell = Callable[[str], None]
@@ -104,7 +104,7 @@ class TableSnapshot(Protocol):
     def rows_with_keys(self, keys: pa.Table) -> Iterator[Row]:
         """The rows with these keys (key columns as decoded)."""
 
-    def list_kinds(self) -> dict[str, Kind | None]:
+    def list_kinds(self) -> dict[str, ChecksumKind | None]:
         """See `ports.comparison.SourceSnapshot.kinds`."""
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:

@@ -30,25 +30,22 @@ from replicator.domain.differences import DifferenceKind, LaneDiff, RowDifferenc
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.expr import Expr
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.domain.position import Position, TopicPartition
-from replicator.domain.table import is_reserved
-from replicator.domain.transform.columns import NO_COLUMN_RULE
-from replicator.domain.transform.expressions import list_columns
-from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.comparison import ComparedColumn, KeyRange, SourceSnapshot, TableComparison, TableSplit, TargetSnapshot
+from replicator.domain.policy.policy_names import CHANGE_POLICIES
+from replicator.domain.position import Position
+from replicator.ports.comparison import ComparableTable, KeyRange, SourceSnapshot, TableSplit, TargetSnapshot
 from replicator.ports.components import Components
 from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter
 from replicator.ports.frames import Lane
 from replicator.ports.source import Source
 
+from .diff_columns import DiffColumns, refuse_changed_columns, refuse_unknown_columns
 from .diff_progress import DiffProgressFile, UnfinishedDiff, hash_compared
 from .diff_records import ChangeTail, TableRecords, build_rows, merge_keys, to_place
 from .diff_runs import open_work_folder
-from .row_diff import RowDiff, are_comparable, compare_rows, to_key_texts, to_shown
+from .diff_wait import DiffWait
+from .row_diff import RowDiff, compare_rows, to_key_texts, to_shown
 
 Report = Callable[[str], None]
-ASK_EVERY = 0.2
 TRIES = 3
 """How often a comparison starts again after a truncate."""
 SPLIT_ROWS, READ_ROWS = 5_000_000, 500_000
@@ -68,7 +65,6 @@ class DiffTotals:
     extra: int = 0
     different: int = 0
     differences: list[RowDifference] = field(default_factory=list)
-    not_compared: dict[str, None] = field(default_factory=dict)
     keys: list[pa.Table] = field(default_factory=list)
 
     def count_differences(self) -> int:
@@ -109,7 +105,7 @@ class DiffOperation:
 
     parts: Components
     lanes: Sequence[Lane]
-    comparison: TableComparison
+    comparison: ComparableTable
     source: Source[pa.Table]
     report: Report
     patience: float = 120.0
@@ -120,7 +116,7 @@ class DiffOperation:
 
     def run(self) -> Iterator[LaneDiff]:
         """Compare each lane. EnvironmentProblem if a running lane does not pass the point in time. Other
-        errors as of `ports.comparison.TableComparison`."""
+        errors as of `ports.comparison.ComparableTable`."""
         for lane in self.lanes:
             refuse_uncomparable(lane)
             refuse_changed_columns(lane, self.condition)
@@ -154,9 +150,10 @@ class DiffOperation:
         begun, started = datetime.now(UTC), time.monotonic()
         records = TableRecords(self.parts, lane)
         self.report(f"{lane.id}: waiting until it has passed {snapshot.point}")
-        delivered = self._await_delivery(snapshot)
+        wait = DiffWait(self.parts, self.source, self.patience, self.report)
+        delivered = wait.await_delivery(snapshot)
         end = self.source.end()
-        halt = self._await_lane(lane, end, snapshot, records)
+        halt = wait.await_lane(lane, end, snapshot, records)
         with (
             closing(self.parts.open_sink(lane.sink)) as sink,
             sink.open_comparison(lane) as target,
@@ -165,6 +162,8 @@ class DiffOperation:
         ):
             if target is None:
                 return describe_empty(lane, snapshot, begun)
+            rules = self.parts.sources[lane.source].rules_for(lane.table)
+            columns = DiffColumns(lane, snapshot, target, frozenset(rules.masks if rules is not None else ()))
             self.report(f"{lane.id}: comparing {target.commit}")
             compared = hash_compared(lane, target)
             known = None if self.from_scratch or self.where else progress.read()
@@ -183,7 +182,7 @@ class DiffOperation:
                         next_step=halt.next_step,
                     )
                 return None
-            one = LaneComparison(self, lane, records, snapshot, target, tail.with_keys(unapplied.keys), folder)
+            one = LaneComparison(self, lane, records, snapshot, target, columns, tail.with_keys(unapplied.keys), folder)
             totals = one.run(known, progress)
             progress.remove()
             if not delivered and totals.count_differences():
@@ -200,70 +199,11 @@ class DiffOperation:
                 extra=totals.extra,
                 different=totals.different,
                 differences=tuple(totals.differences),
-                not_compared=tuple(totals.not_compared),
+                not_compared=tuple(columns.not_compared),
                 begun=begun.isoformat(),
                 seconds=round(time.monotonic() - started, 3),
                 keys=one.list_keys(),
             )
-
-    def _await_delivery(self, snapshot: SourceSnapshot) -> bool:
-        """Return when the log contains every change that the snapshot contains. False if nothing shows it."""
-        deadline = time.monotonic() + self.patience
-        while (delivered := snapshot.is_delivered()) is False:
-            if time.monotonic() > deadline:
-                raise EnvironmentProblem(
-                    f"The connector has not confirmed {snapshot.point} within {self.patience:.0f} s.",
-                    next_step="See if it runs (`replicator doctor`). A connector without changes confirms its position only "
-                    "with `heartbeat.interval.ms`. `--timeout` waits longer.",
-                )
-            time.sleep(ASK_EVERY)
-        return bool(delivered)
-
-    def _await_lane(self, lane: Lane, end: Position, snapshot: SourceSnapshot, records: TableRecords) -> Fatal | None:
-        """Return when the lane has applied the log up to `end`. For a lane that has stopped before: why."""
-        started, has_daemon = time.monotonic(), self.parts.ask_daemon() is not None
-        reported = started
-        while behind := self._count_behind(lane, end, records):
-            if time.monotonic() > reported + REPORT_EVERY:
-                reported = time.monotonic()
-                self.report(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
-            if (halt := self._find_halt(lane)) is not None:
-                return halt
-            if not has_daemon:
-                self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
-                has_daemon = True
-            if time.monotonic() > started + self.patience:
-                raise EnvironmentProblem(
-                    f"Lane {lane.id} has not passed {snapshot.point} within {self.patience:.0f} s. It is behind in "
-                    f"{', '.join(sorted(map(str, behind)))}.",
-                    next_step="Start the daemon if it does not run, or wait longer with `--timeout`.",
-                )
-            time.sleep(ASK_EVERY)
-        return None
-
-    def _count_behind(self, lane: Lane, end: Position, records: TableRecords) -> Mapping[TopicPartition, int]:
-        """Per partition the records up to `end` that the daemon has not read, or that the lane has not applied."""
-        status = self.parts.ask_daemon()
-        for one in status["sources"] if status is not None else ():
-            if one["name"] == lane.source:
-                read = Position.from_json(one["position"])
-                if unread := subtract(end, read):
-                    return unread
-        wanted = records.only_own(self.source, end)
-        with closing(self.parts.open_sink(lane.sink)) as sink:
-            state = sink.state(lane)
-        return subtract(wanted, state.position if state is not None else Position())
-
-    def _find_halt(self, lane: Lane) -> Fatal | None:
-        """Why the daemon applies no changes of the lane; None if it does."""
-        status = self.parts.ask_daemon()
-        for one in status["lanes"] if status is not None else ():
-            if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
-                return Fatal(
-                    f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
-                    next_step=one["next_step"] or f"`replicator lanes resume {lane.id}`.",
-                )
-        return None
 
     def _explain(
         self, lane: Lane, records: TableRecords, totals: DiffTotals, unapplied: pa.Table, halt: Fatal | None
@@ -295,11 +235,6 @@ class DiffOperation:
                 totals.differences[number] = replace(one, reason=reason)
 
 
-def subtract(end: Position, position: Position) -> dict[TopicPartition, int]:
-    """Per partition the offsets from `position` to `end`, where it is behind."""
-    return {place: offset - position.get(place, 0) for place, offset in end.items() if position.get(place, 0) < offset}
-
-
 def describe_empty(lane: Lane, snapshot: SourceSnapshot, begun: datetime) -> LaneDiff:
     """The comparison of a table without rows with a lane that has no target yet. Fatal if there are rows."""
     if any(frame.num_rows for frame in snapshot.read(TableSplit((), snapshot.keys, None, NO_KEYS), None)):
@@ -326,6 +261,7 @@ class LaneComparison:
     records: TableRecords
     source: SourceSnapshot
     target: TargetSnapshot
+    columns: DiffColumns
     tail: ChangeTail
     folder: Path
     totals: DiffTotals = field(default_factory=DiffTotals)
@@ -333,33 +269,22 @@ class LaneComparison:
 
     def run(self, known: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
         """Compare the splits that are not yet compared, then the keys of the tail and those that differed before."""
-        if self.lane.policy in VERSION_POLICIES:
-            self._name("Closed versions are not compared, as the source does not have them: `--against log` compares them.")
-        for name, kind in self.source.unread.items():
-            self._name(f"{name} is not compared: values of the type {kind} are not read.")
-        rename = self.lane.row_transforms.column_transforms.get_new_name
-        self.names = [rename(name) for name in self.source.keys]
-        for name in self.names:
-            if name not in self.target.columns.names:
-                raise Fatal(
-                    f"The target of lane {self.lane.id} has no column {name}, which is part of its key.",
-                    next_step=f"Build it again: `replicator replay {self.lane.table}`.",
-                )
-        if self._has_other_keys():
+        if self.columns.has_other_keys:
             whole = TableSplit((), self.source.keys, None, NO_KEYS, self.operation.condition)
             expected, rejected = self._build(self.source.read(whole, None), self.tail.frames)
-            self._add(expected, self.target.read(self._to_target(whole), None), rejected)
+            self._add(expected, self.target.read(self.columns.to_target(whole), None), rejected)
             return self.totals
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
-        columns, total, started = self._list_columns(), self.source.count(), time.monotonic()
+        summed = None if self.operation.where else self.columns.list_summed()
+        total, started = self.source.count(), time.monotonic()
         ranges = skip_ranges(
-            self.source.list_ranges(self._choose_split_rows(with_sums=columns is not None)), self.source.keys[0], known.upto
+            self.source.list_ranges(self._choose_split_rows(with_sums=summed is not None)), self.source.keys[0], known.upto
         )
         for within in ranges:
             self._pause(self.totals.rows - known.rows, started)
-            split = TableSplit(columns or (), self.source.keys, within, self.tail.keys, self.operation.condition)
-            self._compare_split(split, with_sums=columns is not None)
+            split = TableSplit(summed or (), self.source.keys, within, self.tail.keys, self.operation.condition)
+            self._compare_split(split, with_sums=summed is not None)
             if within is not None and within.upto is not None and not self.operation.where:
                 keys = merge_keys([known.keys, self.list_keys()])
                 progress.write(replace(known, upto=within.upto, rows=self.totals.rows, keys=keys))
@@ -369,7 +294,7 @@ class LaneComparison:
 
     def list_keys(self) -> pa.Table:
         """The keys of all rows that differ, with the source's names."""
-        if self._has_other_keys():
+        if self.columns.has_other_keys:
             return NO_KEYS
         return merge_keys([found.rename_columns(list(self.source.keys)) for found in self.totals.keys])
 
@@ -380,13 +305,13 @@ class LaneComparison:
             self.totals.rows += equal
         for buckets in groups:
             expected, rejected = self._build(self.source.read(split, buckets))
-            actual = self.target.read(self._to_target(split), buckets)
+            actual = self.target.read(self.columns.to_target(split), buckets)
             self._add(self._leave_out(expected), self._leave_out(actual), rejected)
 
     def _find_unequal(self, split: TableSplit) -> tuple[int, list[list[int]]]:
         """The number of rows in buckets with equal checksums, and the other buckets, in groups that fit into memory."""
         with ThreadPoolExecutor(1) as background:
-            theirs = background.submit(self.target.sum, self._to_target(split))
+            theirs = background.submit(self.target.sum, self.columns.to_target(split))
             mine = self.source.sum(split)
             one, two = ({row["bucket"]: row for row in sums.to_pylist()} for sums in (mine, theirs.result()))
         unequal = [bucket for bucket in sorted({*one, *two}) if one.get(bucket) != two.get(bucket)]
@@ -407,7 +332,7 @@ class LaneComparison:
         if not keys.num_rows:
             return
         expected, rejected = self._build(self.source.read_keys(keys), self.tail.frames)
-        renamed = keys.rename_columns(self._rename(keys.column_names))
+        renamed = keys.rename_columns(self.columns.rename(keys.column_names))
         self._add(expected, self.target.read_keys(renamed, self.operation.condition), rejected)
 
     def _build(self, frames: Iterable[pa.Table], then: Iterable[pa.Table] = ()) -> tuple[pa.Table, Sequence[DeadLetter]]:
@@ -419,25 +344,25 @@ class LaneComparison:
 
     def _add(self, expected: pa.Table, actual: pa.Table, rejected: Sequence[DeadLetter]) -> None:
         """Compare rows, and add the result to the totals."""
-        expected, actual = self._share_columns(expected, actual)
+        expected, actual = self.columns.share(expected, actual)
         keys, letters = self._find_rejected(rejected)
         refused = to_key_texts(keys.columns, len(keys))
         self.totals.rows += len(keys)
         present = set()
         if letters:
-            texts = to_key_texts([actual[name] for name in self.names], len(actual))
+            texts = to_key_texts([actual[name] for name in self.columns.keys], len(actual))
             present = set(texts.to_pylist())
             actual = actual.filter(pc.invert(pc.is_in(texts, value_set=refused)))
-            texts = to_key_texts([expected[name] for name in self.names], len(expected))
+            texts = to_key_texts([expected[name] for name in self.columns.keys], len(expected))
             expected = expected.filter(pc.invert(pc.is_in(texts, value_set=refused)))
-        diff = compare_rows(expected, actual, self.names)
+        diff = compare_rows(expected, actual, self.columns.keys)
         if self.lane.row_transforms.without_deletes and diff.extra:
-            self._name("Extra rows are not compared: the lane keeps deleted rows (`deletes: ignore`).")
+            self.columns.exclude("Extra rows are not compared: the lane keeps deleted rows (`deletes: ignore`).")
             diff = replace(diff, extra=())
         self.totals.add(diff, expected.num_rows, self.operation.show)
         for row, letter, text in zip(keys.to_pylist(), letters, refused.to_pylist(), strict=True):
             self.totals.add_rejected(letter, row, is_present=text in present, show=self.operation.show)
-        self.totals.keys.append(keys.cast(expected.select(self.names).schema))
+        self.totals.keys.append(keys.cast(expected.select(self.columns.keys).schema))
 
     def _find_rejected(self, letters: Sequence[DeadLetter]) -> tuple[pa.Table, Sequence[DeadLetter]]:
         """The keys of the rows whose last record was rejected, with the names of the target, and these records. A record
@@ -453,39 +378,9 @@ class LaneComparison:
             place = to_place(found[at][0])
             if self.tail.last.get(text, place) == place:
                 chosen[text] = at
-        keys = keys.take(pa.array(list(chosen.values()), pa.int64())).rename_columns(self.names)
-        converted = {name: self.target.convert(name, keys[name].combine_chunks()) for name in self.names}
+        keys = keys.take(pa.array(list(chosen.values()), pa.int64())).rename_columns(self.columns.keys)
+        converted = {name: self.target.convert(name, keys[name].combine_chunks()) for name in self.columns.keys}
         return pa.table(converted), [found[at][0] for at in chosen.values()]
-
-    def _share_columns(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Both with the columns that are compared. Expected values have the form of the target's."""
-        there = [name for name in actual.column_names if not is_reserved(name)]
-        names = [name for name in expected.column_names if not is_reserved(name)] or there
-        volatile = list_volatile_columns(self.lane.row_transforms)
-        for name in volatile:
-            self._name(f"{name} is not compared: it describes the record, not the row.")
-        unread = {*self._rename(list(self.source.unread))}
-        for name in (set(names) ^ set(there)) - unread:
-            self._name(f"{name} is not compared: only the {'target' if name in there else 'source'} has this column.")
-        shared = [name for name in names if name in there and name not in volatile and name not in unread]
-        if not expected.num_columns:
-            expected = actual.select(shared).schema.empty_table()
-        converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}
-        for name in shared:
-            wanted, found = converted[name].type, actual[name].type
-            if name not in self.names and not are_comparable(wanted, found):
-                self._name(f"{name} is not compared: its type is {found} in the target, and {wanted} in the source.")
-                del converted[name]
-        return self._ignore_nulls(pa.table(converted), actual.select(list(converted)))
-
-    def _ignore_nulls(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
-        ignored = self.lane.row_transforms.ignore_null
-        if ignored is None:
-            return expected, actual
-        names = [name for name in expected.column_names if name in ignored and name not in self.names]
-        for name in names:
-            self._name(f"{name} is not compared: a NULL of the source does not change it (`ignore_null_updates`).")
-        return expected.drop_columns(names), actual.drop_columns(names)
 
     def _leave_out(self, rows: pa.Table) -> pa.Table:
         """The rows without the keys of the tail, which are compared last."""
@@ -493,53 +388,8 @@ class LaneComparison:
         if not rows.num_rows or not keys.num_rows:
             return rows
         known = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
-        mine = to_key_texts([rows[name].combine_chunks() for name in self.names], rows.num_rows)
+        mine = to_key_texts([rows[name].combine_chunks() for name in self.columns.keys], rows.num_rows)
         return rows.filter(pc.invert(pc.is_in(mine, value_set=known)))
-
-    def _list_columns(self) -> tuple[ComparedColumn, ...] | None:
-        """The columns with checksums. None if values of a column have none, or if the lane changes values or rows."""
-        transforms, there, kinds = self.lane.row_transforms, set(self.target.columns.names), self.source.kinds
-        rules = self.operation.parts.sources[self.lane.source].rules_for(self.lane.table)
-        if (rules is not None and rules.masks) or not is_plain(transforms) or self.operation.where:
-            return None
-        rename = transforms.column_transforms.get_new_name
-        found = []
-        for name, kind in kinds.items():
-            if (transforms.columns is not None and name not in transforms.columns) or not rename(name):
-                continue
-            if kind is None or rename(name) not in there:
-                return None
-            found.append(ComparedColumn(name, rename(name), kind))
-        compared = {*(column.target for column in found), *self._rename(list(self.source.unread))}
-        for name in self.target.columns.names:
-            if name not in compared and not is_reserved(name):
-                self._name(f"{name} is not compared: only the target has this column.")
-        return tuple(found) if self.target.can_sum(found) else None
-
-    def _has_other_keys(self) -> bool:
-        """True if keys have other values in the target, or in the log."""
-        rules = self.operation.parts.sources[self.lane.source].rules_for(self.lane.table)
-        masked = set(rules.masks) if rules is not None else set()
-        transforms = self.lane.row_transforms.column_transforms
-        return any(
-            name in masked or transforms.get_rule(name).cast is not None or transforms.get_rule(name).mask is not None
-            for name in self.source.keys
-        )
-
-    def _to_target(self, split: TableSplit) -> TableSplit:
-        """The split with the column names of the target."""
-        within = split.within
-        if within is not None:
-            (column,) = self._rename([within.column])
-            within = KeyRange(column, within.above, within.upto)
-        without = split.without.rename_columns(self._rename(split.without.column_names))
-        return TableSplit(split.columns, tuple(self.names), within, without, split.where)
-
-    def _rename(self, names: Sequence[str]) -> list[str]:
-        return [self.lane.row_transforms.column_transforms.get_new_name(name) for name in names]
-
-    def _name(self, sentence: str) -> None:
-        self.totals.not_compared[sentence] = None
 
     def _choose_split_rows(self, *, with_sums: bool) -> int:
         """The rows of a split: few of them at a limited rate, as there is a pause between two splits only."""
@@ -587,43 +437,3 @@ def refuse_uncomparable(lane: Lane) -> None:
             f"lane {lane.id} appends every change, so its target does not have the rows of its source ({lane.config_line})",
             next_step="Compare it with the event log: `--against log`.",
         )
-
-
-def refuse_changed_columns(lane: Lane, condition: Expr | None) -> None:
-    """ConfigProblem if the lane stores other values in a column of the condition, or has no such column."""
-    transforms = lane.row_transforms
-    for name in sorted(list_columns(condition)) if condition is not None else ():
-        rule = transforms.column_transforms.get_rule(name)
-        if rule != NO_COLUMN_RULE or (transforms.columns is not None and name not in transforms.columns):
-            raise ConfigProblem(
-                f"`--where` names column {name!r}, which lane {lane.id} changes or leaves out ({lane.config_line})",
-                next_step="Name other columns, or compare another target with `--sink`.",
-            )
-
-
-def refuse_unknown_columns(snapshot: SourceSnapshot, condition: Expr | None) -> None:
-    """ConfigProblem if the source has no column of the condition that can be read."""
-    known = snapshot.kinds
-    unknown = sorted(list_columns(condition) - known.keys()) if condition is not None else []
-    if unknown:
-        raise ConfigProblem(
-            f"`--where` names column {unknown[0]!r}, which is not among the columns of the source that can be read",
-            next_step=f"The columns are: {', '.join(known)}.",
-        )
-
-
-def is_plain(transforms: RowTransforms) -> bool:
-    """True if the target has the source's rows and values, with other names at most."""
-    changes_rows = transforms.where or transforms.deletes or transforms.truncates or transforms.ignore_null
-    rules = transforms.column_transforms
-    return not (
-        changes_rows
-        or transforms.target_columns
-        or rules.additions
-        or any(rule.cast is not None or rule.mask is not None for _, rule in rules.rules)
-    )
-
-
-def list_volatile_columns(transforms: RowTransforms) -> list[str]:
-    """Columns with a value that depends on the record."""
-    return [name for name, added in transforms.column_transforms.additions if added.metadata]

@@ -110,9 +110,13 @@ def report_runs(folder: Path, lanes: Iterable[str]) -> list[dict[str, Any]]:
 def remove_runs(folder: Path, lane: str) -> None:
     """Remove everything that comparisons of a lane have stored, and the temporary folders of all that were killed."""
     shutil.rmtree(_get_folder(folder, lane), ignore_errors=True)
-    path = get_progress_path(folder, lane)
-    for one in (path, path.with_suffix(".lock")):
-        one.unlink(missing_ok=True)
+    get_progress_path(folder, lane).with_suffix(".lock").unlink(missing_ok=True)
+    remove_unfinished(folder, lane)
+
+
+def remove_unfinished(folder: Path, lane: str) -> None:
+    """Remove what interrupted comparisons of a lane have left: keys of rows that differ, and temporary folders."""
+    get_progress_path(folder, lane).unlink(missing_ok=True)
     remove_abandoned_folders(_get_temporary(folder))
 
 

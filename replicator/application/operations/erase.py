@@ -36,6 +36,7 @@ from replicator.ports.sink import Erases, ErasesRecords
 
 from . import checkpoint_erasure
 from .change_history import parse_key
+from .diff_runs import remove_unfinished
 from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds
 from .refresh import ProjectionRefresher, RefreshResult
 from .retry_dead_letters import to_raw_frame
@@ -127,6 +128,8 @@ def erase_row(
         for lane, sink, rejected in checkpoint_erasure.open_checkpoints(parts, found.table, found.source, opened):
             targets.append((lane, sink))
             stores.append(rejected)
+        for lane in found.targets:
+            remove_unfinished(parts.folder, lane.id)
         for folder in list_rebuild_folders(parts):
             # The checkpoint copy of a killed rebuild, which copies it again; its spill files, as it starts again.
             shutil.rmtree(folder / BEGIN_FILE, ignore_errors=True)

@@ -32,11 +32,11 @@ from adapters.sql.checksums import (
     render_sums,
 )
 from adapters.sql.dialect import POSTGRES
-from replicator.ports.comparison import BUCKETS, KeyRange, Kind
+from replicator.ports.comparison import BUCKETS, ChecksumKind, KeyRange
 
 pytestmark = pytest.mark.postgres
-KINDS: dict[str, Kind] = {name: column.kind for name, column in COLUMNS.items()}
-CHANGED_KINDS: dict[str, Kind] = {name: types[0] for name, types in CHANGED_TYPES.items()}
+KINDS: dict[str, ChecksumKind] = {name: column.kind for name, column in COLUMNS.items()}
+CHANGED_KINDS: dict[str, ChecksumKind] = {name: types[0] for name, types in CHANGED_TYPES.items()}
 ODD = ('a "b"', "50%", "%s", "it's", "Ü`", "A", "order")
 
 
@@ -71,7 +71,7 @@ def sum_rows(
     return sorted(database.execute(query.encode()).fetchall())
 
 
-def postgres_columns(types: Sequence[str], kinds: dict[str, Kind]) -> list[SummedColumn]:
+def postgres_columns(types: Sequence[str], kinds: dict[str, ChecksumKind]) -> list[SummedColumn]:
     return [SummedColumn(name, kind, sql) for (name, kind), sql in zip(kinds.items(), types, strict=True)]
 
 
@@ -113,7 +113,7 @@ def test_every_change_changes_the_sums(database: psycopg.Connection[Any]) -> Non
 
 def test_values_swapped_between_rows_change_the_sums(database: psycopg.Connection[Any]) -> None:
     """Also keys that are not listed as columns."""
-    kinds: dict[str, Kind] = {"id": "integer", "name": "text"}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", "name": "text"}
     there = postgres_columns(["bigint", "text"], kinds)
     found = [
         sum_rows(
@@ -136,7 +136,7 @@ def test_floats_have_equal_sums_unless_they_are_odd(database: psycopg.Connection
     special = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), 5e-324, 2.0**53, 2.0**53 + 2, 1e18, -1e18]
     values = [value for value in (*doubles, *scaled, *near, *special) if value.is_integer() or not 1e15 <= abs(value) < 2e16]
     rows = pa.table({"id": range(len(values)), "f": values})
-    kinds: dict[str, Kind] = {"id": "integer", "f": "float"}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", "f": "float"}
     columns, there = arrow_columns(rows, kinds), postgres_columns(["bigint", "double precision"], kinds)
     table = create(database, "floats", ["bigint", "double precision"], rows)
     assert sum_rows(database, table, there, there[:1]) == ArrowSums(rows).sum(columns, columns[:1])
@@ -144,7 +144,7 @@ def test_floats_have_equal_sums_unless_they_are_odd(database: psycopg.Connection
 
 def test_infinite_times_are_not_null(database: psycopg.Connection[Any]) -> None:
     times = pa.array([2**63 - 1, -(2**63) + 1], pa.int64())
-    kinds: dict[str, Kind] = {"id": "integer", "at": "timestamp", "seen": "timestamptz"}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", "at": "timestamp", "seen": "timestamptz"}
     types = ["bigint", "timestamp without time zone", "timestamp with time zone"]
     there = postgres_columns(types, kinds)
     rows = pa.table({"id": [1, 2], "at": times.cast(pa.timestamp("us")), "seen": times.cast(pa.timestamp("us", "UTC"))})
@@ -157,7 +157,7 @@ def test_infinite_times_are_not_null(database: psycopg.Connection[Any]) -> None:
 
 @pytest.mark.parametrize("setting", ["datestyle = 'SQL, DMY'", "datestyle = 'SQL, MDY'", "extra_float_digits = 0"])
 def test_unsuitable_settings_never_give_equal_sums(database: psycopg.Connection[Any], setting: str) -> None:
-    kinds: dict[str, Kind] = {"id": "integer"}
+    kinds: dict[str, ChecksumKind] = {"id": "integer"}
     there = postgres_columns(["bigint"], kinds)
     table = create(database, "few", ["bigint"], pa.table({"id": [7]}))
     expected = sum_rows(database, table, there, there)
@@ -180,7 +180,7 @@ def test_texts_of_other_types_have_equal_sums(database: psycopg.Connection[Any])
     }
     database.execute("CREATE TYPE mood AS ENUM ('sad', 'it''s 1:b')")
     rows = pa.table({"id": [1, 2], **{f"c{n}": [text, None] for n, text in enumerate(values.values())}})
-    kinds: dict[str, Kind] = {"id": "integer", **{f"c{n}": "text" for n in range(len(values))}}
+    kinds: dict[str, ChecksumKind] = {"id": "integer", **{f"c{n}": "text" for n in range(len(values))}}
     types = ["bigint", *values]
     table = create(database, "texts", types, rows)
     columns, there = arrow_columns(rows, kinds), postgres_columns(types, kinds)
@@ -201,7 +201,7 @@ def test_buckets_ranges_and_exclusions_select_the_same_rows(
 ) -> None:
     """Of whole numbers, several keys and text, with odd names."""
     rows = keyed_rows()
-    kinds: dict[str, Kind] = {name: "integer" if name == ODD[0] else "text" for name in ODD}
+    kinds: dict[str, ChecksumKind] = {name: "integer" if name == ODD[0] else "text" for name in ODD}
     types = ["bigint" if name == ODD[0] else "text" for name in ODD]
     table, duck = create(database, "odd", types, rows), ArrowSums(rows)
     columns, there = arrow_columns(rows, kinds), postgres_columns(types, kinds)
@@ -238,7 +238,7 @@ def test_bounds_of_a_range_are_open_below_and_closed_above(database: psycopg.Con
 def test_a_table_may_have_many_columns(database: psycopg.Connection[Any]) -> None:
     rows = pa.table({f"c{n}": [n, None] for n in range(300)})
     rows = rows.set_column(0, "c0", pa.array([1, 2]))
-    kinds: dict[str, Kind] = dict.fromkeys(rows.column_names, "integer")
+    kinds: dict[str, ChecksumKind] = dict.fromkeys(rows.column_names, "integer")
     types = ["integer"] * 300
     columns, there = arrow_columns(rows, kinds), postgres_columns(types, kinds)
     table = create(database, "wide", types, rows)
@@ -246,4 +246,4 @@ def test_a_table_may_have_many_columns(database: psycopg.Connection[Any]) -> Non
 
 
 def test_every_kind_has_rows() -> None:
-    assert {*KINDS.values()} == {*get_args(Kind)}
+    assert {*KINDS.values()} == {*get_args(ChecksumKind)}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pymysql
 
 from replicator.domain.errors import Fatal, Retryable
-from replicator.ports.comparison import CHECKSUMS, KeyRange, Kind, TableSplit
+from replicator.ports.comparison import CHECKSUMS, ChecksumKind, KeyRange, TableSplit
 
 from ....kafka.connect_worker import read_offsets
 from ....sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
@@ -132,7 +132,7 @@ class MariaDbBackfill(TableBackfill):
 
 
 class MariaDbComparison(DatabaseComparison):
-    """`ports.comparison.TableComparison` of a MariaDB table. Options of `DatabaseComparison` and `MariaDbDatabase`."""
+    """`ports.comparison.ComparableTable` of a MariaDB table. Options of `DatabaseComparison` and `MariaDbDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(MariaDbDatabase(options), options)
@@ -158,7 +158,7 @@ class _MariaDbSnapshot:
             return None
         return any(is_passed(stored, self.point) for stored in read_offsets(self.connect["url"], self.connect["connector"]))
 
-    def list_kinds(self) -> dict[str, Kind | None]:
+    def list_kinds(self) -> dict[str, ChecksumKind | None]:
         return {column.name: kind_of_mariadb(column.sql, precise=column.precise) for column in self.table.columns}
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:

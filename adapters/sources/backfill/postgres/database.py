@@ -13,7 +13,7 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
 from replicator.domain.errors import EnvironmentProblem, Fatal
-from replicator.ports.comparison import KeyRange, Kind, TableSplit
+from replicator.ports.comparison import ChecksumKind, KeyRange, TableSplit
 
 from ....postgres.checksums import SETTINGS, TableChecksums
 from ....postgres.connection import PostgresSession
@@ -161,7 +161,7 @@ class PostgresDatabase:
                 raise EnvironmentProblem(
                     f"The source has no free replication slot for a snapshot: {text}.",
                     next_step="Drop unused slots (`SELECT * FROM pg_replication_slots WHERE NOT active`), or raise "
-                    "`max_replication_slots`. A snapshot needs two for a moment.",
+                    "`max_replication_slots`. A snapshot needs two for a short time.",
                 ) from error
             if state.startswith(ALTERED) and table:
                 raise EnvironmentProblem(
@@ -202,7 +202,7 @@ class PostgresBackfill(TableBackfill):
 
 
 class PostgresComparison(DatabaseComparison):
-    """`ports.comparison.TableComparison` of a PostgreSQL table. Options of `DatabaseComparison` and `PostgresDatabase`."""
+    """`ports.comparison.ComparableTable` of a PostgreSQL table. Options of `DatabaseComparison` and `PostgresDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(PostgresDatabase(options), options)
@@ -249,7 +249,7 @@ class _PostgresSnapshot:
         where = "true" if split.where is None else _escape_literal(render_expression(split.where, POSTGRES, "t"))
         yield from self._read(f"{wanted} AND {where}", ())
 
-    def list_kinds(self) -> dict[str, Kind | None]:
+    def list_kinds(self) -> dict[str, ChecksumKind | None]:
         return {c.name: kind_of_postgres(c.sql, enumeration=c.kind == "e") for c in self.table.columns}
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:
