@@ -14,7 +14,6 @@ import click
 
 from replicator import __version__
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, ReplicatorError, Retryable
-from replicator.domain.patterns import is_exact
 from replicator.domain.plain_values import format_count
 
 from .completion import complete_files, complete_sinks, complete_tables
@@ -92,6 +91,7 @@ def diff(
     interrupted, run it again: it resumes.
     """
     from replicator.application.operations.lanes import find_source_table
+    from replicator.domain.patterns import is_exact
 
     _refuse_combinations(session, options["against"], options["where"], repair=repair, watch=watch)
     pause = None if watch is None else parse_duration(watch)

@@ -63,7 +63,7 @@ def test_whole_config(tmp_path):
             transport: kafka
             bootstrap_servers: b:9092
             topics: [shop.public.*]
-            database:                           # only `replicator doctor` and `backfill` connect to it
+            database:                           # only `replicator doctor`, `backfill` and `diff` connect to it
               dsn: ${SOURCE_DSN}
               publication: replicator_shop
               slot: replicator_shop
