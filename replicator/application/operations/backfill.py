@@ -26,6 +26,8 @@ Status = Mapping[str, Any]
 ASK_EVERY = 0.5
 STARTS_WITHIN = 30.0
 """Maximum seconds from the lock of a starting daemon until its page answers."""
+ANSWERS_WITHIN = 20.0
+"""Maximum seconds without an answer of a daemon that has answered before. On a busy machine, single requests fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,18 @@ class BackfillWaiter:
         """Wait until the daemon has read the stream up to `position` and the lanes have applied everything they got by
         then."""
         goal: dict[str, Position] | None = None
+        answered = time.monotonic()
         while True:
             status = self.ask_daemon()
+            if status is None and time.monotonic() < answered + ANSWERS_WITHIN:
+                time.sleep(ASK_EVERY)
+                continue
             if status is None:
                 raise EnvironmentProblem(
                     "The daemon has ended.",
                     next_step="Repeat the command, with or without the daemon: it resumes.",
                 )
+            answered = time.monotonic()
             lanes = self._select_lanes(status)
             _refuse_halted(lanes)
             ready = all(lane["status"] == "running" and self.is_released(lane, position) for lane in lanes)
