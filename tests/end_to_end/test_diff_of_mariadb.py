@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import Request, urlopen
+
 import pytest
 from deltalake import DeltaTable
 from servers.mariadb import MariaDb
@@ -13,11 +18,12 @@ from replicator.settings import Loaded, load_settings
 from replicator.wiring.diff import diff_tables, repair_table
 
 from .compare import lake_table, postgres_table
+from .daemon import until
 from .mariadb_source import connector
 from .stack import World, run
 from .test_backfill_of_mariadb import COLUMNS, CREATE, Clerk, prepared_world
 
-pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.timeout(600)]
 
 PAUSE = 0.05
 """Between two changes."""
@@ -30,19 +36,30 @@ def settings(world: World, *more: str) -> Loaded:
     return load_settings(file, overrides=[*world.overrides, *more], environ=world.environ)
 
 
-def compare(loaded: Loaded, table: str) -> dict[str, LaneDiff]:
-    return {diff.lane: diff for diff in diff_tables(loaded, [table], print)}
+def compare(loaded: Loaded, table: str, **options: Any) -> dict[str, LaneDiff]:
+    return {diff.lane: diff for diff in diff_tables(loaded, [table], print, **options)}
 
 
 def describe(diff: LaneDiff) -> set[tuple[str, int]]:
     return {(one.kind, one.key["id"]) for one in diff.differences}
 
 
+@contextmanager
+def paused(worker: ConnectService, name: str) -> Iterator[None]:
+    """The connector sends nothing meanwhile."""
+    url = f"http://127.0.0.1:{worker.ports['rest']}/connectors/{name}/pause"
+    with urlopen(Request(url, method="PUT"), timeout=30):
+        pass
+    until(lambda: (state := worker.rest.state(name)) and set(state.tasks) == {"PAUSED"}, "the connector is paused")
+    yield
+    worker.rest.resume(name)
+
+
 def test_only_differences_are_reported_while_both_sides_change(
     world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
     """No change in flight is a difference, and every row that another program wrote, removed or added in a target is one.
-    Without Kafka Connect, nothing tells the two apart."""
+    Changes that the connector has not sent are waited for. Without Kafka Connect, nothing tells the two apart."""
     name = prepared_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
     world.overrides.append(f"tables=[{{match: {table}, source: shop, to: [{{sink: lake}}, {{sink: target}}]}}]")
@@ -62,7 +79,10 @@ def test_only_differences_are_reported_while_both_sides_change(
             found = compare(loaded, table)
         assert set(found) == {"lake.items", "target.items"}
         assert all(diff.equal and diff.rows > 1000 for diff in found.values()), found
-        mariadb_server.execute(f"INSERT INTO {table} VALUES (3001, 'here', 1), (3002, NULL, 1), (3003, 'there ', 1)")
+        with paused(mariadb_worker, f"{world.prefix}-mariadb"):
+            mariadb_server.execute(f"INSERT INTO {table} VALUES (3001, 'here', 1), (3002, NULL, 1), (3003, 'there ', 1)")
+            with pytest.raises(EnvironmentProblem, match="The connector has not confirmed"):
+                compare(loaded, table, timeout=2)
         daemon.until(is_current, "the targets are the table")
         run(world.target, "UPDATE items SET note = 'there' WHERE id = 3003; DELETE FROM items WHERE id = 3001")
         run(world.target, "INSERT INTO items SELECT 4000, note, turn FROM items WHERE id = 3003")
