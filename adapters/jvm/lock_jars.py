@@ -23,6 +23,7 @@ ROOTS: Mapping[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", LOGGING),
     "connect": (f"org.apache.kafka:connect-runtime:{KAFKA}", LOGGING),
     "debezium-postgres": (f"io.debezium:debezium-connector-postgres:{DEBEZIUM_POSTGRES}",),
+    "debezium-postgres-3.5": ("io.debezium:debezium-connector-postgres:3.5.0.Final",),  # loses rows: only for tests
     "debezium-mariadb": (f"io.debezium:debezium-connector-mariadb:{DEBEZIUM}",),
     "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
     "debezium-postgres-avro": (

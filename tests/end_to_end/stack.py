@@ -145,18 +145,18 @@ class World:
         """`replicator run --until-caught-up`; its exit code."""
         return self.daemon("--until-caught-up").wait(COMMAND_SECONDS)
 
-    def program(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def program(self, *command: str, seconds: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
         """Run one command of the program to its end."""
-        return run_program(self.folder, *self.arguments(*command)[1:], seconds=COMMAND_SECONDS, **self.environment)
+        return run_program(self.folder, *self.arguments(*command)[1:], seconds=seconds, **self.environment)
 
-    def ask(self, *command: str, code: int = 0) -> Any:
+    def ask(self, *command: str, code: int = 0, seconds: float = COMMAND_SECONDS) -> Any:
         """The `result` of a command with `--json`, which must end with that exit code."""
-        answer = self.answer(*command, code=code)
+        answer = self.answer(*command, code=code, seconds=seconds)
         return answer["result"]
 
-    def answer(self, *command: str, code: int = 0) -> dict[str, Any]:
+    def answer(self, *command: str, code: int = 0, seconds: float = COMMAND_SECONDS) -> dict[str, Any]:
         """The whole JSON object of a command with `--json`."""
-        done = self.program(*command, "--json")
+        done = self.program(*command, "--json", seconds=seconds)
         assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return dict(answer_of(done))
 

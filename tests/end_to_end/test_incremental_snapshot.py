@@ -41,6 +41,7 @@ class Clerk:
     """Changes, deletes and inserts rows all the time."""
 
     dsn: str
+    pause: float = 0.004
     failures: list[BaseException] = field(default_factory=list)
     _end: threading.Event = field(default_factory=threading.Event)
 
@@ -49,7 +50,7 @@ class Clerk:
         try:
             with closing(psycopg.connect(self.dsn, autocommit=True)) as connection:
                 turn = 0
-                while not self._end.wait(0.004):
+                while not self._end.wait(self.pause):
                     turn += 1
                     key = random.randint(1, ROWS + 20)
                     if turn % 3 == 0:

@@ -1,0 +1,46 @@
+"""A worker with a connector for PostgreSQL that loses rows at restarts: see
+docs/reference/debezium.md#connectors-that-lose-rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from servers.ports import free_port
+
+from adapters.stack import EmbeddedStack
+from adapters.stack.connect import ConnectService
+from adapters.stack.layout import StackHome
+from adapters.stack.postgres import PostgresService
+from adapters.stack.postgres_install import Installation
+from replicator.ports.service import Service
+
+from .newer_postgres import SOURCE
+from .stack import PROJECT
+
+LOSES_ROWS = "debezium-postgres-3.5"
+
+
+@contextmanager
+def old_connector(stack: EmbeddedStack, folder: Path, source: Installation | None = None) -> Iterator[EmbeddedStack]:
+    """The stack's broker and targets with the worker. The source is the stack's own, or a new server of another version."""
+    own = {
+        "group.id": f"cdc-connect-{folder.name}",
+        **{f"{kind}.storage.topic": f"_connect_{folder.name}_{kind}" for kind in ("offset", "config", "status")},
+    }
+
+    def services(home: StackHome) -> Sequence[Service]:
+        worker = ConnectService(home, connectors=(LOSES_ROWS,), settings=own)
+        return [worker] if source is None else [PostgresService(home, SOURCE, installation=source), worker]
+
+    ports = replace(stack.home.ports, connect=free_port())
+    if source is not None:
+        ports = replace(ports, source=free_port())
+    beside = EmbeddedStack(PROJECT, folder, ports, services=services)
+    try:
+        beside.up()
+        yield beside
+    finally:
+        beside.down(clean=True)
