@@ -231,6 +231,11 @@ class PostgresServer:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://tester@127.0.0.1:{self.port}/{database}"
 
+    def slots(self) -> list[str]:
+        """The replication slots of all databases."""
+        with psycopg.connect(self.dsn()) as connection:
+            return [slot for (slot,) in connection.execute("SELECT slot_name FROM pg_replication_slots")]
+
     def database(self, name: str = "", language: str = "") -> str:
         """The DSN of a new, empty database, which compares text as that language does, by default as bytes."""
         name = name or f"test_{next(self.numbers)}"
@@ -245,7 +250,9 @@ def postgres_server() -> Iterator[PostgresServer]:
     server = PostgresServer()
     server.start()
     yield server
+    left = server.slots()
     server.stop()
+    assert not left, f"Tests have left the replication slots {left}. A server has few, for all of its databases."
 
 
 @pytest.fixture(scope="session")
@@ -269,9 +276,14 @@ def own_postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def postgres_dsn(postgres_server: PostgresServer) -> str:
-    """A database of one's own."""
-    return postgres_server.database()
+def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database of one's own. Its replication slots are dropped at the end."""
+    dsn = postgres_server.database()
+    yield dsn
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
+        )
 
 
 @pytest.fixture(scope="class")

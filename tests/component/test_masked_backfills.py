@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import psycopg
 import pytest
 from support.backfilled_table import COLUMNS, LANES, World, Writer
 from support.loaded_items import TABLE, MariaDbItems
@@ -67,10 +66,6 @@ def world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> 
             return found
 
         yield make
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
-        )
 
 
 MakeWorld = Callable[..., Masked]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -53,10 +52,8 @@ class Source:
 
 
 @pytest.fixture
-def source(postgres_dsn: str, tmp_path: Path) -> Iterator[Source]:
-    made = Source(postgres_dsn, tmp_path)
-    yield made
-    made.execute("SELECT pg_drop_replication_slot(%s)", made.slot)
+def source(postgres_dsn: str, tmp_path: Path) -> Source:
+    return Source(postgres_dsn, tmp_path)
 
 
 def list_numbers() -> list[str]:

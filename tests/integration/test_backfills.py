@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 from support.backfilled_table import COLUMNS, LANES, Killed, World, Writer
@@ -21,16 +20,6 @@ from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.testing.model import Change, fold_changes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(autouse=True)
-def no_slots_left(postgres_dsn: str) -> Iterator[None]:
-    """A server has few, for all of its databases."""
-    yield
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
-        )
 
 
 DATABASES = ["postgresql", pytest.param("mariadb", marks=pytest.mark.long)]

@@ -86,12 +86,9 @@ def test_nothing_that_is_stored_holds_private_values(tmp_path: Path, broker: Bro
             (FIRST, FIRST + NUMBER - 1),
         )
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
-        try:
-            assert backfill(tmp_path)["rows"] == NUMBER
-            connection.execute("DELETE FROM people WHERE id %% 4 = 0", ())
-            again = backfill(tmp_path)
-        finally:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+        assert backfill(tmp_path)["rows"] == NUMBER
+        connection.execute("DELETE FROM people WHERE id %% 4 = 0", ())
+        again = backfill(tmp_path)
         left = [row[0] for row in connection.execute("SELECT id FROM people")]
     assert (again["deleted"], sorted(again["deletes_of"])) == (NUMBER - len(left), ["lake.people", "lake.renamed"])
     for table, name in (("people", "id"), ("renamed", "pk")):
