@@ -23,13 +23,19 @@ ports.frames: Applied=ApplyOutcome Folded=FoldedChanges LaneApplied=LaneOutcome 
 ports.laying > ports.bulk_load: Loads=BulkLoads PartsByKey=PartitionsByKey
 ports.projector: Replaced=ReplaceResult
 ports.read_side: NotThere=NotFound Target=ReadTarget Wanted=PageRequest
-ports.reader: Selects=SelectsRows TellsVersions=ListsVersions
+ports.reader: ListsVersions=TargetVersions Selects=SelectRows SelectsRows=SelectRows TellsVersions=TargetVersions
 ports.register: Seen=RegisterEntry
-ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Erased=ErasureResult Judge=CutoverDecision
-    RemembersSchemas=StoresSchemas TombstoneLedger=TombstoneStore Vacuumed=VacuumResult
+ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatures Drops=LaneRemoval
+    Erased=ErasureResult Erases=KeyErasure ErasesRecords=RecordErasure Explains=SinkFeatures Hurries=SinkFeatures
+    Judge=CutoverDecision Publishes=SinkFeatures RefusesSecondWriter=SinkFeatures RemembersSchemas=SchemaStore
+    SinkCapabilities=SinkFeatures StoresSchemas=SchemaStore Swaps=SinkFeatures TombstoneLedger=TombstoneStore
+    Vacuumed=VacuumResult Vacuums=VacuumTarget
 ports.source: Shortened=LogTruncated WaitsBeside=WaitsForServer
-ports.state_snapshots > ports.checkpoints: Seeds=RestoresState Shortens=TruncatesLog TellsTimes=FindsLogCuts
-    Unfit=CheckpointUnsupported
+ports.checkpoints: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
+    RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
+ports.comparison: Compares=ports.sink.SinkFeatures
+ports.state_snapshots > ports.checkpoints: Seeds=ports.sink.SinkFeatures Shortens=ports.sink.SinkFeatures
+    TellsTimes=ports.sink.SinkFeatures Unfit=CheckpointUnsupported
 ports.telemetry: Paced=HasPace
 testing.contract: REASON=OVERRIDE_REASON needs=require
 testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter
@@ -102,7 +108,8 @@ testing.tpcc.formats: canal_records=make_canal_records dms_files=make_dms_files 
 testing.tpcc.simulator: Change=RowChange
 testing.tpcc.tables: Table=TpccTable
 """
-"""`old module > new module: Old=New ...`, below `replicator`; names that are not there have not changed."""
+"""`old module > new module: Old=New ...`, below `replicator`; names that are not there have not changed. `New` may name
+its own module: `ports.sink.SinkFeatures`."""
 
 PACKAGE = "replicator."
 
@@ -121,6 +128,13 @@ def _read_table() -> Mapping[str, tuple[str, Mapping[str, str]]]:
 ALIASES = _read_table()
 
 
+def find_new_name(module: str, name: str) -> tuple[str, str]:
+    """The module and the new name of a name in an old module."""
+    target, names = ALIASES[module]
+    place, _, new = names.get(name, name).rpartition(".")
+    return (PACKAGE + place if place else target), new
+
+
 def _find_alias(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a module that had other names, or another name."""
     target, names = ALIASES[module]
@@ -128,8 +142,9 @@ def _find_alias(module: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in names and (module == target or name.startswith("__")):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        found = getattr(import_module(target), names.get(name, name))
-        text = f"{module}.{name} is now {target}.{names.get(name, name)}; the old name goes with version 0.3"
+        place, new = find_new_name(module, name)
+        found = getattr(import_module(place), new)
+        text = f"{module}.{name} is now {place}.{new}; the old name goes with version 0.3"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         return found
 

@@ -17,7 +17,7 @@ from .commits import Attempt
 
 
 def read_newest_time(table: DeltaTable, since: Position, below: Position) -> datetime | None:
-    """See `ports.checkpoints.FindsLogCuts.newest`."""
+    """See `ports.sink.SinkFeatures.find_newest_time`."""
     found: list[datetime] = []
     for place, end in below.items():
         where = f'{_partition_condition(place)} AND "offset" >= {since.get(place, 0)} AND "offset" < {end}'

@@ -22,4 +22,4 @@ def event_log_spark_sink(options: Mapping[str, object], through_driver: int = TH
     if "path" in own:
         return DeltaSparkEventLog(options)
     log = PostgresEventLog(own)
-    return SparkPostgresLanes(log, log.capabilities, session, through_driver)
+    return SparkPostgresLanes(log, log.features, session, through_driver)

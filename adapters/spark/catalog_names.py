@@ -78,7 +78,7 @@ class CatalogTable:
         return f"ALTER VIEW {self.quote_name(view)} AS {self.query(view)}"
 
     def stages(self, view: str) -> Mapping[str, str]:
-        """For `ports.sink.Explains`."""
+        """For `ports.sink.SinkFeatures.explain`."""
         statements = [self.create_schema(), self.create_table(), *([self.create_view(view)] if view else [])]
         return {"names": ";\n\n".join(statements)}
 

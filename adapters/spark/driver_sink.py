@@ -30,7 +30,7 @@ class DriverSink:
     def __init__(self, sink: Sink[pa.Table], session: LazySession) -> None:
         self._sink = sink
         self._session = session
-        self.capabilities = sink.capabilities
+        self.features = replace(sink.features, bulk_load=None)  # It takes other frames.
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         self._sink.prepare(lane, plan)

@@ -22,7 +22,7 @@ from .lane_runs import LaneRun, LaneRuns, LaneStatus
 from .missing_records import describe_missing, refuse_missing
 from .operations import cutover
 from .operations.skip import LanePosition, apply_skip, check_skip
-from .schema_history import read_schema_versions
+from .schema_history import read_schema_versions, write_schema_version
 from .stream.pipeline import SourcePipeline
 
 
@@ -147,15 +147,14 @@ def _forward_result(answer: Future[None] | None, to: Future[None]) -> None:
         answer.add_done_callback(lambda a: to.set_exception(a.exception()) if a.exception() else to.set_result(None))
 
 
-def accept_pending_schema(lane: Lane, number: int, sink: Any) -> LaneState | None:
+def accept_pending_schema(lane: Lane, number: int, sink: Sink[Any]) -> LaneState | None:
     """Store that the lane may go on under the pending schema `number`. Returns the lane's state.
 
     ConfigProblem if the lane does not wait for it.
     """
     version = find_pending_schema(lane, number, {version.number: version for version in read_schema_versions(sink, lane)})
-    sink.remember(lane, replace(version, state="accepted"))
-    state: LaneState | None = sink.state(lane)
-    return state
+    write_schema_version(sink, lane, replace(version, state="accepted"))
+    return sink.state(lane)
 
 
 def find_pending_schema(lane: Lane, number: int, known: Mapping[int, SchemaVersion]) -> SchemaVersion:

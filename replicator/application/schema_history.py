@@ -13,14 +13,15 @@ from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped, to_problem
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import Lane
-from replicator.ports.sink import StoresSchemas
+from replicator.ports.sink import Sink
 
 log = structlog.get_logger(__name__)
 
 
-def read_schema_versions(sink: Any, lane: Lane) -> Sequence[SchemaVersion]:
+def read_schema_versions(sink: Sink[Any], lane: Lane) -> Sequence[SchemaVersion]:
     """The lane's schema versions in the sink; none if the sink does not store schemas."""
-    return sink.schemas(lane) if isinstance(sink, StoresSchemas) else ()
+    store = sink.features.schemas
+    return () if store is None else store.schemas(lane)
 
 
 def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: SchemaVersion) -> None:
@@ -29,15 +30,16 @@ def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: Sche
     Does not wait for the outcome: if it fails, the lane finds the same version again.
     """
     try:
-        done: Future[None] = workers[run.lane.sink].ask(partial(_write_version, lane=run.lane, version=version))
+        done: Future[None] = workers[run.lane.sink].ask(partial(write_schema_version, lane=run.lane, version=version))
     except Stopped:
         return
     done.add_done_callback(partial(_log_outcome, run.lane))
 
 
-def _write_version(sink: Any, lane: Lane, version: SchemaVersion) -> None:
-    if isinstance(sink, StoresSchemas):
-        sink.remember(lane, version)
+def write_schema_version(sink: Sink[Any], lane: Lane, version: SchemaVersion) -> None:
+    """Store a version, if the sink stores schemas."""
+    if (store := sink.features.schemas) is not None:
+        store.remember(lane, version)
 
 
 def _log_outcome(lane: Lane, done: Future[None]) -> None:

@@ -13,9 +13,8 @@ from replicator.domain.policy.plan import ApplyPlan
 from .frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 
 
-@runtime_checkable
 class BulkLoads(Protocol[F]):
-    """A sink that can write the first rows of a target slice by slice, so that they need not all fit in memory."""
+    """Writes the first rows of a target slice by slice, so that they need not all fit in memory."""
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
         """True if `load` can be used: it supports the plan, and the prepared target has no rows and no state."""

@@ -16,8 +16,6 @@ import pyarrow as pa
 from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
 
-from .frames import Lane
-
 ChecksumKind = Literal["integer", "boolean", "decimal", "float", "text", "bytes", "date", "timestamp", "timestamptz"]
 """How the text of a value is made for a checksum. Equal values of a kind have the same text in every database."""
 
@@ -156,11 +154,3 @@ class TargetSnapshot(Protocol):
 
     def read_keys(self, keys: pa.Table, where: Expr | None) -> pa.Table:
         """The rows with these keys that match a condition. The columns of `keys` have the names of the target."""
-
-
-class Compares(Protocol):
-    """A sink whose targets can be compared."""
-
-    def open_comparison(self, lane: Lane) -> AbstractContextManager[TargetSnapshot | None]:
-        """The lane's target at its newest commit, open for several reads. Only current rows: without soft-deleted rows and
-        closed versions. None if the lane has no target yet."""

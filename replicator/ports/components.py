@@ -19,6 +19,7 @@ from .decoder import Decoder
 from .engine import Engine
 from .frames import Lane
 from .register import Register
+from .sink import Sink
 from .source import Source
 
 CONTINUE, HOLD_KEY, STOP_LANE = "continue", "hold_key", "stop_lane"
@@ -211,10 +212,10 @@ class Components(Protocol):
     def open_source(self, name: str) -> Source[Any]:
         """The source, for the engine."""
 
-    def open_sink(self, name: str, use: SinkUse = "read") -> Any:
+    def open_sink(self, name: str, use: SinkUse = "read") -> Sink[Any]:
         """The sink. ConfigProblem if the engine has none of its kind."""
 
-    def open_lake(self, folder: Path) -> Any:
+    def open_lake(self, folder: Path) -> Sink[Any]:
         """A sink of Delta tables in a folder of this machine."""
 
     def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:

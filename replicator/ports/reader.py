@@ -15,7 +15,7 @@ from .frames import Lane
 
 
 class Reader(Protocol):
-    """Reads targets by name. Implemented by sinks that can be queried."""
+    """Reads targets by name."""
 
     def tables(self) -> Sequence[str]:
         """The names of the targets, as `read` expects them."""
@@ -37,10 +37,10 @@ class Reader(Protocol):
         """
 
 
-class SelectsRows(Reader, Protocol):
-    """A reader of single rows and pages of rows."""
+class SelectRows(Protocol):
+    """Reads single rows and pages of rows of a target."""
 
-    def select(
+    def __call__(
         self,
         name: str,
         choose: BuildReadQuery,
@@ -52,13 +52,13 @@ class SelectsRows(Reader, Protocol):
         """The rows of a target that match the query built by `choose`. It is called with the table's columns, now or at
         the earlier version; its errors pass through.
 
-        Values are bound as parameters, never part of the statement, except whole numbers. Raises as `read` does,
+        Values are bound as parameters, never part of the statement, except whole numbers. Raises as `Reader.read` does,
         `InvalidReadQuery` for values that cannot be compared with their column, and `ReadTimeout` after `seconds`.
         """
 
 
-class ListsVersions(Protocol):
-    """A reader of targets that keep older versions."""
+class TargetVersions(Protocol):
+    """The older versions of targets."""
 
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
         """The versions of the lane's target, newest first, each with the lane's position at that version. Versions with

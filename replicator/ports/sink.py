@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from replicator.domain.as_of import LogCut
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.transactions import CompletenessWatermark
 
+from .bulk_load import BulkLoads
+from .checkpoints import StoredLane
+from .comparison import TargetSnapshot
 from .frames import ApplyOutcome, F, Lane, RejectRows, Write
-
-
-@dataclass(frozen=True, slots=True)
-class SinkCapabilities:
-    """The features of a sink, so that the pipeline does not depend on a particular sink.
-
-    - `atomic_across_lanes`: all writes of one `apply` become visible together.
-    - `policies`: the names of supported policies.
-    - `watermarks`: it rejects late changes of a plan with a watermark. Otherwise lanes with a watermark are refused.
-    - `retention`: it deletes tombstones by the retention of a plan. Otherwise it keeps them forever, and no change is
-      late because of retention.
-    """
-
-    atomic_across_lanes: bool
-    policies: frozenset[str]
-    watermarks: bool = False
-    retention: bool = False
+from .reader import Reader, SelectRows, TargetVersions
 
 
 class Sink(Protocol[F]):
@@ -47,7 +36,9 @@ class Sink(Protocol[F]):
     The sink translates driver errors into these.
     """
 
-    capabilities: SinkCapabilities
+    @property
+    def features(self) -> SinkFeatures:
+        """Everything that the sink can do besides these methods. The same for all its life; needs no connection."""
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Make the target ready for rows of `plan.target`: create it, or add missing columns (nullable). May be called
@@ -60,7 +51,7 @@ class Sink(Protocol[F]):
         DataLoss if the state is damaged."""
 
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
-        """Stages 2 to 4, and the position, in one commit (per lane, or for all lanes: see `capabilities`).
+        """Stages 2 to 4, and the position, in one commit (per lane, or for all lanes: see `features`).
 
         MUST be all or nothing per commit, for any failure at any time (test_fail_after_apply_then_retry). Per partition:
 
@@ -107,18 +98,170 @@ class Sink(Protocol[F]):
         """Release locks and connections; may be called twice."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFeatures:
+    """Everything that a sink can do besides the methods of `Sink`. A field that is None is not supported.
+
+    A field is a method of the sink, or an object with several methods. The object may be the sink itself:
+
+        SinkFeatures(policies=frozenset({"scd1"}), removal=self, compact=self.compact)
+
+    A sink that wraps another one changes the features of that one with `dataclasses.replace`.
+    """
+
+    policies: frozenset[str]
+    """The names of the supported policies."""
+
+    atomic_across_lanes: bool = False
+    """All writes of one `Sink.apply` become visible together."""
+
+    watermarks: bool = False
+    """It rejects late changes of a plan with a watermark. Otherwise lanes with a watermark are refused."""
+
+    retention: bool = False
+    """It deletes tombstones by the retention of a plan. Otherwise it keeps them forever, and no change is late because
+    of retention."""
+
+    schemas: SchemaStore | None = None
+    """The schemas of each lane, stored with its target."""
+
+    bulk_load: BulkLoads[Any] | None = None
+    """Writes the first rows of a target slice by slice, so that they need not all fit in memory."""
+
+    publish: Callable[[Sequence[Lane], CompletenessWatermark], None] | None = None
+    """`publish(lanes, complete)`: publish up to which transaction the tables are complete. For a sink that commits lane
+    by lane. `lanes` are all lanes of the source; they have committed everything up to `complete`, and nothing since.
+
+    If `complete` names no transaction, the one published last stays, with the new values of the other fields. It also
+    stays true after a kill at any time: `skip`, `reset` and `drop` of a lane withdraw it first. Without news nothing is
+    committed. Errors as in `Sink.apply`; after an error it may be published or not.
+    """
+
+    hurry: Callable[[], None] | None = None
+    """The program is about to end. A call without an answer raises Retryable within seconds; other calls continue. From
+    any thread; may be called again."""
+
+    refuse_second_writer: Callable[[Lane], None] | None = None
+    """Raise the ConfigProblem with which `Sink.prepare` refuses a target of another lane. Changes nothing. For a sink in
+    which only one lane may write a target: two lanes, of one or of two pipelines, would write every row twice."""
+
+    explain: Callable[[Lane, ApplyPlan], Mapping[str, str]] | None = None
+    """The statements that the sink runs, without connecting: per stage (`fold`, `reconcile`, `write`) the text, in order.
+    ConfigProblem if the options of the lane do not fit the columns."""
+
+    reader: Reader | None = None
+    """Reads targets by name."""
+
+    select: SelectRows | None = None
+    """Reads single rows and pages of rows of a target. For a sink with a `reader`."""
+
+    versions: TargetVersions | None = None
+    """The older versions of targets. For a sink with a `reader`."""
+
+    open_comparison: Callable[[Lane], AbstractContextManager[TargetSnapshot | None]] | None = None
+    """The lane's target at its newest commit, open for several reads. Only current rows: without soft-deleted rows and
+    closed versions. None if the lane has no target yet."""
+
+    removal: LaneRemoval | None = None
+    """Removes whole lanes."""
+
+    swap: Callable[[Lane, Lane, CutoverDecision], LaneState] | None = None
+    """`swap(lane, rebuilt, judge)`: replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink, with the
+    state that `judge` returns. Returns the state after that (test_a_target_is_swapped). Takes over both lanes as
+    `LaneRemoval.drop` does (test_swap_takes_the_lane). Afterwards `rebuilt` may be gone, or has to be dropped. `lane`
+    needs another `prepare`.
+
+    Rows and state change in one commit: readers always find either the old target or the new one. A kill leaves one of
+    the two, and the next user of the lane finds everything that belongs to it. Later changes are reconciled as `rebuilt`
+    would, including its tombstones (test_what_is_remembered_goes_along).
+
+    Fatal, with nothing changed, if `judge` raises it (test_a_swap_that_is_refused). The same for a target that this sink
+    did not create, and for a target with dependent objects that would be lost.
+    """
+
+    erasure: KeyErasure | None = None
+    """Erases single keys."""
+
+    compact: Callable[[Lane], CompactionResult | None] | None = None
+    """Rewrite the small files of the lane's target; the rows stay as they are. None if there is no target. Locks nothing:
+    other writers of the lane continue (test_compact_and_vacuum_leave_the_rows)."""
+
+    vacuum: VacuumTarget | None = None
+    """Reclaims unused space of a target."""
+
+    restore_state: Callable[[Lane, ApplyPlan, StoredLane], None] | None = None
+    """`restore_state(lane, plan, stored)`: copy the rows, the side tables and the state of `stored`, a lane of a
+    checkpoint, to `lane`, which has no state yet. The target is created as by `prepare`; `plan` is the plan of `lane`
+    under the schema that `stored` has reached. Afterwards `lane` is as if it had applied everything that `stored` has
+    applied (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
+
+    Rows and state are one commit: after a kill the lane has both or neither, and the call may be repeated
+    (test_killed_it_may_be_repeated). CheckpointUnsupported if the target would reject some of the rows; then there is no
+    state (test_what_the_target_cannot_keep_is_not_left_out). The call takes over the lane as `LaneRemoval.drop` does;
+    `prepare` must be called again.
+    """
+
+    open_stored_lane: Callable[[Lane, ApplyPlan], StoredLane] | None = None
+    """The stored lane of the plan. Fatal where it has no state. For a sink in which checkpoints are stored."""
+
+    count_rows: Callable[[Lane], int] | None = None
+    """The number of rows of the lane's target; 0 without one. For a sink in which checkpoints are stored."""
+
+    record_erasure: RecordErasure | None = None
+    """Erases single records. For an event log."""
+
+    find_cut: Callable[[Collection[str], datetime | Position, Position], LogCut | None] | None = None
+    """`find_cut(topics, at, covered)`: the log cut of `at` in the records of these topics. For a time: behind the last
+    record of that source time or earlier. For a position: before the records at or above it. None for a time if the
+    records are not in its order: a record of that time or earlier follows a later one. `covered`: the position up to
+    which the log's lane has read the topics. For an event log."""
+
+    find_newest_time: Callable[[Position, Position], datetime | None] | None = None
+    """`find_newest_time(since, below)`: the latest source time of the records at or above `since` and below `below`, in
+    the partitions of `below`. None if no record has a time. For an event log."""
+
+    truncate_log: Callable[[Lane, Position, datetime], Mapping[TopicPartition, int]] | None = None
+    """`truncate_log(lane, below, came_before)`: remove the first records of the partitions in `below`, in the topics of
+    `lane`: all below `below` that arrived before `came_before`. The last record of a partition always stays. Returns the
+    new first offset of each partition that lost records.
+
+    One commit removes the records and stores the new first offsets permanently (`ports.source.LogTruncated`). The call
+    takes over the lane; it may be repeated. For an event log.
+    """
+
+
+CutoverDecision = Callable[[LaneState | None, LaneState], LaneState]
+"""From the states of a lane and of its rebuild to the state with which the lane continues; raises if it may not."""
+
+
+class SchemaStore(Protocol):
+    """Stores the schemas of each lane with its target.
+
+    `Sink.prepare` processes each of `ApplyPlan.versions` that is not stored in that state, in order. It applies the
+    version's `reshaping` to an existing target, then stores the version. A step is skipped if it is already done, or if
+    its column was not created that way. `Sink.reset` keeps the schemas, so that loading a lane again needs no new
+    decisions. `LaneRemoval.drop` removes them.
+    """
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """All stored schemas of the lane, by number; empty if there are none. Needs no `prepare`."""
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """Store a version, or overwrite it; durable on return. Needs no `prepare`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaneArtifact:
     """One stored thing of a lane, for people: `what` it is (`table`, `positions`), and `where`. `stays`: why
-    `Drops.drop` keeps it, and its further use; empty if it is removed."""
+    `LaneRemoval.drop` keeps it, and its further use; empty if it is removed."""
 
     what: str
     where: str
     stays: str = ""
 
 
-class Drops(Protocol):
-    """A sink that can remove a whole lane. Not every sink can: an event log has records of many lanes."""
+class LaneRemoval(Protocol):
+    """Removes whole lanes. Not every sink can: an event log has records of many lanes."""
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         """Everything stored of the lane, also after an interrupted drop; empty if there is nothing. Needs no `prepare`,
@@ -140,28 +283,6 @@ class Drops(Protocol):
         """
 
 
-CutoverDecision = Callable[[LaneState | None, LaneState], LaneState]
-"""From the states of a lane and of its rebuild to the state with which the lane continues; raises if it may not."""
-
-
-class Swaps(Protocol):
-    """A sink that can replace a lane's target by a rebuild of it."""
-
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """Replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink, with the state that `judge`
-        returns. Returns the state after that (test_a_target_is_swapped). Takes over both lanes as `Drops.drop` does
-        (test_swap_takes_the_lane). Afterwards `rebuilt` may be gone, or has to be dropped. `lane` needs another
-        `prepare`.
-
-        Rows and state change in one commit: readers always find either the old target or the new one. A kill leaves one
-        of the two, and the next user of the lane finds everything that belongs to it. Later changes are reconciled as
-        `rebuilt` would, including its tombstones (test_what_is_remembered_goes_along).
-
-        Fatal, with nothing changed, if `judge` raises it (test_a_swap_that_is_refused). The same for a target that this
-        sink did not create, and for a target with dependent objects that would be lost.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
     """The result of an erasure in one lane: removed `rows` of its target, and `side_rows` of its side tables
@@ -172,15 +293,15 @@ class ErasureResult:
     versions: str = ""
 
 
-class Erases(Protocol):
-    """A sink that can erase single keys."""
+class KeyErasure(Protocol):
+    """Erases single keys."""
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """Remove every row with that key from the lane's target and its side tables. This includes versions of an scd2
         table and changes of an append table. `key`: the source's names of the key columns, with their texts
         (`domain.erasures.to_key_texts`). The position and all other rows stay as they are (test_a_key_is_erased).
 
-        Takes over the lane as `Drops.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
+        Takes over the lane as `LaneRemoval.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
         No effect for a lane without a target (test_erasing_nothing). The log of the erasure itself does not contain the
         key.
         """
@@ -190,8 +311,8 @@ class Erases(Protocol):
         No effect if there are none. Returns a text for people that names the remains."""
 
 
-class ErasesRecords(Protocol):
-    """An event log that can erase single records."""
+class RecordErasure(Protocol):
+    """Erases single records of an event log."""
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
         """The records of the lane's topics as raw frames (`domain.change.RAW`), per partition in any order."""
@@ -202,7 +323,7 @@ class ErasesRecords(Protocol):
         Takes over the lane; may be called again."""
 
     def end_versions(self, lane: Lane) -> str:
-        """As `Erases.end_versions`, for the whole log."""
+        """As `KeyErasure.end_versions`, for the whole log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +334,6 @@ class CompactionResult:
     after: int
 
 
-class Compacts(Protocol):
-    """A sink whose targets are files, and which can merge small files."""
-
-    def compact(self, lane: Lane) -> CompactionResult | None:
-        """Rewrite the small files of the lane's target; the rows stay as they are. None if there is no target. Locks
-        nothing: other writers of the lane continue (test_compact_and_vacuum_leave_the_rows)."""
-
-
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
     """The number of files that were deleted, or would be; None if it is not known."""
@@ -228,62 +341,13 @@ class VacuumResult:
     files: int | None
 
 
-class Vacuums(Protocol):
-    """A sink that can reclaim unused space of its targets."""
+class VacuumTarget(Protocol):
+    """Reclaims unused space of a target."""
 
-    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
+    def __call__(self, lane: Lane, retain: timedelta | None, /, *, dry_run: bool) -> VacuumResult | None:
         """Delete files of the lane's target that have been unused for `retain`, if the sink has such times. The default
         is the time that the target itself defines. None if there is no target. A `dry_run` changes nothing. Locks
-        nothing, as `Compacts.compact`."""
-
-
-@runtime_checkable
-class Publishes(Protocol):
-    """A sink that commits lane by lane, and can publish up to which transaction its tables are complete."""
-
-    def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
-        """Publish `complete`. `lanes` are all lanes of the source; they have committed everything up to `complete`, and
-        nothing since.
-
-        If `complete` names no transaction, the one published last stays, with the new values of the other fields. It
-        also stays true after a kill at any time: `skip`, `reset` and `drop` of a lane withdraw it first. Without news
-        nothing is committed. Errors as in `Sink.apply`; after an error it may be published or not.
-        """
-
-
-@runtime_checkable
-class StoresSchemas(Protocol):
-    """A sink that stores the schemas of each lane with its target.
-
-    `Sink.prepare` processes each of `ApplyPlan.versions` that is not stored in that state, in order. It applies the
-    version's `reshaping` to an existing target, then stores the version. A step is skipped if it is already done, or if
-    its column was not created that way. `Sink.reset` keeps the schemas, so that loading a lane again needs no new
-    decisions. `Drops.drop` removes them.
-    """
-
-    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """All stored schemas of the lane, by number; empty if there are none. Needs no `prepare`."""
-
-    def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """Store a version, or overwrite it; durable on return. Needs no `prepare`."""
-
-
-@runtime_checkable
-class Hurries(Protocol):
-    """A sink that can interrupt a call that waits for an answer."""
-
-    def hurry(self) -> None:
-        """The program is about to end. A call without an answer raises Retryable within seconds; other calls continue.
-        From any thread; may be called again."""
-
-
-@runtime_checkable
-class RefusesSecondWriter(Protocol):
-    """A sink in which only one lane may write a target: two lanes, of one or of two pipelines, would write every row
-    twice."""
-
-    def refuse_second_writer(self, lane: Lane) -> None:
-        """Raise the ConfigProblem with which `Sink.prepare` refuses a target of another lane. Changes nothing."""
+        nothing, as `SinkFeatures.compact` (test_compact_and_vacuum_leave_the_rows)."""
 
 
 class TombstoneStore(Protocol[F]):
@@ -303,11 +367,3 @@ class TombstoneStore(Protocol[F]):
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
         """Delete the tombstones at or below the sequence `high`; may be repeated."""
-
-
-class Explains(Protocol):
-    """A sink that can show, without connecting, the statements that it runs."""
-
-    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """Per stage (`fold`, `reconcile`, `write`) the text that runs, in order. ConfigProblem if the options of the lane
-        do not fit the columns."""

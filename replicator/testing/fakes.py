@@ -21,7 +21,7 @@ from replicator.domain.time_bounds import null_out_of_range
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
 from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
-from replicator.ports.sink import LaneArtifact, SinkCapabilities
+from replicator.ports.sink import LaneArtifact, SinkFeatures
 
 from .plain_plan import PlainTarget, apply_row
 from .plain_watermark import PlainWatermark
@@ -54,13 +54,14 @@ class FakeStore:
 class FakeSink:
     """A sink for `pyarrow.Table` with its target in a `FakeStore`. One `apply` is one commit for all lanes."""
 
-    capabilities = SinkCapabilities(
-        atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True, retention=True
-    )
-
     def __init__(self, store: FakeStore) -> None:
         self.store = store
         self.held: dict[str, int] = {}
+
+    @property
+    def features(self) -> SinkFeatures:
+        policies = frozenset({"scd1", "append"})
+        return SinkFeatures(policies=policies, atomic_across_lanes=True, watermarks=True, retention=True, removal=self)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """The last instance that prepares a lane may write it."""

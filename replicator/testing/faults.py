@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
+from replicator.ports.sink import SinkFeatures
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ Action: TypeAlias = RefuseCall | FailBefore | FailAfterApply | PassCall
 
 
 class Faulty:
-    """Any port with faults. `calls` lists the names of the called methods.
+    """Any port with faults. `calls` lists the names of the called methods, those of a sink's features included.
 
     `Faulty(sink, {"apply": [PassCall(), FailAfterApply()]})` passes the first `apply`, loses the answer of the
     second, and passes all later calls.
@@ -55,12 +56,27 @@ class Faulty:
 
     def schedule(self, name: str, *actions: Action) -> None:
         """Add faults for the next calls of a method. Fails if the port has no such method."""
-        assert hasattr(self._port, name), f"the port has no method {name}"
+        assert name in self._list_methods(), f"the port has no method {name}"
         self._script[name].extend(actions)
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._port, name)
-        return self._wrap_method(name, attribute) if callable(attribute) else attribute
+        return self.wrap(name, getattr(self._port, name))
+
+    def _list_methods(self) -> set[str]:
+        features = getattr(self._port, "features", None)
+        there = {} if features is None else {f.name: value for f in fields(features) if (value := getattr(features, f.name))}
+        return {*dir(self._port), *there, *(name for value in there.values() for name in dir(value))}
+
+    def wrap(self, name: str, value: Any) -> Any:
+        """A method with the faults of its name. Features with such methods; any other value as it is."""
+        if isinstance(value, SinkFeatures):
+            return replace(value, **{f.name: self._wrap_feature(f.name, getattr(value, f.name)) for f in fields(value)})
+        return self._wrap_method(name, value) if callable(value) else value
+
+    def _wrap_feature(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool | frozenset):
+            return value
+        return self._wrap_method(name, value) if callable(value) else _FaultyPart(self, value)
 
     def _wrap_method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -75,3 +91,14 @@ class Faulty:
             return result
 
         return call
+
+
+class _FaultyPart:
+    """An object of a sink's features, with the faults of the sink."""
+
+    def __init__(self, faulty: Faulty, part: Any) -> None:
+        self._faulty = faulty
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return self._faulty.wrap(name, getattr(self._part, name))

@@ -1,4 +1,4 @@
-"""The promises of a sink in which lanes can start from checkpoints (`ports.checkpoints.RestoresState`)."""
+"""The promises of a sink in which lanes can start from checkpoints (`ports.sink.SinkFeatures.restore_state`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.checkpoints import CheckpointUnsupported, StoredLane
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
-from replicator.ports.sink import StoresSchemas
 
 from .delivery import DeliveryRun, Plans, SinkTarget, assert_rows, make_lane, make_watermark_plans
 from .histories import History, any_histories
@@ -132,10 +131,10 @@ class RestoreContract(SinkBase):
     def restore_lane(self, target: SinkTarget, first: DeliveryRun, lake: SinkTarget, state: LaneState) -> None:
         """Start the lane from the batches delivered so far."""
         sink: Any = target.open()
-        sink.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
+        sink.features.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
         assert to_comparable(sink.state(first.lane)) == to_comparable(state)
-        if isinstance(sink, StoresSchemas):
-            assert [one.number for one in sink.schemas(first.lane)] == [1]
+        if (schemas := sink.features.schemas) is not None:
+            assert [one.number for one in schemas.schemas(first.lane)] == [1]
         sink.close()
         assert_rows(target, first.lane, first.plan, first.history, first.reached, wanted=first.wanted)
 
@@ -164,7 +163,7 @@ class RestoreContract(SinkBase):
         first.sink.close()
         with self.target() as target:
             sink: Any = target.open()
-            sink.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
+            sink.features.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
             sink.close()
             rest = _make_stream(self, target, kind)
             rest.sent = first.sent
@@ -185,9 +184,9 @@ class RestoreContract(SinkBase):
             sink: Any = target.open()
             plan = plan_for("scd1", HISTORY.table())
             with pytest.raises(Exception):  # noqa: B017 - any error for a missing file
-                sink.restore_state(lane, plan, open_stored_lane(damaged, lane, plan))
+                sink.features.restore_state(lane, plan, open_stored_lane(damaged, lane, plan))
             assert sink.state(lane) is None
-            sink.restore_state(lane, plan, open_stored_lane(whole, lane, plan))
+            sink.features.restore_state(lane, plan, open_stored_lane(whole, lane, plan))
             assert sink.state(lane) is not None
             sink.close()
             assert_rows(target, lane, plan, HISTORY)
@@ -211,7 +210,7 @@ class RestoreContract(SinkBase):
         with self.target() as target:
             sink: Any = target.open()
             with pytest.raises(CheckpointUnsupported):
-                sink.restore_state(lines.lane, lines.plan, open_stored_lane(lake, lines.lane, lines.plan))
+                sink.features.restore_state(lines.lane, lines.plan, open_stored_lane(lake, lines.lane, lines.plan))
             assert sink.state(lines.lane) is None
             sink.close()
 
@@ -219,7 +218,7 @@ class RestoreContract(SinkBase):
 def open_stored_lane(lake: SinkTarget, lane: Lane, plan: ApplyPlan) -> StoredLane:
     """The lane in a lake that `RestoreContract.new_lake` gave."""
     with closing(cast(Any, lake.open())) as sink:
-        stored: StoredLane = sink.open_stored_lane(lane, plan)
+        stored: StoredLane = sink.features.open_stored_lane(lane, plan)
         return stored
 
 
@@ -242,7 +241,8 @@ def read_state(first: DeliveryRun) -> LaneState | None:
     state: LaneState | None = sink.state(first.lane)
     if state is not None:
         table = first.table
-        sink.remember(first.lane, SchemaVersion(1, table, table.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC)))
+        version = SchemaVersion(1, table, table.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
+        sink.features.schemas.remember(first.lane, version)
     sink.close()
     return state
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 from replicator.domain.errors import Fatal
@@ -15,7 +16,7 @@ from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane, LaneOutcome, Write
-from replicator.ports.sink import Sink, SinkCapabilities
+from replicator.ports.sink import Sink, SinkFeatures
 
 from .contract import Contract
 from .delivery import DeliveryRun, Plans, SinkTarget, assert_equals_model, assert_rows, make_lane
@@ -23,6 +24,7 @@ from .histories import History
 from .model_row_transforms import ModelRowTransforms
 from .source import Statement, StreamShape
 
+T = TypeVar("T")
 SIMPLE = StreamShape(values=("text", "int"), tombstones=False)
 IDENTITY = {"cdc.public.items": "topic-id-1"}
 
@@ -50,6 +52,13 @@ def refuse_rejects(lane: Lane, rows: Any) -> None:
 def fail_on_rejects(lane: Lane, rows: Any) -> None:
     """A dead-letter store that cannot write."""
     raise Fatal(f"disk full: {lane.id}, {rows is not None}")
+
+
+def require_feature(feature: T | None, reason: str) -> T:
+    """The feature of a sink. Skips the running test if the sink does not have it."""
+    if feature is None:
+        pytest.skip(reason)
+    return feature
 
 
 def move_position(position: Position, records: int) -> Position:
@@ -85,12 +94,12 @@ class SinkBase(Contract):
         finally:
             target.close()
 
-    def capabilities(self) -> SinkCapabilities:
-        """The capabilities of the sink."""
+    def features(self) -> SinkFeatures:
+        """The features of the sink."""
         with self.target() as target:
             sink = target.open()
             sink.close()
-            return sink.capabilities
+            return sink.features
 
     def check_model(
         self,

@@ -17,8 +17,8 @@ from replicator.ports.frames import FoldedChanges, Write
 from replicator.ports.sink import Sink
 
 from .contract import require
-from .delivery import make_lane
-from .sink_base import SinkBase, fail_on_rejects, make_history, make_writes, refuse_rejects
+from .delivery import SinkTarget, make_lane
+from .sink_base import SinkBase, fail_on_rejects, make_history, make_writes, refuse_rejects, require_feature
 from .source import Statement
 
 HISTORY = make_history(
@@ -34,12 +34,12 @@ PARTITIONS = 3
 
 
 class SinkBulkLoad(SinkBase):
-    """The promises of `BulkLoads`, for sinks that implement it."""
+    """The promises of `BulkLoads`, for sinks that have it."""
 
-    def require_bulk_loads(self, sink: Sink[Any]) -> Any:
-        """The sink as a `BulkLoads`. Skips the running test if it is none."""
-        require(isinstance(sink, BulkLoads), "the sink takes no rows in parts")
-        return sink
+    def open_bulk_load(self, target: SinkTarget) -> tuple[Sink[Any], BulkLoads[Any]]:
+        """A sink and its bulk load. Skips the running test if there is none."""
+        sink = target.open()
+        return sink, require_feature(sink.features.bulk_load, "the sink takes no rows in parts")
 
     def make_partitions(self, write: Write[Any], number: int = PARTITIONS) -> tuple[list[FoldedChanges[Any]], Counts]:
         """The rows of a write in partitions by key, and the counts of their folds."""
@@ -60,13 +60,13 @@ class SinkBulkLoad(SinkBase):
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
             with self.target() as target, TemporaryDirectory() as folder:
-                sink = self.require_bulk_loads(target.open())
+                sink, bulk_load = self.open_bulk_load(target)
                 write = self.write(HISTORY, 0, len(HISTORY.events), lane)
                 sink.prepare(lane, write.plan)
-                assert sink.loads(lane, write.plan)
+                assert bulk_load.loads(lane, write.plan)
                 parts, counts = self.make_partitions(write)
                 assert len(parts) > 1
-                applied = sink.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
+                applied = bulk_load.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
                 assert (applied.counts + counts).total == len(HISTORY.changes())
                 self.assert_holds(target, HISTORY, write)
                 assert sink.state(lane) == self._read_whole_state(policy)
@@ -92,13 +92,13 @@ class SinkBulkLoad(SinkBase):
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
             with self.target() as target, TemporaryDirectory() as folder:
-                sink = self.require_bulk_loads(target.open())
+                sink, bulk_load = self.open_bulk_load(target)
                 write = self.write(HISTORY, 0, 4, lane)
                 self.apply_write(sink, write)
-                assert not sink.loads(lane, write.plan)
+                assert not bulk_load.loads(lane, write.plan)
                 rest = self.write(HISTORY, 4, len(HISTORY.events), lane)
                 with pytest.raises(DataLoss):
-                    sink.load(self.remove_rows(rest), self.make_partitions(rest)[0], refuse_rejects, Path(folder))
+                    bulk_load.load(self.remove_rows(rest), self.make_partitions(rest)[0], refuse_rejects, Path(folder))
                 self.assert_holds(target, HISTORY, write, 4)
                 sink.close()
 
@@ -106,14 +106,14 @@ class SinkBulkLoad(SinkBase):
         """If its rows end half way, or its rejects cannot be stored. Then it can be repeated."""
         lane = make_lane("scd1")
         with self.target() as target, TemporaryDirectory() as folder:
-            sink = self.require_bulk_loads(target.open())
+            sink, bulk_load = self.open_bulk_load(target)
             write = self.write(HISTORY, 0, len(HISTORY.events), lane)
             sink.prepare(lane, write.plan)
             parts, _ = self.make_partitions(write)
             with pytest.raises(Fatal, match="half way"):
-                sink.load(self.remove_rows(write), FailingPartitions(parts), fail_on_rejects, Path(folder))
+                bulk_load.load(self.remove_rows(write), FailingPartitions(parts), fail_on_rejects, Path(folder))
             assert sink.state(lane) is None and not target.rows(lane)
-            sink.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
+            bulk_load.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
             self.assert_holds(target, HISTORY, write)
             sink.close()
 

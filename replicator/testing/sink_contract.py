@@ -134,7 +134,7 @@ class SinkContract(
 
     def test_histories_with_untracked_columns_equal_the_model(self) -> None:
         """The same for `scd2` with untracked columns, and records in any order."""
-        require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        require("scd2" in self.features().policies, "the sink does not know policy scd2")
         self.check_model(
             scrambled_histories(KEYED_TYPES), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER
         )
@@ -147,7 +147,7 @@ class SinkContract(
             ("scd1", plan_soft_deletes, SOFT_DELETES),
             ("scd2", plan_for, None),
         ):
-            if policy in self.capabilities().policies:
+            if policy in self.features().policies:
                 self.check_model(statement_end_histories(KEYED_TYPES), policy, plans, share=2, wanted=wanted)
 
     @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", plan_soft_deletes), ("scd2", plan_for)])
@@ -158,7 +158,7 @@ class SinkContract(
         its image is the target's row, has no values, or lacks the different ones. Deletes that are older than the row
         are not rejected either.
         """
-        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
         rows, rejects = self._in_pieces(plans(policy, replace(ITEMS, by_tx=True)), SHIFTED, SHIFTED_CUTS)
         assert [row[:3] for row in rows if not row[3]] == SHIFTED_ROWS
         assert rejects == [(2, str(AMBIGUOUS_DELETE))]
@@ -212,13 +212,13 @@ class SinkContract(
     def test_changes_out_of_order_equal_the_model(self) -> None:
         """Random histories with records in any order, under the policies `scd1` and `scd2`."""
         for policy in ("scd1", "scd2"):
-            if policy in self.capabilities().policies:
+            if policy in self.features().policies:
                 self.check_model(scrambled_histories(KEYED_TYPES), policy, share=IN_ANY_ORDER)
 
     def test_a_late_truncate_cuts_a_version_in_two(self) -> None:
         """For a key outside the truncate's batch. Upserts above the truncate start a new version. The end of the
         old version, by a delete or by the next version, is kept."""
-        require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        require("scd2" in self.features().policies, "the sink does not know policy scd2")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 1)
         before = [
             ("c", 1, 1, "a"),
@@ -243,7 +243,7 @@ class SinkContract(
         assert found == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6), (3, 1, 3), (3, 4, 5), (3, 5, None)}
 
     def _check_histories(self, policy: str, keys: tuple[str, ...]) -> None:
-        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
         self.check_model(any_histories(keys), policy)
 
     def test_changes_counted_again_are_recognised(self) -> None:
@@ -320,7 +320,7 @@ class SinkContract(
         lanes = [make_lane("scd1"), make_lane("scd1", "other")]
         with self.target() as target:
             sink = target.open()
-            require(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
+            require(sink.features.atomic_across_lanes, "the sink commits lane by lane")
             for lane in lanes:
                 self.apply_write(sink, self.write(history, 0, 1, lane))
             with pytest.raises(DataLoss):
@@ -334,7 +334,7 @@ class SinkContract(
         history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
-            require(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
+            require(sink.features.atomic_across_lanes, "the sink commits lane by lane")
             self.apply_write(sink, self.write(history, 0, 1))
             first, last = self.write(history, 1, 2), self.write(history, 2, 3)
             beyond = Position({p: offset + 1 for p, offset in last.span.end.items()})

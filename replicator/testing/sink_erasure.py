@@ -1,8 +1,10 @@
-"""The promises of a sink that erases keys (`ports.sink.Erases`), or frees space (`Compacts`, `Vacuums`); part of
+"""The promises of a sink that erases keys (`ports.sink.KeyErasure`), or frees space; part of
 `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +17,13 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 from replicator.ports.frames import Write
-from replicator.ports.sink import Erases, Sink
+from replicator.ports.sink import KeyErasure, Sink
 
 from .contract import require
-from .delivery import make_lane
+from .delivery import SinkTarget, make_lane
 from .histories import changes_frame
 from .model import Change
-from .sink_base import IDENTITY, SinkBase, refuse_rejects
+from .sink_base import IDENTITY, SinkBase, refuse_rejects, require_feature
 from .source import SourceEvent
 
 KEYED_TABLE = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
@@ -29,13 +31,12 @@ PLACE = TopicPartition("cdc.public.items", 0)
 
 
 class SinkErasure(SinkBase):
-    """The promises of `Erases`, for sinks that implement it."""
+    """The promises of `KeyErasure`, for sinks that have it, and of `SinkFeatures.compact` and `vacuum`."""
 
-    def require_erases(self, sink: Sink[Any]) -> Any:
-        """The sink as an `Erases`. Skips the running test if it is none."""
-        require(hasattr(sink, "erase"), "the sink takes no single keys away")
-        found: Erases = sink  # type: ignore[assignment]
-        return found
+    def open_erasure(self, target: SinkTarget) -> tuple[Sink[Any], KeyErasure]:
+        """A sink and its erasure. Skips the running test if there is none."""
+        sink = target.open()
+        return sink, require_feature(sink.features.erasure, "the sink takes no single keys away")
 
     @pytest.mark.parametrize(
         ("policy", "shape"),
@@ -48,14 +49,15 @@ class SinkErasure(SinkBase):
         """Under every policy: exactly its rows, versions and changes, and its tombstones, so that an older change
         applies as to a new key. The position stays, and the lane continues. A second erasure does nothing."""
         with self.target() as target:
-            sink, lane = self.require_erases(target.open()), make_lane(policy)
+            (sink, erasure), lane = self.open_erasure(target), make_lane(policy)
             self._apply_erased(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
             before = sink.state(lane)
-            done = sink.erase(lane, {"k1": "1"})
+            done = erasure.erase(lane, {"k1": "1"})
             assert done.rows + done.side_rows > 0
             after = sink.state(lane)
-            assert after.position == before.position and {row["k1"] for row in target.rows(lane)} == {2, 3}
-            again = sink.erase(lane, {"k1": "1"})
+            assert before and after and after.position == before.position
+            assert {row["k1"] for row in target.rows(lane)} == {2, 3}
+            again = erasure.erase(lane, {"k1": "1"})
             assert (again.rows, again.side_rows) == (0, 0)
             self._apply_erased(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
             assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}
@@ -64,20 +66,20 @@ class SinkErasure(SinkBase):
     def test_erasing_nothing(self) -> None:
         """A lane without a target has no rows. A text that does not fit the key type matches no row."""
         with self.target() as target:
-            sink, lane = self.require_erases(target.open()), make_lane("scd1")
-            assert sink.erase(lane, {"k1": "1"}).rows == 0
-            sink.end_versions(lane)
+            (sink, erasure), lane = self.open_erasure(target), make_lane("scd1")
+            assert erasure.erase(lane, {"k1": "1"}).rows == 0
+            erasure.end_versions(lane)
             self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
-            assert sink.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
+            assert erasure.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
             sink.close()
 
     def test_erasing_takes_the_lane(self) -> None:
         """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
         with self.target() as target:
-            first, second, lane = target.open(), self.require_erases(target.open()), make_lane("scd1")
+            first, (second, erasure), lane = target.open(), self.open_erasure(target), make_lane("scd1")
             self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
             try:
-                second.erase(lane, {"k1": "1"})
+                erasure.erase(lane, {"k1": "1"})
             except Fenced:
                 assert [row["k1"] for row in target.rows(lane)] == [1]
             else:
@@ -93,10 +95,10 @@ class SinkErasure(SinkBase):
     def test_versions_end(self) -> None:
         """The rows stay, and the lane continues."""
         with self.target() as target:
-            sink, lane = self.require_erases(target.open()), make_lane("scd2")
+            (sink, erasure), lane = self.open_erasure(target), make_lane("scd2")
             self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1), ("c", 2, 2))
-            sink.erase(lane, {"k1": "1"})
-            sink.end_versions(lane)
+            erasure.erase(lane, {"k1": "1"})
+            erasure.end_versions(lane)
             self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 2, ("u", 2, 3))
             assert {row["k1"] for row in target.rows(lane)} == {2}
             sink.close()
@@ -105,11 +107,9 @@ class SinkErasure(SinkBase):
         """While another instance holds the lane and continues. Nothing happens without a target."""
         with self.target() as target:
             first, second, lane = target.open(), target.open(), make_lane("scd1")
-            verbs: dict[str, Any] = {
-                "compact": lambda: second.compact(lane),  # type: ignore[attr-defined]
-                "vacuum": lambda: second.vacuum(lane, None, dry_run=False),  # type: ignore[attr-defined]
-            }
-            there = [act for name, act in verbs.items() if hasattr(second, name)]
+            compact, vacuum = second.features.compact, second.features.vacuum
+            there: list[Callable[[], object]] = [] if compact is None else [partial(compact, lane)]
+            there += [] if vacuum is None else [partial(vacuum, lane, None, dry_run=False)]
             require(bool(there), "the sink neither compacts nor vacuums")
             assert [act() for act in there] == [None] * len(there)
             for number in range(3):

@@ -103,7 +103,7 @@ class SinkOutOfBand(SinkBase):
         In between the target equals the model of the arrived changes. At the end nothing is missing, and the
         position is the same.
         """
-        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
 
         @self.for_all(2, history=scrambled_histories(("int", "composite")), seed=st.integers(0, 999))
         def check(history: History, seed: int) -> None:
@@ -140,7 +140,7 @@ class SinkOutOfBand(SinkBase):
     def test_a_failed_out_of_band_write_is_repeated(self, policy: str) -> None:
         """A delete whose tombstone a failed attempt stored is applied by the next attempt, at any position of the
         lane."""
-        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
         shape = replace(SIMPLE, whole_moves=True)
         partial = (Statement("write", 1), Statement("write", 1, mask=3))
         # The last delete is applied first, so that the sink looks up tombstones at all.

@@ -152,7 +152,7 @@ class SinkPositions(SinkBase):
 
     def test_rejects_of_a_history_are_durable_first(self) -> None:
         """The same under `scd2`."""
-        require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        require("scd2" in self.features().policies, "the sink does not know policy scd2")
         self._check_rejects_first("scd2")
 
     def _check_rejects_first(self, policy: str) -> None:

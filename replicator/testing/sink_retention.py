@@ -102,7 +102,7 @@ class SinkRetention(SinkPositions):
     def test_histories_with_purged_tombstones_equal_the_model(self) -> None:
         """Random histories in any order, with time between their batches. The rows equal the model, and its late
         changes are rejected, unless the fold replaced them."""
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
 
         @self.for_all(IN_ANY_ORDER, history=long_histories(), hours=gaps())
         def check(history: History, hours: list[int]) -> None:
@@ -123,7 +123,7 @@ class SinkRetention(SinkPositions):
         A change of a key with a row or tombstone is compared by sequence as usual. The state has the purged
         sequence and its time.
         """
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
         with self.target() as target:
             sink, start, counts = target.open(), 0, Counts()
@@ -150,7 +150,7 @@ class SinkRetention(SinkPositions):
     def test_a_truncate_counts_from_the_beginning_of_its_write(self, together: bool) -> None:
         """A change between the row of its key and the purged deletes is applied if the truncate of that row comes in
         a later write. In the write of the truncate it is late, whichever comes first."""
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
         lane, story = make_lane("scd1"), make_changes(("c", 1, 10), ("d", 2, 30), ("u", 1, 25), ("t", 0, 20))
         with self.target() as target:
             sink, rejects = target.open(), []
@@ -163,7 +163,7 @@ class SinkRetention(SinkPositions):
     def test_the_purged_sequence_is_stored(self) -> None:
         """The next instance reads it, also if tombstones are kept forever from then on. A lane that was reset has
         none."""
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
         with self.target() as target:
             sink = target.open()
@@ -182,7 +182,7 @@ class SinkRetention(SinkPositions):
 
     def test_what_is_tried_again_is_judged_as_before(self) -> None:
         """A retry has the same result at any time: the write has its own time."""
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
         with self.target() as target:
             sink = target.open()

@@ -178,7 +178,7 @@ class SinkRowTransforms(SinkBase):
     def test_histories_with_row_transforms_equal_the_model(self) -> None:
         """Random histories with row transforms end like the model: order by columns, rows as deletes or truncates,
         excluded columns and deletes. With any batches, repetitions and faults."""
-        for policy in sorted(self.capabilities().policies.intersection(POLICY_NAMES)):
+        for policy in sorted(self.features().policies.intersection(POLICY_NAMES)):
             self._check_cases(policy)
 
     def _check_cases(self, policy: str) -> None:
@@ -194,7 +194,7 @@ class SinkRowTransforms(SinkBase):
     def test_text_is_ordered_by_its_bytes(self) -> None:
         """With two changes ordered by text, the higher one stays, also a delete. A truncate removes the rows below its
         text, and nothing lower is applied later."""
-        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        require("scd1" in self.features().policies, "the sink does not know policy scd1")
         upwards = list(pairwise(TEXTS))
         pairs = {str(key): pair for key, pair in enumerate([*upwards, *((high, low) for low, high in upwards)])}
         deleted = {key for key in pairs if int(key) % 3 == 0}
@@ -216,7 +216,7 @@ class SinkRowTransforms(SinkBase):
     def test_changes_that_tie_come_in_the_order_of_the_log(self) -> None:
         """Five updates of a row, the last three in the same second, end with the last. An insert and a delete in
         the same second end without a row. In one batch and in one each; a repetition changes nothing."""
-        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        require("scd1" in self.features().policies, "the sink does not know policy scd1")
         start = (EPOCH + timedelta(days=18_000)).replace(tzinfo=None)
         seconds = ((61, 47), (62, 48), (63, 52), (64, 52), (65, 52))
         updates = [{"id": 1, "at": start + timedelta(seconds=second), "value": value} for value, second in seconds]
@@ -235,7 +235,7 @@ class SinkRowTransforms(SinkBase):
     def test_null_changes_nothing_where_there_is_a_row(self) -> None:
         """A NULL in an upsert keeps the value of the row, from its batch or the target. Without the same row it is
         NULL. Other columns are written as sent."""
-        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        require("scd1" in self.features().policies, "the sink does not know policy scd1")
         told = [("c", 1, None, 1), ("u", None, 2, None), ("u", 3, None, 2), ("d", None, None, None), ("u", None, 4, 3)]
         after = [(1, None, 1), (1, 2, None), (3, 2, 2), None, (None, 4, 3)]
         rows = [{"op": op, "id": 1, "a": a, "b": b, "plain": plain} for op, a, b, plain in told]
@@ -258,7 +258,7 @@ class SinkRowTransforms(SinkBase):
         A delete of a missing row writes nothing. A truncate marks living rows. The result is the same for any
         batches.
         """
-        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        require("scd1" in self.features().policies, "the sink does not know policy scd1")
         for size in (1, 2, 3, 4, len(PARTIAL_CHANGES)) if self.one_in == 1 else (2, len(PARTIAL_CHANGES)):
             with self.target() as target:
                 lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True))
@@ -273,7 +273,7 @@ class SinkRowTransforms(SinkBase):
     def test_employees_in_any_order(self) -> None:
         """A feed with its own numbers and operations, one row per batch, in every order of the rows of one id. All
         end alike, without the columns that only describe the operation."""
-        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        require("scd1" in self.features().policies, "the sink does not know policy scd1")
         orders = [[*HIRED, *chris, *pat] for chris, pat in product(permutations(CHRIS), permutations(PAT))]
         with self.target() as target:
             lines = LaneStream(self, target, EMPLOYEES, BY_NUMBER)
@@ -288,7 +288,7 @@ class SinkRowTransforms(SinkBase):
     def test_sales_in_any_order(self) -> None:
         """A first copy and later changes, in one batch and with one row per batch, in every order of the rows of
         one id. Deleted rows are gone, and of two updates the second counts."""
-        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        require("scd1" in self.features().policies, "the sink does not know policy scd1")
         of_key = [[row for row in SOLD if row["id"] == key] for key in range(1, 6)]
         orders = [list(chain(*order)) for order in product(*map(permutations, of_key))]
         for size in (len(SOLD), 1):

@@ -75,7 +75,7 @@ class SinkSoftDeletes(SinkBase):
 
     def test_histories_in_which_deleted_rows_age_out_equal_the_model(self) -> None:
         """Random histories with soft deletes, with time between their batches."""
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
 
         @self.for_all(drawn=soft_histories(), hours=gaps())
         def check(drawn: tuple[str, History], hours: list[int]) -> None:
@@ -101,7 +101,7 @@ class SinkSoftDeletes(SinkBase):
 
         Living rows stay, however old. An older change of a removed row is late.
         """
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
         with self.target() as target:
             lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
             for hour, changes, there in AGEING_STEPS:
@@ -114,7 +114,7 @@ class SinkSoftDeletes(SinkBase):
 
     def test_what_a_lower_truncate_marked_ages_out(self) -> None:
         """Also if an earlier delete with a higher sequence is already purged."""
-        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.features().retention, "the sink remembers deletes for ever")
         story: list[tuple[int, dict[str, Any], dict[int, bool]]] = [
             (0, {"id": 1, "log": 10}, {1: LIVING}),
             (0, {"op": "d", "id": 2, "log": 50}, {1: LIVING}),

@@ -1,9 +1,8 @@
-"""The promises of a sink that can swap targets (`ports.sink.Swaps`); part of `sink_contract.SinkContract`."""
+"""The promises of a sink that can swap targets (`ports.sink.SinkFeatures.swap`); part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,14 +10,14 @@ from replicator.domain.errors import Fatal, Fenced, ReplicatorError
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.ports.frames import Lane
-from replicator.ports.sink import Sink, Swaps
 
 from .contract import require
 from .delivery import make_lane
-from .sink_base import SinkBase, make_history, make_writes, refuse_rejects
+from .sink_base import SinkBase, make_history, make_writes, refuse_rejects, require_feature
 from .sink_out_of_band import OutOfBandRun
 from .source import Statement
 
+NO_SWAP = "the sink exchanges no targets"
 HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5), *make_writes(2))
 LATE = make_history(*make_writes(0), Statement("delete", 0))
 """An insert, then its delete."""
@@ -35,27 +34,23 @@ def make_rebuild_lane(lane: Lane) -> Lane:
 
 
 class SinkSwaps(SinkBase):
-    """The promises of `Swaps`, for sinks that implement it."""
-
-    def require_swaps(self, sink: Sink[Any]) -> Any:
-        """The sink as a `Swaps`. Skips the running test if it is none."""
-        require(hasattr(sink, "swap"), "the sink exchanges no targets")
-        found: Swaps = sink  # type: ignore[assignment]
-        return found
+    """The promises of `SinkFeatures.swap`, for sinks that have it."""
 
     @pytest.mark.parametrize("policy", POLICY_NAMES)
     def test_a_target_is_swapped(self, policy: str) -> None:
         """Under each policy the lane gets rows and state of the rebuild, which was behind, and continues from there."""
-        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
         lane = make_lane(policy)
         with self.target() as target:
-            sink = self.require_swaps(target.open())
+            sink = target.open()
+            swap = require_feature(sink.features.swap, NO_SWAP)
             whole, part = self.write(HISTORY, 0, 5, lane), self.write(HISTORY, 0, 3, make_rebuild_lane(lane))
             self.apply_write(sink, whole)
             self.apply_write(sink, part)
             state = sink.state(part.lane)
-            assert sink.swap(lane, part.lane, decide_rebuilt) == state == sink.state(lane)
-            sink.drop(part.lane)
+            assert swap(lane, part.lane, decide_rebuilt) == state == sink.state(lane)
+            if (removal := sink.features.removal) is not None:
+                removal.drop(part.lane)
             self.assert_holds(target, HISTORY, replace(part, lane=lane), 3)
             again = self.apply_write(sink, self.write(HISTORY, 0, 3, lane))
             assert again.counts.applied == 0
@@ -69,11 +64,12 @@ class SinkSwaps(SinkBase):
         lane = make_lane("scd1")
         with self.target() as target:
             late = OutOfBandRun(self, target, LATE, "scd1")
-            sink = self.require_swaps(late.sink)
+            sink = late.sink
+            swap = require_feature(sink.features.swap, NO_SWAP)
             self.apply_write(sink, self.write(LATE, 0, 1, lane))
             self.apply_write(sink, self.write(LATE, 0, 2, make_rebuild_lane(lane)))
             assert len(target.rows(lane)) == 1
-            sink.swap(lane, make_rebuild_lane(lane), decide_rebuilt)
+            swap(lane, make_rebuild_lane(lane), decide_rebuilt)
             assert not target.rows(lane)
             sink.prepare(lane, late.plan)
             late.apply_out_of_band(LATE.events[:1])
@@ -88,13 +84,14 @@ class SinkSwaps(SinkBase):
 
         lane = make_lane("scd1")
         with self.target() as target:
-            sink = self.require_swaps(target.open())
+            sink = target.open()
+            swap = require_feature(sink.features.swap, NO_SWAP)
             whole = self.write(HISTORY, 0, 5, lane)
             self.apply_write(sink, whole)
             self.apply_write(sink, self.write(HISTORY, 0, 3, make_rebuild_lane(lane)))
             before = sink.state(lane), sink.state(make_rebuild_lane(lane))
             with pytest.raises(Fatal, match="no"):
-                sink.swap(lane, make_rebuild_lane(lane), no)
+                swap(lane, make_rebuild_lane(lane), no)
             assert (sink.state(lane), sink.state(make_rebuild_lane(lane))) == before
             self.assert_holds(target, HISTORY, whole)
             sink.close()
@@ -103,13 +100,14 @@ class SinkSwaps(SinkBase):
         """While another instance holds the lane, either nothing is changed, or that instance fails at its next commit."""
         lane = make_lane("scd1")
         with self.target() as target:
-            first, second = target.open(), self.require_swaps(target.open())
+            first, second = target.open(), target.open()
+            swap = require_feature(second.features.swap, NO_SWAP)
             self.apply_write(second, self.write(HISTORY, 0, 3, make_rebuild_lane(lane)))
             self.apply_write(first, self.write(HISTORY, 0, 4, lane))
             rest = self.write(HISTORY, 4, 5, lane)
             first.prepare(lane, rest.plan)
             try:
-                state = second.swap(lane, make_rebuild_lane(lane), decide_rebuilt)
+                state = swap(lane, make_rebuild_lane(lane), decide_rebuilt)
             except Fenced:
                 first.apply([rest], refuse_rejects)
                 self.assert_holds(target, HISTORY, rest)

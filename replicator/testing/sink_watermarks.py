@@ -90,7 +90,7 @@ class SinkWatermarks(SinkPositions):
     def test_histories_under_a_watermark_equal_the_model(self) -> None:
         """Random histories with disordered event times end like the model, with any batches, repetitions and
         faults. Lateness does not depend on them."""
-        require(self.capabilities().watermarks, "the sink does not know watermarks")
+        require(self.features().watermarks, "the sink does not know watermarks")
         self.check_model(
             any_histories(("int", "text", "composite", "none"), DISORDER), "append", make_watermark_plans(GRACE)
         )
@@ -98,7 +98,7 @@ class SinkWatermarks(SinkPositions):
     def test_late_changes_are_rejected(self) -> None:
         """A change that is late for earlier changes, of its batch or another, is rejected as LATE, with both times.
         The state has the newest time of each partition. A repeated delivery does not make changes late."""
-        require(self.capabilities().watermarks, "the sink does not know watermarks")
+        require(self.features().watermarks, "the sink does not know watermarks")
         lane = make_lane("append", watermark=timedelta(seconds=10))
         with self.target() as target:
             sink, counts = target.open(), Counts()
@@ -124,7 +124,7 @@ class SinkWatermarks(SinkPositions):
     def test_a_watermark_may_change(self) -> None:
         """Another grace applies from the next change on, with the known times. Without a watermark no times are
         stored, so a new watermark starts empty. Neither change counts as another rule of the lane."""
-        require(self.capabilities().watermarks, "the sink does not know watermarks")
+        require(self.features().watermarks, "the sink does not know watermarks")
         lane = make_lane("append", watermark=timedelta(seconds=10))
         wide, none = (replace(lane, watermark=grace) for grace in (timedelta(seconds=11), None))
         with self.target() as target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, BackfillWaiter, Report
+from replicator.application.sink_features import require_feature
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.backfill import Backfill
@@ -175,13 +176,11 @@ def _refuse_taken_target(loaded: Loaded, lane: Lane) -> None:
 
 def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
     _refuse_taken_target(loaded, lane)  # The lanes of a new table began only when its rows were read.
-    sink: Any = adapters.build_sink(loaded, lane.sink)
-    try:
-        if not hasattr(sink, "read"):
-            raise ConfigProblem(f"sink {lane.sink} cannot be queried for its rows", next_step=ALTERNATIVE_STEP)
-        return sink.read(lane.into, where=where) if lane.into in sink.tables() else None
-    finally:
-        sink.close()
+    with closing(adapters.build_sink(loaded, lane.sink)) as sink:
+        reader = require_feature(
+            sink.features.reader, f"sink {lane.sink} cannot be queried for its rows", next_step=ALTERNATIVE_STEP
+        )
+        return reader.read(lane.into, where=where) if lane.into in reader.tables() else None
 
 
 def _run_here(loaded: Loaded) -> Sequence[Mapping[str, Any]]:

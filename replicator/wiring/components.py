@@ -21,6 +21,7 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.register import Register
+from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.conditions import parse_condition
@@ -109,7 +110,7 @@ class ConfiguredComponents:
     def open_source(self, name: str) -> Source[Any]:
         return adapters.build_source(self.loaded, name)
 
-    def open_sink(self, name: str, use: SinkUse = "read") -> Any:
+    def open_sink(self, name: str, use: SinkUse = "read") -> Sink[Any]:
         settings, engine = self.loaded.settings.sinks[name], self.loaded.settings.engine
         # A target is dropped by the engine whose catalog names it. Only the engine can write some tables of a lake.
         of_engine = {
@@ -120,8 +121,9 @@ class ConfiguredComponents:
         }
         return (adapters.build_engine_sink if of_engine[use] else adapters.build_sink)(self.loaded, name)
 
-    def open_lake(self, folder: Path) -> Any:
-        return load_adapter("replicator.sinks", "delta")({"path": str(folder)})
+    def open_lake(self, folder: Path) -> Sink[Any]:
+        lake: Sink[Any] = load_adapter("replicator.sinks", "delta")({"path": str(folder)})
+        return lake
 
     def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
         if folder is None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from replicator.application.operations.change_history import ChangeLogReader
 from replicator.domain.errors import ConfigProblem
@@ -106,6 +106,6 @@ def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[st
 
 def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:
     """The topics of `source` in the log. Empty if unknown."""
-    with closing(cast(Any, adapters.build_sink(loaded, sink))) as log:
+    with closing(adapters.build_sink(loaded, sink)) as log:
         state = log.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
     return set() if state is None else {place.topic for place in state.position}

@@ -24,9 +24,8 @@ SUITES = {
     "dead_letters": [DeadLetterContract],
     "event_store": [EventStoreContract],
     "projector": [ProjectorContract],
-    "sink": [SinkContract, TombstoneContract],
+    "sink": [SinkContract, TombstoneContract, RestoreContract],
     "bulk_load": [SinkContract, EngineContract],
-    "checkpoints": [RestoreContract],
 }
 
 

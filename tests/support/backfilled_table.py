@@ -162,7 +162,8 @@ class World:
     def read_left_rows(self, lane: Lane, where: str) -> Any:
         sink = self.sinks()[lane.sink]
         try:
-            return sink.read(lane.into, where=where) if lane.into in sink.tables() else None
+            reader = sink.features.reader
+            return reader.read(lane.into, where=where) if lane.into in reader.tables() else None
         finally:
             sink.close()
 

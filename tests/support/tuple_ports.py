@@ -14,7 +14,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter, DeadLetterGroup
 from replicator.ports.frames import Batch, Lane, LaneOutcome
 from replicator.ports.register import RegisterEntry
-from replicator.ports.sink import LaneArtifact, SinkCapabilities
+from replicator.ports.sink import LaneArtifact, SinkFeatures
 from replicator.ports.telemetry import Pace
 from support.tuple_engine import Rec, Rows, TupleEngine
 
@@ -61,8 +61,6 @@ class Target:
 
 
 class TupleSink:
-    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=frozenset({"scd1", "append"}))
-
     def __init__(self, name: str, targets: dict[str, Target], machine: Machine) -> None:
         self.name, self.targets, self.machine = name, targets, machine
         self.before_apply: Callable[[Sequence[Any]], None] = lambda writes: None
@@ -70,7 +68,12 @@ class TupleSink:
         self.applies: list[list[str]] = []
         self.spans: list[Span] = []
         self.prepared: list[tuple[str, tuple[str, ...]]] = []
+        self.hurry: Callable[[], None] | None = None
         self.closed = False
+
+    @property
+    def features(self) -> SinkFeatures:
+        return SinkFeatures(policies=frozenset({"scd1", "append"}), removal=self, hurry=self.hurry)
 
     def prepare(self, lane: Lane, plan: Any) -> None:
         def effect() -> None:

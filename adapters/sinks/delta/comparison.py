@@ -32,7 +32,7 @@ ROWS, CURRENT, KEYS = "comparison_rows", "comparison_current", "comparison_keys"
 
 @contextmanager
 def open_delta_comparison(lake: Lake, path: Folder, lane: Lane) -> Iterator[DeltaTargetSnapshot | None]:
-    """See `ports.comparison.Compares.open_comparison`. The state of the lane is part of the table's log, so version and
+    """See `ports.sink.SinkFeatures.open_comparison`. The state of the lane is part of the table's log, so version and
     position belong together."""
     with translate_errors(lane.into):
         if not has_table(path):

@@ -25,7 +25,6 @@ from replicator.domain.events import (
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import F, Lane, Write
-from replicator.ports.sink import SinkCapabilities
 
 from ...arrow.outbox_events import read_limits, read_new_events
 from ...delta.commits import WRITER, Attempt, Operation, append_nothing
@@ -58,7 +57,7 @@ class EventLanes(LaneSink[F]):
     identify them, so reading them again changes nothing.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
+    policies = POLICIES
 
     def __init__(self, lake: Lake, stages: EventNumbering, compact_every: int) -> None:
         self._lake = lake

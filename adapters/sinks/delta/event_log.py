@@ -22,7 +22,7 @@ from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import SinkFeatures
 
 from ...delta.commits import Attempt, Operation
 from ...delta.conform import conform_to_table, number_rows, to_rejects
@@ -64,7 +64,7 @@ SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,o
 
 
 class LogTable(LaneSink[F]):
-    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s
+    """`ports.sink.Sink` for lanes of policy `event_log` over the table in `lake`'s
     folder. `stages` appends the rows.
 
     The columns are those of `domain.event_log.EVENT_LOG` and `date`: the UTC day of `timestamp`, or of
@@ -73,7 +73,7 @@ class LogTable(LaneSink[F]):
     Delta readers and vacuum ignore.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
+    policies = POLICIES
 
     def __init__(self, lake: Lake, stages: WriteStages, said: LakeOptions) -> None:
         self._lake = lake
@@ -82,6 +82,17 @@ class LogTable(LaneSink[F]):
         writer.compacted = IN_BATCHES
         every, vacuum = said.compact_every, said.vacuum
         super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(
+            super().features,
+            reader=self,
+            record_erasure=self,
+            find_cut=self.find_cut,
+            find_newest_time=self.find_newest_time,
+            truncate_log=self.truncate_log,
+        )
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         refuse_policy(lane, plan, POLICIES)
@@ -138,7 +149,7 @@ class LogTable(LaneSink[F]):
         with translate_errors(self._name):
             return end_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
 
-    def newest(self, since: Position, below: Position) -> datetime | None:
+    def find_newest_time(self, since: Position, below: Position) -> datetime | None:
         with translate_errors(self._name):
             return read_newest_time(open_table(self._lake.root), since, below) if has_table(self._lake.root) else None
 

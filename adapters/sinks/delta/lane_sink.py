@@ -8,7 +8,7 @@ from typing import Generic
 
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, F, Lane, RejectRows, Write
-from replicator.ports.sink import CompactionResult, VacuumResult
+from replicator.ports.sink import CompactionResult, SinkFeatures, VacuumResult
 
 from .lanes import DeltaLanes
 
@@ -21,8 +21,14 @@ class LaneSink(Generic[F]):
     threads.
     """
 
+    policies: frozenset[str]
+
     def __init__(self, lanes: DeltaLanes) -> None:
         self._lanes = lanes
+
+    @property
+    def features(self) -> SinkFeatures:
+        return SinkFeatures(policies=self.policies, compact=self.compact, vacuum=self.vacuum)
 
     def state(self, lane: Lane) -> LaneState | None:
         return self._lanes.state(lane)

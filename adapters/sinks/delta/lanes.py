@@ -179,7 +179,7 @@ class DeltaLanes:
         return DeltaLaneRemains(self._lake, lane, open_lane_log(self._lake, self._path_of(lane), lane))
 
     def drop(self, lane: Lane, forget_deletes: Callable[[], None]) -> None:
-        """See `ports.sink.Drops.drop`, for a lane with its own table."""
+        """See `ports.sink.LaneRemoval.drop`, for a lane with its own table."""
         with translate_errors(lane.into):
             remains = self.read_remains(lane)
             if not remains.list_artifacts():
@@ -216,7 +216,7 @@ class DeltaLanes:
         return held
 
     def erase(self, lane: Lane, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
-        """See `ports.sink.Erases.erase`, for a lane with its own table. `beside`: the side table."""
+        """See `ports.sink.KeyErasure.erase`, for a lane with its own table. `beside`: the side table."""
         path = self._path_of(lane)
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
@@ -227,7 +227,7 @@ class DeltaLanes:
         return found[0]
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, forget: Callable[[], None]) -> LaneState:
-        """See `ports.sink.Swaps.swap`, for lanes with their own tables. `forget`: see `table_swap.swap_tables`."""
+        """See `ports.sink.SinkFeatures.swap`, for lanes with their own tables. `forget`: see `table_swap.swap_tables`."""
         with translate_errors(lane.into):
             if not has_table(self._path_of(lane)):
                 raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
@@ -246,7 +246,7 @@ class DeltaLanes:
         return states[0]
 
     def restore_state(self, lane: Lane, stored: StoredLane) -> None:
-        """See `ports.checkpoints.RestoresState.restore_state`, of a lane whose table is its own."""
+        """See `ports.sink.SinkFeatures.restore_state`, of a lane whose table is its own."""
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
         writer = self._writer or DeltaRsTableWriter()

@@ -20,7 +20,7 @@ EVERY = 2**63 - 1
 
 
 def cut_at_time(table: DeltaTable, topics: Collection[str], at: datetime, covered: Position) -> LogCut | None:
-    """See `ports.checkpoints.FindsLogCuts.find_cut`. A record without a time has the time of the record before
+    """See `ports.sink.SinkFeatures.find_cut`. A record without a time has the time of the record before
     it."""
     early, late = Offsets(), Offsets()
     for place, piece in _read_partitions(table, topics, "ts"):

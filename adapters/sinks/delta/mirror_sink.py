@@ -21,7 +21,7 @@ from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import F, Lane
-from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkCapabilities
+from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkFeatures
 
 from ...apply.ownership import ownership_remark
 from ...delta.column_names import stored_columns
@@ -75,13 +75,13 @@ class TombstoneTable(Protocol):
 
 
 class MirrorSink(LaneSink[F]):
-    """`ports.sink.Sink` and `ports.reader.SelectsRows` over a lake, without the stages of a plan and their
+    """`ports.sink.Sink` over a lake, without the stages of a plan and their
     explanation.
 
     `tables`, `read` and `select` are safe for use from several threads.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True, retention=True)
+    policies = POLICIES
 
     def __init__(self, lake: Lake, lanes: DeltaLanes, tombstones: TombstoneTable, writer: TableWriter | None = None) -> None:
         self._lake = lake
@@ -89,6 +89,27 @@ class MirrorSink(LaneSink[F]):
         self._writer = writer or DeltaRsTableWriter()
         self._transactions = TransactionTable(lake)
         super().__init__(lanes)
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(
+            super().features,
+            watermarks=True,
+            retention=True,
+            schemas=self,
+            publish=self.publish,
+            refuse_second_writer=self.refuse_second_writer,
+            reader=self,
+            select=self.select,
+            versions=self,
+            open_comparison=self.open_comparison,
+            removal=self,
+            swap=self.swap,
+            erasure=self,
+            restore_state=self.restore_state,
+            open_stored_lane=self.open_stored_lane,
+            count_rows=self.count_rows,
+        )
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         refuse_policy(lane, plan, POLICIES)
@@ -232,7 +253,7 @@ class MirrorSink(LaneSink[F]):
                 left.append(end_versions(path, open_table(path)))
         return "; ".join(filter(None, left))
 
-    def rows(self, lane: Lane) -> int:
+    def count_rows(self, lane: Lane) -> int:
         with translate_errors(lane.into):
             path = self._lake.table(lane.into)
             return count_rows(open_table(path)) if has_table(path) else 0
@@ -241,7 +262,7 @@ class MirrorSink(LaneSink[F]):
         return self._lanes.read_version_positions(lane)
 
     def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot | None]:
-        """See `ports.comparison.Compares`."""
+        """See `ports.sink.SinkFeatures.open_comparison`."""
         return open_delta_comparison(self._lake, self._lake.table(lane.into), lane)
 
     def columns_at(self, name: str, version: int) -> pa.Schema:

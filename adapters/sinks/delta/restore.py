@@ -21,7 +21,7 @@ from .table_swap import SwapLane, copy_table
 
 
 def restore_lane(lake: Lake, held: SwapLane, stored: StoredLane, writer: TableWriter) -> None:
-    """See `ports.checkpoints.RestoresState.restore_state`, for a lane that is held and whose table was created. The side
+    """See `ports.sink.SinkFeatures.restore_state`, for a lane that is held and whose table was created. The side
     tables come first: without a state nothing reads them."""
     there, origin, lane = Lake.at(stored.path), stored.lane, held.lane
     table, state = open_source_lane(there, origin)

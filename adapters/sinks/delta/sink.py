@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.sink import SinkFeatures
 
 from ...apply.explain import explain
 from ...delta.column_names import to_stored_plan
@@ -23,7 +25,7 @@ from .tombstones import DeltaTombstones
 
 
 class DeltaRsSink(MirrorSink[pa.Table]):
-    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options: see `MirrorOptions`."""
+    """`ports.sink.Sink` over `pyarrow.Table`; options: see `MirrorOptions`."""
 
     frame = pa.Table
 
@@ -37,6 +39,10 @@ class DeltaRsSink(MirrorSink[pa.Table]):
             lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every, vacuum=said.vacuum
         )
         super().__init__(lake, lanes, tombstones)
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(super().features, bulk_load=self, explain=self.explain)
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
         return self._lanes.loads(lane, plan)

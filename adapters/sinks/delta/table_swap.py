@@ -56,7 +56,7 @@ class SwapLane(Protocol):
 def swap_tables(
     lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, forget: Forget
 ) -> LaneState:
-    """See `ports.sink.Swaps.swap`, for two held lanes. The second one has the new rows."""
+    """See `ports.sink.SinkFeatures.swap`, for two held lanes. The second one has the new rows."""
     held, rebuilt = lanes
     source, made = rebuilt.newest(), rebuilt.state()
     if made is None:

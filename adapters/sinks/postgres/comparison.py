@@ -39,7 +39,7 @@ BEGIN = (
 
 @contextmanager
 def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[PostgresTargetSnapshot | None]:
-    """See `ports.comparison.Compares.open_comparison`. One transaction reads the lane's state and its rows."""
+    """See `ports.sink.SinkFeatures.open_comparison`. One transaction reads the lane's state and its rows."""
     session = PostgresSession(dsn, "diff")
     try:
         columns = Catalogue(session).read_columns(schema, lane.into)

@@ -16,7 +16,6 @@ from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
 from replicator.domain.events import EventLimits, NewEvent
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
-from replicator.ports.sink import SinkCapabilities
 
 from ...apply.rows_frame import POSITION
 from ...arrow.outbox_events import read_limits, read_new_events
@@ -42,7 +41,7 @@ class PostgresEventLanes(PostgresLanes):
     keeps the events: their ids identify them, so reading them again changes nothing.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=POLICIES)
+    policies = POLICIES
     frame = pa.Table
     has_record_positions = False
 

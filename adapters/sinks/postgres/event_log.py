@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import psycopg
@@ -14,7 +15,7 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import SinkFeatures
 
 from ...postgres.erasure import empty_records, read_topic_records
 from ...postgres.event_log_reader import open_snapshot
@@ -35,13 +36,17 @@ class PostgresEventLog(PostgresLanes):
     columns.
     """
 
-    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({EVENT_LOG_POLICY}))
+    policies = frozenset({EVENT_LOG_POLICY})
     frame = pa.Table
 
     def __init__(self, options: Mapping[str, object]) -> None:
         given = EventLogOptions.from_options(options)
         self._log = TableLocation(given.dsn.get_secret_value(), given.schema_name, given.table)
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(super().features, record_erasure=self, find_cut=self.find_cut)
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
         state = self.state(lane)
@@ -52,7 +57,7 @@ class PostgresEventLog(PostgresLanes):
                 yield from read_topic_records(cursor, quote_name(*self._find_table(lane)), topics)
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
-        """See `ports.sink.ErasesRecords.empty`. It is one transaction."""
+        """See `ports.sink.RecordErasure.empty`. It is one transaction."""
         if places:
             self._acquire(lane)
             with self._exclusive_transaction(lane, "emptying records of") as cursor:

@@ -49,7 +49,7 @@ class PostgresLaneRemains:
 
 
 class DroppableLanes(PostgresLanes):
-    """`PostgresLanes` with one table per lane: `ports.sink.Drops`."""
+    """`PostgresLanes` with one table per lane: `ports.sink.LaneRemoval`."""
 
     one_writer = True
 
@@ -63,7 +63,7 @@ class DroppableLanes(PostgresLanes):
                 refuse_other_writer(cursor, lane, quote_name(*self._find_table(lane)))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """See `ports.sink.Erases.erase`. It is one transaction. The server's files contain the row until the
+        """See `ports.sink.KeyErasure.erase`. It is one transaction. The server's files contain the row until the
         table is vacuumed."""
         if not self.list_artifacts(lane):
             return ErasureResult()

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from replicator.domain.errors import DataLoss, Fatal, RowsWait
 from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import VacuumResult
+from replicator.ports.sink import SinkFeatures, VacuumResult
 
 from ...apply.ownership import ownership_remark
 from ...postgres.answer_timeout import ANSWER_SECONDS
@@ -67,6 +68,7 @@ class PostgresLanes:
     """True when inserted rows show the record that they are from."""
     one_writer = False
     """True when each table belongs to one lane. An event log belongs to many."""
+    policies: frozenset[str] = frozenset(POLICY_NAMES)
 
     def __init__(self, dsn: str, find_table: FindTable, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
         self.session = PostgresSession(dsn, role, answer_timeout)
@@ -75,6 +77,12 @@ class PostgresLanes:
         self._find_table = find_table
         self._targets: dict[str, PostgresTarget] = {}
         self._own_tables = self._publishes = False
+
+    @property
+    def features(self) -> SinkFeatures:
+        return SinkFeatures(
+            policies=self.policies, atomic_across_lanes=True, schemas=self, hurry=self.hurry, vacuum=self.vacuum
+        )
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         schema, table = self._find_table(lane)
@@ -131,7 +139,7 @@ class PostgresLanes:
             write_schema_version(cursor, lane, version)
 
     def end_versions(self, lane: Lane) -> str:
-        """See `ports.sink.Erases.end_versions`. VACUUM releases the space of deleted rows."""
+        """See `ports.sink.KeyErasure.end_versions`. VACUUM releases the space of deleted rows."""
         for relation in (quote_name(*self._find_table(lane)), *self._list_side_tables(lane)):
             with self.session.cursor(f"vacuuming the table of lane {lane.id}") as cursor:
                 (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)

@@ -19,7 +19,7 @@ OF_TOPICS = 'l.topic COLLATE "C" = ANY(%s) AND l."partition" IS NOT NULL AND l."
 def cut_at_time(
     cursor: psycopg.Cursor, log: TableLocation, topics: Collection[str], at: datetime, covered: Position
 ) -> LogCut | None:
-    """See `ports.checkpoints.FindsLogCuts.find_cut`. Both queries read the snapshot of the cursor."""
+    """See `ports.sink.SinkFeatures.find_cut`. Both queries read the snapshot of the cursor."""
     early, late = _read_offsets(
         cursor,
         f'SELECT l.topic::text, l."partition"::int4, max(l."offset") FILTER (WHERE l.ts <= %s)::int8, '

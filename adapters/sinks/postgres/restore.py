@@ -27,7 +27,7 @@ STAGE = "_replicator_beside"
 
 
 class RestorableLanes(SwappableLanes):
-    """`SwappableLanes` that can start from a checkpoint: `ports.checkpoints.RestoresState`."""
+    """`SwappableLanes` that can start from a checkpoint: `ports.sink.SinkFeatures.restore_state`."""
 
     def restore(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         target = self.prepare_target(lane, plan)

@@ -81,7 +81,7 @@ HAS = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
 
 
 class SwappableLanes(DroppableLanes):
-    """`DroppableLanes` with tables that can be swapped: `ports.sink.Swaps`."""
+    """`DroppableLanes` with tables that can be swapped: `ports.sink.SinkFeatures.swap`."""
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
         """Readers wait during the commit. A reader that started before the new table was complete would find it

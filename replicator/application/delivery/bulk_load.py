@@ -41,9 +41,10 @@ SPILL_BYTES = 64 << 20
 def make_bulk_loader(folder: Path | None, sink: Sink[Any], engine: Engine[Any]) -> BulkLoader[Any] | None:
     """The bulk loader of a sink, with its files in `folder`; None without a folder, or if sink or engine do not
     support it."""
-    if folder is None or not isinstance(sink, BulkLoads) or not isinstance(engine, PartitionsByKey):
+    bulk_load = sink.features.bulk_load
+    if folder is None or bulk_load is None or not isinstance(engine, PartitionsByKey):
         return None
-    return BulkLoader(folder, sink, engine)
+    return BulkLoader(folder, sink, bulk_load, engine)
 
 
 class BulkLoader(Generic[F]):
@@ -53,9 +54,10 @@ class BulkLoader(Generic[F]):
     reach. OSErrors are raised as EnvironmentProblem.
     """
 
-    def __init__(self, folder: Path, sink: Any, engine: Any) -> None:
+    def __init__(self, folder: Path, sink: Sink[F], bulk_load: BulkLoads[F], engine: Any) -> None:
         self._folder = folder
         self._sink = sink
+        self._bulk_load = bulk_load
         self._engine = engine
         self._spill_files: dict[str, SpillFiles] = {}
         self.ended = False
@@ -64,7 +66,7 @@ class BulkLoader(Generic[F]):
 
     def get_state(self, lane: Lane) -> LaneState | None:
         """The state of the lane, its spilled rows included. The first call reads the files of an earlier run."""
-        state: LaneState | None = self._sink.state(lane)
+        state = self._sink.state(lane)
         spill_files = self._open_spill(lane)
         if state is not None:
             _wrap_os_errors(spill_files.remove)  # An earlier run loaded it and ended before it removed the files.
@@ -124,14 +126,14 @@ class BulkLoader(Generic[F]):
         Errors as of `Sink.apply`. The spill files are kept then.
         """
         item, spill_files = self._last[lane.id], self._open_spill(lane)
-        state: LaneState | None = self._sink.state(lane)
+        state = self._sink.state(lane)
         if state is not None:  # A failed attempt had committed.
             applied = LaneOutcome(state.position, spill_files.counts + Counts(applied=spill_files.rows), state.purged_up_to)
             return self._finish_load(lane, applied)
         parts, folder = _FoldedPartitions(spill_files, item, self._engine), spill_files.folder / "load"
         shutil.rmtree(folder, ignore_errors=True)
         _wrap_os_errors(lambda: folder.mkdir(parents=True))
-        applied = self._sink.load(item.write, parts, reject, folder)
+        applied = self._bulk_load.load(item.write, parts, reject, folder)
         total = parts.counts.total + applied.counts.total
         ensure_accounting(
             total == spill_files.rows,
@@ -161,7 +163,7 @@ class BulkLoader(Generic[F]):
             return False
         if spill_files.slices:
             return can_join_pair(self._last[item.run.lane.id], item)
-        return bool(self._sink.loads(item.run.lane, write.plan))
+        return self._bulk_load.loads(item.run.lane, write.plan)
 
     def _resume_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> None:
         """Continue the files of an earlier run, no matter if the first write after them can be spilled."""

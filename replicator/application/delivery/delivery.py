@@ -384,7 +384,7 @@ class Delivery(Generic[F]):
 
     def _refuse_watermark(self, lane: Lane, plan: ApplyPlan) -> None:
         """Raise ConfigProblem if the plan has a watermark and the sink does not support watermarks."""
-        if plan.watermark is not None and not self._sink.capabilities.watermarks:
+        if plan.watermark is not None and not self._sink.features.watermarks:
             raise ConfigProblem(
                 f"The sink of lane {lane.id} does not support watermarks.",
                 next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic
 
 import structlog
@@ -11,13 +11,14 @@ from replicator.application.lane_runs import LaneRun, LaneStatus
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.transactions import CompletenessWatermark
-from replicator.ports.frames import F
-from replicator.ports.sink import Publishes, Sink
+from replicator.ports.frames import F, Lane
+from replicator.ports.sink import Sink
 
 from .bounded_queue import PublishRequest, WriteRequest
 
 log = structlog.get_logger(__name__)
 
+PublishWatermark = Callable[[Sequence[Lane], CompletenessWatermark], None]
 RETRY_SECONDS = 30.0
 """Seconds between attempts to publish a watermark."""
 
@@ -32,7 +33,7 @@ class WatermarkPublisher(Generic[F]):
 
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F]) -> None:
         self._name = name
-        self._sink: Publishes | None = sink if isinstance(sink, Publishes) else None
+        self._publish = sink.features.publish
         self._lanes = shared.lanes
         self._clock = shared.clock
         self._abandon = shared.abandon
@@ -55,22 +56,22 @@ class WatermarkPublisher(Generic[F]):
 
         Exceptions are writes that became void (see `list_valid`); nothing is published once `abandon` is set.
         """
-        if self._sink is None or self._abandon.is_set():
+        if self._publish is None or self._abandon.is_set():
             return
         self._due.update({**collect_publish_requests(items), **publish_requests})
         if self._due and self._clock() >= self._next:
-            self._publish_due(self._sink)
+            self._publish_due(self._publish)
 
     def finish(self) -> None:
         """Publish the last watermarks. No other call follows."""
-        if self._sink is not None and not self._abandon.is_set():
-            self._publish_due(self._sink)
+        if self._publish is not None and not self._abandon.is_set():
+            self._publish_due(self._publish)
 
-    def _publish_due(self, sink: Publishes) -> None:
+    def _publish_due(self, publish: PublishWatermark) -> None:
         self._next = self._clock() + self._every
         for source, complete in self.list_valid(self._due).items():
             try:
-                sink.publish([run.lane for run in self._list_runs(source)], complete)
+                publish([run.lane for run in self._list_runs(source)], complete)
                 del self._due[source]
             except ReplicatorError as error:
                 # The tables are correct, and the watermark published last is still true: retry later.

@@ -17,7 +17,7 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import F, Lane, Stop
-from replicator.ports.sink import Hurries, Sink
+from replicator.ports.sink import Sink
 
 from .bounded_queue import BoundedQueue, PublishRequest, WriteRequest
 from .bulk_load import SPILL_BYTES, make_bulk_loader
@@ -56,7 +56,7 @@ class Worker(Generic[F]):
     @property
     def is_atomic(self) -> bool:
         """True if all writes of one call to the sink become visible together."""
-        return self._sink.capabilities.atomic_across_lanes
+        return self._sink.features.atomic_across_lanes
 
     def _get_limit(self) -> int:
         """The bytes at which the queue is full."""
@@ -106,8 +106,8 @@ class Worker(Generic[F]):
 
     def hurry(self) -> None:
         """Interrupt a sink call whose answer will not arrive, since the program is ending."""
-        if isinstance(self._sink, Hurries):
-            self._sink.hurry()
+        if (hurry := self._sink.features.hurry) is not None:
+            hurry()
 
     def join(self, timeout: float | None) -> bool:
         """Wait for the thread to end. False if it has not ended in time; False at once if it never started."""

@@ -15,15 +15,16 @@ import pyarrow as pa
 
 from replicator.application.lane_schema import AlteredColumn, find_altered_columns
 from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import get_reader, require_feature
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.plain_values import format_count
-from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, ReadTimeout
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.reader import ListsVersions
+from replicator.ports.reader import TargetVersions
+from replicator.ports.sink import Sink
 
 from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_truncated
 from .lanes import list_lanes
@@ -70,8 +71,9 @@ def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
             f"no record of table {lane.table} has been read yet", next_step="Start the daemon, or query by time."
         )
     with closing(parts.open_sink(log.sink)) as kept:
-        state: LaneState | None = kept.state(log)
-        border: LogCut | None = kept.find_cut(topics, value, state.position if state else Position())
+        state = kept.state(log)
+        find_cut = require_feature(kept.features.find_cut, f"the event log {log.sink} finds no records by time or position")
+        border = find_cut(topics, value, state.position if state else Position())
     if isinstance(value, Position) and border is not None:
         _refuse_unknown_partition(value, border)
     if border is None and lane.deletes_by_tombstones:
@@ -92,23 +94,23 @@ class TargetVersion:
     is_ahead: bool
 
 
-def find_version(parts: Components, lane: Lane, reader: Any, moment: AsOf) -> TargetVersion | None:
+def find_version(parts: Components, lane: Lane, sink: Sink[Any], moment: AsOf) -> TargetVersion | None:
     """The newest such version of the lane's target; None if there is none, or none is known. Older ones may have
     other rules."""
-    border = moment.cut
-    if border is None or not hasattr(reader, "read_version_positions"):
+    border, versions = moment.cut, sink.features.versions
+    if border is None or versions is None:
         return None
     begun = parts.register.load(lane.source).beginnings.get(lane.id, Position())
-    number = next((version for version, at in reader.read_version_positions(lane) if border.is_at(at, begun)), None)
+    number = next((version for version, at in versions.read_version_positions(lane) if border.is_at(at, begun)), None)
     if number is None:
         return None
-    altered = find_altered_columns(border, lane, read_schema_versions(reader, lane))
-    return TargetVersion(number, bool(altered) and _is_ahead(reader, lane.into, number, altered))
+    altered = find_altered_columns(border, lane, read_schema_versions(sink, lane))
+    return TargetVersion(number, bool(altered) and _is_ahead(versions, lane.into, number, altered))
 
 
-def _is_ahead(reader: ListsVersions, table: str, version: int, altered: Mapping[str, AlteredColumn]) -> bool:
+def _is_ahead(versions: TargetVersions, table: str, version: int, altered: Mapping[str, AlteredColumn]) -> bool:
     try:
-        columns = reader.columns_at(table, version)
+        columns = versions.columns_at(table, version)
     except Fatal:
         return True  # The version is gone.
     there = dict(zip(columns.names, columns.types, strict=True))
@@ -136,8 +138,8 @@ def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
         raise InvalidReadQuery(f"the event log ends before that offset of {beyond[0]}", next_step=f"It ends at {last}.")
 
 
-ReadTarget = Callable[[Any, str], pa.Table]
-"""Reads a table of a reader."""
+ReadTarget = Callable[[Sink[Any], str], pa.Table]
+"""Reads a table of a sink."""
 HISTORY_STEP = "`replicator history` shows the known changes of a row. If the target has versions, query one (`--version`)"
 
 
@@ -172,13 +174,13 @@ def read_rows_as_of(
         lake, stop = prepare_lake(parts, lane, folder, begun, at.until), threading.Event()
         with stop_after(seconds, stop, f"applying the event log of {lane.table} up to {at}"):
             lake.catch_up(stop, in_batches=True)
-        with closing(lake.open_sink(lane.sink)) as reader:
-            if AS_OF_FOLDER not in reader.tables():
+        with closing(lake.open_sink(lane.sink)) as sink:
+            if AS_OF_FOLDER not in get_reader(sink).tables():
                 raise Fatal(
                     f"the event log of {lane.table} has no changes up to {at}",
                     next_step="Query a later time. `replicator history` shows when a row first appeared.",
                 )
-            found = read(reader, AS_OF_FOLDER)
+            found = read(sink, AS_OF_FOLDER)
             return found.replace_schema_metadata(None)
 
 

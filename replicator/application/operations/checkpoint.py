@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from replicator.application.lane_registry import find_target_problem
+from replicator.application.sink_features import require_feature
 from replicator.domain.as_of import LogCut
 from replicator.domain.checkpoints import Checkpoint, find_newest_usable
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
@@ -19,6 +20,7 @@ from replicator.domain.position import Position
 from replicator.ports.backfill import TOPICS
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
+from replicator.ports.sink import Sink
 
 from . import cutover
 from .checkpoint_store import CheckpointRemoved, CheckpointStore
@@ -30,6 +32,7 @@ AS_OF_FOLDER = "then"
 NO_CHECKPOINT_REASON = (
     "no snapshot has today's rules, ends at the requested time or earlier, and reaches the records that the log still has"
 )
+STORES_NONE = "the sink of the lake stores no checkpoints"
 MAX_TRIES = 3
 """Number of attempts to find a checkpoint while old ones are being removed."""
 
@@ -38,7 +41,7 @@ UseResult = TypeVar("UseResult")
 
 
 @contextmanager
-def open_target(lake: Components, lane: Lane) -> Iterator[tuple[Any, Lane]]:
+def open_target(lake: Components, lane: Lane) -> Iterator[tuple[Sink[Any], Lane]]:
     """The sink with the target of a `prepare_lake` pipeline, and its lane."""
     with closing(lake.open_sink(lane.sink)) as sink:
         yield sink, cutover.make_rebuild_lane(lane, AS_OF_FOLDER)
@@ -229,17 +232,18 @@ def list_topics(parts: Components, lane: Lane, begun: Checkpoint | None = None) 
 def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Checkpoint | None) -> Checkpoint:
     """The checkpoint of the lake. Older versions of the lake are deleted, because nothing reads them."""
     with open_target(lake, lane) as (sink, then):
-        state: LaneState | None = sink.state(then)
+        state = sink.state(then)
         if state is None:
             raise Fatal(
                 f"the event log has no changes of table {lane.table}",
                 next_step="Use the table's name at the source (`replicator plan` lists them), or see `replicator dlq list`.",
             )
-        sink.end_versions(then)
-        rows = sink.rows(then)
+        require_feature(sink.features.erasure, STORES_NONE).end_versions(then)
+        rows = require_feature(sink.features.count_rows, STORES_NONE)(then)
     begun = lake.register.load(lane.source).beginnings.get(then.id, Position())
     with closing(parts.open_sink(parts.find_log(lane.table).sink)) as kept:
-        newest = kept.newest(last.position if last else Position(), state.position)
+        find_newest_time = require_feature(kept.features.find_newest_time, "the event log finds no records by their time")
+        newest = find_newest_time(last.position if last else Position(), state.position)
     times = [time for time in (newest, last.newest if last else None) if time is not None]
     topics = {place.topic for place in state.position}
     return Checkpoint(

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from replicator.application.sink_features import require_feature
 from replicator.domain.checkpoints import Checkpoint
 from replicator.ports.components import Components
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, KeepsVersions
 from replicator.ports.frames import Lane
-from replicator.ports.sink import ErasureResult
+from replicator.ports.sink import ErasureResult, Sink
 
 from . import cutover
-from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER
+from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE
 from .checkpoint_store import CheckpointStore
 
 
@@ -33,19 +34,19 @@ def list_stores(parts: Components, table: str, source: str) -> list[CheckpointSt
 
 
 class CheckpointTarget:
-    """`ports.sink.Erases` for the copy of the lane `of` in a checkpoint. Its older versions are deleted at once,
+    """`ports.sink.KeyErasure` for the copy of the lane `of` in a checkpoint. Its older versions are deleted at once,
     because nothing reads them."""
 
-    def __init__(self, lake: Any, of: Lane) -> None:
+    def __init__(self, lake: Sink[Any], of: Lane) -> None:
         self._sink = lake
+        self._erasure = require_feature(lake.features.erasure, STORES_NONE)
         self._then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - it has another name here
-        erased: ErasureResult = self._sink.erase(self._then, key)
-        return replace(erased, versions=self._sink.end_versions(self._then))
+        return replace(self._erasure.erase(self._then, key), versions=self._erasure.end_versions(self._then))
 
     def end_versions(self, lane: Lane) -> str:  # noqa: ARG002
-        return str(self._sink.end_versions(self._then))
+        return self._erasure.end_versions(self._then)
 
     def close(self) -> None:
         """Close the sink."""

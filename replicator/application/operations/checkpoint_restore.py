@@ -14,14 +14,16 @@ from urllib.parse import quote
 
 from replicator.application.lane_schema import find_plan
 from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import get_reader, require_feature
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import Checkpoint
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
-from replicator.ports.checkpoints import CheckpointUnsupported, OpensStoredLanes
+from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Lane
+from replicator.ports.sink import Sink
 
 from . import checkpoint, cutover
 from .checkpoint_store import CheckpointStore
@@ -88,7 +90,7 @@ def find_checkpoint(parts: Components, request: RebuildRequest, report: Report =
     there = checkpoint.list_checkpoints(parts, request.lane)
     rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
     with closing(parts.open_sink(rebuilt.sink)) as sink:
-        if request.into in sink.tables() and sink.state(rebuilt) is not None:
+        if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
             return None
         why = _describe_unsupported(request, rebuilt, sink) or checkpoint.NO_CHECKPOINT_REASON
     for said in checkpoint.describe_damaged(parts, request.lane):
@@ -122,13 +124,14 @@ def _find_rebuild_start(parts: Components, request: RebuildRequest) -> Position:
     return register.load(request.lane.source).beginnings.get(request.id, Position())
 
 
-def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> str:
+def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any]) -> str:
     """Why no checkpoint can be used; empty if one may be."""
     if request.since is not None:
         return "none can be used, because only records of a period are requested"
     if request.policy not in (None, request.lane.policy):
         return f"none can be used, because they have policy {request.lane.policy}"
-    return "" if hasattr(sink, "restore_state") else f"none can be used, because sink {rebuilt.sink} does not support it yet"
+    unsupported = sink.features.restore_state is None
+    return f"none can be used, because sink {rebuilt.sink} does not support it yet" if unsupported else ""
 
 
 def _restore_state(parts: Components, made: Components, request: RebuildRequest, folder: Path) -> None:
@@ -139,11 +142,12 @@ def _restore_state(parts: Components, made: Components, request: RebuildRequest,
         plan = find_plan(rebuilt, read_schema_versions(there, origin))
         if plan is None:
             raise CheckpointUnsupported("tells no schema")
-        stored = cast(OpensStoredLanes, there).open_stored_lane(origin, plan)
+        stored = require_feature(there.features.open_stored_lane, checkpoint.STORES_NONE)(origin, plan)
     _copy_register(parts, made, (folder, origin), rebuilt)
     _copy_dead_letters(made, (folder, origin), rebuilt)
     with closing(parts.open_sink(rebuilt.sink, "rewrite")) as sink:
-        sink.restore_state(rebuilt, plan, stored)
+        restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
+        restore(rebuilt, plan, stored)
 
 
 def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:

@@ -12,6 +12,7 @@ from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.components import TransactionRules
 from replicator.ports.frames import Lane
+from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
 
@@ -98,15 +99,15 @@ def refuse_incomplete(
             )
 
 
-def swap_tables(sink: Any, lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneState:
+def swap_tables(sink: Sink[Any], lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneState:
     """Swap the tables of the two lanes. ConfigProblem for a sink that cannot."""
-    if not hasattr(sink, "swap"):
+    swap = sink.features.swap
+    if swap is None:
         raise ConfigProblem(
             f"the sink of lane {lane.id} cannot swap a target with its rebuild",
             next_step="Name another table with `--into`. Or stop the daemon, and repeat the command.",
         )
-    state: LaneState = sink.swap(lane, rebuilt, judge)
-    return state
+    return swap(lane, rebuilt, judge)
 
 
 @dataclass(frozen=True, slots=True)

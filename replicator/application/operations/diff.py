@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.application.sink_features import open_comparison
 from replicator.domain.differences import DifferenceKind, LaneDiff, RowDifference
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
@@ -156,7 +157,7 @@ class DiffOperation:
         halt = wait.await_lane(lane, end, snapshot, records)
         with (
             closing(self.parts.open_sink(lane.sink)) as sink,
-            sink.open_comparison(lane) as target,
+            open_comparison(sink, lane) as target,
             open_work_folder(self.parts.folder) as folder,
             DiffProgressFile(self.parts.folder, lane) as progress,
         ):

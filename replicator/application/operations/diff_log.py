@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from replicator.application.sink_features import get_reader, open_comparison
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, START_AT
@@ -36,13 +37,15 @@ def compare_with_log(parts: Components, lane: Lane, report: Report, *, patience:
     """
     begun, started = datetime.now(UTC), time.monotonic()
     parts.find_log(lane.table)
-    with closing(parts.open_sink(lane.sink)) as sink, sink.open_comparison(lane) as target:
+    with closing(parts.open_sink(lane.sink)) as sink, open_comparison(sink, lane) as target:
         if target is None:
             raise Fatal(f"Lane {lane.id} has no target yet.", next_step="Start the daemon, and repeat the command.")
         at = _await_log(parts, lane, target, patience)
         report(f"{lane.id}: applying the event log up to {at}")
         with open_work_folder(parts.folder) as folder:
-            expected = read_rows_as_of(parts, lane, at, lambda reader, name: reader.read(name), tell=report, folder=folder)
+            expected = read_rows_as_of(
+                parts, lane, at, lambda sink, name: get_reader(sink).read(name), tell=report, folder=folder
+            )
         actual = target.read_all()
         names = [name for name in expected.column_names if name != CDC_APPLIED_AT and name in actual.column_names]
         converted = pa.table({name: target.convert(name, expected[name].combine_chunks()) for name in names})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator.application.catalog import Catalog
+from replicator.application.sink_features import get_reader
 from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC, Op
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
@@ -221,6 +222,6 @@ def build_rows(
     lake.catch_up(in_batches=count > MANY_RECORDS)
     with closing(lake.open_dead_letters()) as letters:
         rejected = letters.read()
-    with closing(lake.open_sink(lane.sink)) as reader:
-        read: Callable[[str], pa.Table] = reader.read
-        return read(into) if into in reader.tables() else pa.table({}), rejected
+    with closing(lake.open_sink(lane.sink)) as sink:
+        reader = get_reader(sink)
+        return reader.read(into) if into in reader.tables() else pa.table({}), rejected

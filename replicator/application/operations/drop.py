@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id, make_target_taken_error
@@ -18,7 +17,7 @@ from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.register import Register
-from replicator.ports.sink import Drops, LaneArtifact
+from replicator.ports.sink import LaneArtifact, LaneRemoval
 
 from .diff_runs import remove_runs
 from .lanes import list_lanes
@@ -49,11 +48,11 @@ def find_lane_to_drop(parts: Components, name: str) -> DropScope:
     _refuse_stored_events(parts, name)
     lanes, refused = _list_candidates(parts, name)
     with ExitStack() as opened:
-        sinks = _open_dropping_sinks(parts, {lane.sink for lane in lanes}, opened)
+        removals = _open_removals(parts, {lane.sink for lane in lanes}, opened)
         known = [
-            DropScope(lane, list_artifacts(sinks[lane.sink], parts.register, parts.sources, lane))
+            DropScope(lane, list_artifacts(removals[lane.sink], parts.register, parts.sources, lane))
             for lane in lanes
-            if lane.sink in sinks
+            if lane.sink in removals
         ]
     found = [one for one in known if one.artifacts]
     found = [one for one in found if one.lane.id == name] or found
@@ -65,7 +64,7 @@ def find_lane_to_drop(parts: Components, name: str) -> DropScope:
     if found:
         _refuse_out_of_reach(parts, found[0].lane)
     else:
-        raise _make_not_found_error(parts, name, sorted({lane.sink for lane in lanes if lane.sink not in sinks}))
+        raise _make_not_found_error(parts, name, sorted({lane.sink for lane in lanes if lane.sink not in removals}))
     with _hold_lane(parts, found[0].lane):
         return found[0]
 
@@ -75,20 +74,20 @@ def drop_lane(parts: Components, lane: Lane) -> None:
     `find_lane_to_drop`."""
     _refuse_out_of_reach(parts, lane)
     with _hold_lane(parts, lane), ExitStack() as opened:
-        sink = _open_dropping_sinks(parts, {lane.sink}, opened)[lane.sink]
-        remove_lane(sink, parts.register, parts.sources, lane)
+        removal = _open_removals(parts, {lane.sink}, opened)[lane.sink]
+        remove_lane(removal, parts.register, parts.sources, lane)
     # The state of a rebuild would stop the retention of its event log.
     shutil.rmtree(get_rebuild_folder(parts, lane.id), ignore_errors=True)
     remove_runs(parts.folder, lane.id)
 
 
-def list_artifacts(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
+def list_artifacts(removal: LaneRemoval, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
     """Everything that the sink and the register store for the lane; empty if nothing. Changes nothing."""
     noted = [_make_register_artifact(lane, name) for name in _list_registered_sources(register, sources, lane)]
-    return [*sink.list_artifacts(lane), *noted]
+    return [*removal.list_artifacts(lane), *noted]
 
 
-def remove_lane(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> None:
+def remove_lane(removal: LaneRemoval, register: Register, sources: Iterable[str], lane: Lane) -> None:
     """Remove everything of the lane. Safe to repeat, also after a kill at any point.
 
     The register is last. Without its target, but with its start position, a lane starts there again, and nothing is
@@ -98,7 +97,7 @@ def remove_lane(sink: Drops, register: Register, sources: Iterable[str], lane: L
     The topics of the table stay in the register. A lane that is configured again is loaded from all of them, not
     from the next record on.
     """
-    sink.drop(lane)
+    removal.drop(lane)
     for name in _list_registered_sources(register, sources, lane):
         seen = register.load(name)
         others = {other: begun for other, begun in seen.beginnings.items() if other != lane.id}
@@ -114,15 +113,10 @@ def _list_registered_sources(register: Register, sources: Iterable[str], lane: L
     return [name for name in sources if lane.id in register.load(name).beginnings]
 
 
-def _open_dropping_sinks(parts: Components, names: set[str], opened: ExitStack) -> dict[str, Any]:
-    """The sinks that can drop lanes; closed with `opened`."""
-    sinks: dict[str, Any] = {}
-    for name in sorted(names):
-        sink: Any = parts.open_sink(name, "drop")
-        opened.callback(sink.close)
-        if hasattr(sink, "drop"):
-            sinks[name] = sink
-    return sinks
+def _open_removals(parts: Components, names: set[str], opened: ExitStack) -> dict[str, LaneRemoval]:
+    """By sink, its removal of lanes, if it has one. The sinks are closed with `opened`."""
+    sinks = {name: opened.enter_context(closing(parts.open_sink(name, "drop"))) for name in sorted(names)}
+    return {name: removal for name, sink in sinks.items() if (removal := sink.features.removal) is not None}
 
 
 def _refuse_out_of_reach(parts: Components, lane: Lane) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator.application.sink_features import get_reader
 from replicator.domain.plain_values import format_count, to_plain
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
@@ -70,7 +71,8 @@ def _remove_leftovers(parts: Components, wanted: RebuildRequest) -> None:
 def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
     """Both tables, and the positions of their lanes before the read."""
     there = read_positions(parts, wanted)
-    with closing(parts.open_sink(wanted.lane.sink)) as reader:
+    with closing(parts.open_sink(wanted.lane.sink)) as sink:
+        reader = get_reader(sink)
         names = set(reader.tables())
         found = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
     return found[0], found[1], there

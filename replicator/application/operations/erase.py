@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +22,7 @@ from replicator.application.lane_registry import find_target_problem
 from replicator.application.quarantine.erasure_filter import filter_erased
 from replicator.application.quarantine.erasure_list import ErasureList
 from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import require_feature
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.domain.plain_values import format_count
@@ -32,7 +33,7 @@ from replicator.ports.components import Components, TableRules
 from replicator.ports.dead_letters import DeadLetters, KeepsVersions
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
-from replicator.ports.sink import Erases, ErasesRecords
+from replicator.ports.sink import KeyErasure, RecordErasure, Sink
 
 from . import checkpoint_erasure
 from .change_history import parse_key
@@ -42,6 +43,7 @@ from .refresh import ProjectionRefresher, RefreshResult
 from .retry_dead_letters import to_raw_frame
 
 ListProjections = Callable[[], Sequence[Projection]]
+T = TypeVar("T")
 OpenRefresher = Callable[[], AbstractContextManager[ProjectionRefresher]]
 Report = Callable[[str], None]
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
@@ -54,8 +56,8 @@ SLICE_ROWS = 500
 class ErasureTargets:
     """Everything with rows of a table: its targets, the event logs of its source, and the dead letters."""
 
-    targets: Sequence[tuple[Lane, Erases]]
-    logs: Sequence[tuple[Lane, ErasesRecords]]
+    targets: Sequence[tuple[Lane, KeyErasure]]
+    logs: Sequence[tuple[Lane, RecordErasure]]
     dead_letters: DeadLetters
 
 
@@ -108,7 +110,10 @@ def find_row(
     with _hold_instance(parts), ExitStack() as opened:
         _refuse_stored_events(parts, table, rules)
         targets = [*_list_targets(parts, rules, name), *list_rebuilds(parts, table, name)]
-        spec = _find_schema(parts, table, name, [(lane, _open_sink(parts, lane, opened)) for lane in targets])
+        sinks = [(lane, _open_sink(parts, lane, opened)) for lane in targets]
+        for lane, sink in sinks:
+            _require_erasure(sink.features.erasure, lane)
+        spec = _find_schema(parts, table, name, sinks)
         keyed = tuple(_list_key_texts(rules, spec, key))
         logs = parts.sources[name].event_logs
         tables = [*(lane.id for lane in targets), *(lane.sink for lane in logs)]
@@ -123,10 +128,12 @@ def erase_row(
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`."""
     with _hold_instance(parts), ExitStack() as opened:
-        targets: list[tuple[Lane, Any]] = [(lane, _open_sink(parts, lane, opened)) for lane in found.targets]
+        targets: list[tuple[Lane, KeyErasure]] = [
+            (lane, _require_erasure(_open_sink(parts, lane, opened).features.erasure, lane)) for lane in found.targets
+        ]
         stores: list[Any] = [opened.enter_context(closing(parts.open_dead_letters()))]
-        for lane, sink, rejected in checkpoint_erasure.open_checkpoints(parts, found.table, found.source, opened):
-            targets.append((lane, sink))
+        for lane, copy, rejected in checkpoint_erasure.open_checkpoints(parts, found.table, found.source, opened):
+            targets.append((lane, copy))
             stores.append(rejected)
         for lane in found.targets:
             remove_unfinished(parts.folder, lane.id)
@@ -135,7 +142,9 @@ def erase_row(
             shutil.rmtree(folder / BEGIN_FILE, ignore_errors=True)
             if (spilled := folder / parts.pipeline / SPILL_FOLDER).exists():
                 shutil.rmtree(spilled)
-        logs = [(lane, _open_sink(parts, lane, opened)) for lane in found.logs]
+        logs = [
+            (lane, _require_erasure(_open_sink(parts, lane, opened).features.record_erasure, lane)) for lane in found.logs
+        ]
         topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {TOPICS + found.table}
         asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
         letters: Any = stores[0] if len(stores) == 1 else checkpoint_erasure.CombinedDeadLetters(stores)
@@ -190,7 +199,7 @@ class ErasureOperation:
         return done
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
-        return {lane.id: looking.find_positions(sink.records(lane), self._tell) for lane, sink in self._places.logs}
+        return {lane.id: looking.find_positions(log.records(lane), self._tell) for lane, log in self._places.logs}
 
     def _find_existing(self, erasure: Erasure) -> Erasure:
         """The erasure as stored when the key was first erased."""
@@ -222,15 +231,15 @@ class ErasureOperation:
         done.removed[DEAD_LETTERS] = len(letters)
         if isinstance(self._places.dead_letters, KeepsVersions):
             done.versions.append(self._places.dead_letters.versions())
-        for lane, sink in self._places.targets:
-            erased = sink.erase(lane, key)
+        for lane, erasure in self._places.targets:
+            erased = erasure.erase(lane, key)
             done.removed[lane.id] = erased.rows + erased.side_rows
             done.versions.append(erased.versions)
         done.versions = list(filter(None, done.versions))
 
     def _end_old_versions(self, done: ErasureOutcome) -> None:
         left = [log.end_versions(lane) for lane, log in self._places.logs]
-        left += [sink.end_versions(lane) for lane, sink in self._places.targets]
+        left += [erasure.end_versions(lane) for lane, erasure in self._places.targets]
         if isinstance(self._places.dead_letters, KeepsVersions):
             left.append(self._places.dead_letters.end_versions())
         done.versions = list(filter(None, left))
@@ -343,19 +352,17 @@ def _list_targets(parts: Components, rules: TableRules, source: str) -> Iterator
             yield lane
 
 
-def _open_sink(parts: Components, lane: Lane, opened: ExitStack) -> Any:
-    sink: Any = parts.open_sink(lane.sink, "rewrite")
-    opened.callback(sink.close)
-    needed = "empty" if not lane.table else "erase"
-    if not hasattr(sink, needed):
-        raise ConfigProblem(
-            f"sink {lane.sink!r} cannot remove single rows. Nothing was removed",
-            next_step="Remove the lane from the config, and delete the row with the tools of the sink's own system.",
-        )
-    return sink
+def _open_sink(parts: Components, lane: Lane, opened: ExitStack) -> Sink[Any]:
+    return opened.enter_context(closing(parts.open_sink(lane.sink, "rewrite")))
 
 
-def _find_schema(parts: Components, table: str, source: str, targets: Sequence[tuple[Lane, Any]]) -> TableSpec:
+def _require_erasure(erasure: T | None, lane: Lane) -> T:
+    sentence = f"sink {lane.sink!r} cannot remove single rows. Nothing was removed"
+    step = "Remove the lane from the config, and delete the row with the tools of the sink's own system."
+    return require_feature(erasure, sentence, step)
+
+
+def _find_schema(parts: Components, table: str, source: str, targets: Sequence[tuple[Lane, Sink[Any]]]) -> TableSpec:
     """The table with its key, from the newest schema of a lane. Without one, as far as the config declares it."""
     for lane, sink in targets:
         versions = [version for version in read_schema_versions(sink, lane) if version.source.keys]

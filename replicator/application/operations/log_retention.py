@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
+from replicator.application.sink_features import require_feature
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.components import Components, make_event_log_lane
 from replicator.ports.frames import Lane
 from replicator.ports.register import RegisterEntry
+from replicator.ports.sink import Sink
 
 from .checkpoint import list_checkpoints
 from .lanes import list_lanes
@@ -47,8 +49,9 @@ def truncate_logs(parts: Components, ask_sink: AskSink) -> dict[str, dict[TopicP
     return done
 
 
-def _truncate_log(lane: Lane, below: Position, before: datetime, sink: Any) -> Mapping[TopicPartition, int]:
-    return cast(Mapping[TopicPartition, int], sink.truncate_log(lane, below, before))
+def _truncate_log(lane: Lane, below: Position, before: datetime, sink: Sink[Any]) -> Mapping[TopicPartition, int]:
+    truncate = require_feature(sink.features.truncate_log, f"event log {lane.sink!r} cannot remove old records")
+    return truncate(lane, below, before)
 
 
 def find_unneeded(parts: Components, source: str, log: str) -> Position:

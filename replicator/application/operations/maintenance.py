@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -40,7 +40,7 @@ def compact_targets(parts: Components, names: Sequence[str]) -> Iterator[Mainten
 
     ConfigProblem, before anything is done, for an unknown name.
     """
-    return _run_each(parts, names, "compact", lambda sink, *lane: sink.compact(*lane))
+    return _run_each(parts, names, "compact")
 
 
 def vacuum_targets(
@@ -52,22 +52,26 @@ def vacuum_targets(
             "the daemon is running, and a vacuum that retains less than an hour would delete files that it is writing",
             next_step="Retain at least 1 hour, or stop the daemon.",
         )
-    return _run_each(parts, names, "vacuum", lambda sink, *lane: sink.vacuum(*lane, retain, dry_run=dry_run))
+    return _run_each(parts, names, "vacuum", retain, dry_run=dry_run)
 
 
-def _run_each(parts: Components, names: Sequence[str], verb: str, act: Callable[..., Any]) -> Iterator[MaintenanceResult]:
+def _run_each(
+    parts: Components, names: Sequence[str], verb: str, *options: object, **more: object
+) -> Iterator[MaintenanceResult]:
+    """Run the feature `verb` of the sinks, and the method of the dead-letter store with that name."""
     targets = _list_targets(parts)
     _refuse_unknown(names, targets)
     chosen = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
     with ExitStack() as opened:
-        sinks: dict[str, Any] = {}
+        owners: dict[str, Any] = {}
         for label, lane in chosen.items():
             name = lane.sink if lane is not None else DEAD_LETTERS
-            if name not in sinks:
-                made = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
-                sinks[name] = opened.enter_context(closing(made))
-            if hasattr(sinks[name], verb):
-                yield _run_one(label, partial(act, sinks[name], *([] if lane is None else [lane])))
+            if name not in owners:
+                made: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
+                opened.callback(made.close)
+                owners[name] = made if lane is None else made.features
+            if (act := getattr(owners[name], verb, None)) is not None:
+                yield _run_one(label, partial(act, *([] if lane is None else [lane]), *options, **more))
             elif label in names or lane is not None:
                 yield MaintenanceResult(label, skipped="its server does this itself")
 

@@ -22,7 +22,7 @@ from replicator.ports.components import Components, RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F, Lane
-from replicator.ports.sink import RefusesSecondWriter
+from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
 from .lanes import count_open_dead_letters
@@ -146,7 +146,7 @@ class LanePlanner(Generic[F]):
 class _StoredLanes:
     """The state of lanes in sinks. A sink that fails is not used again, because the plan does not need it."""
 
-    def __init__(self, sinks: Mapping[str, Any]) -> None:
+    def __init__(self, sinks: Mapping[str, Sink[Any]]) -> None:
         self._sinks = dict(sinks)
 
     def schemas(self, lane: Lane) -> list[dict[str, Any]] | None:
@@ -163,8 +163,8 @@ class _StoredLanes:
         """Why the lane must not write its target; None if it may, or if that is unknown."""
         sink = self._sinks.get(lane.sink)
         try:
-            if isinstance(sink, RefusesSecondWriter):
-                sink.refuse_second_writer(lane)
+            if sink is not None and (refuse := sink.features.refuse_second_writer) is not None:
+                refuse(lane)
         except ConfigProblem as problem:
             return problem
         except ReplicatorError:
@@ -184,12 +184,13 @@ class _StoredLanes:
         return None
 
 
-def _explain_plan(planned: PlannedLane, sink: Any) -> tuple[PlannedLane, dict[str, str]]:
+def _explain_plan(planned: PlannedLane, sink: Sink[Any]) -> tuple[PlannedLane, dict[str, str]]:
     """The stages that the sink will run; the sink's problem if it cannot run the plan."""
-    if planned.plan is None or not hasattr(sink, "explain"):
+    explain = sink.features.explain
+    if planned.plan is None or explain is None:
         return planned, {}
     try:
-        return planned, dict(sink.explain(planned.lane, planned.plan))
+        return planned, dict(explain(planned.lane, planned.plan))
     except ConfigProblem as problem:
         return replace(planned, problem=planned.problem or problem), {}
 

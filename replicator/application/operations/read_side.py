@@ -117,8 +117,9 @@ class ConfiguredTargets:
 
     def _list_tables(self, sink: str) -> Sequence[str]:
         """The tables of a sink that support pages."""
-        with closing(self._parts.open_sink(sink)) as reader:
-            return list(reader.tables()) if hasattr(reader, "select") else []
+        with closing(self._parts.open_sink(sink)) as opened:
+            features = opened.features
+            return list(features.reader.tables()) if features.reader and features.select else []
 
     def _list_lanes(self) -> dict[str, list[Lane]]:
         """The lanes by target, of all tables that were read so far or are named in the config."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from replicator.application.lane_registry import is_target_taken
+from replicator.application.sink_features import get_reader
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EVENT_STORE
@@ -157,4 +158,4 @@ def _write_request(parts: Components, request: RebuildRequest, *, from_scratch: 
 
 def _has_target(parts: Components, request: RebuildRequest) -> bool:
     with closing(parts.open_sink(request.lane.sink)) as sink:
-        return request.into in sink.tables()
+        return request.into in get_reader(sink).tables()

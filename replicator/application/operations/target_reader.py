@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from replicator.application.sink_features import get_reader, require_feature
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.position import Position
@@ -16,7 +17,7 @@ from replicator.domain.read_query import BuildReadQuery, ReadTimeout
 from replicator.domain.suggestions import suggest_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.reader import Reader
+from replicator.ports.sink import Sink
 
 from .as_of import AsOfValue, find_lane, find_version, read_rows_as_of, resolve_as_of
 
@@ -26,7 +27,7 @@ class ReadRequest:
     """The rows to read: of a `version`, as of `as_of`, or the current ones.
 
     - `where`, `limit`: an SQL condition, and a maximum number of rows.
-    - `choose`: instead of these, the query of a `ports.reader.SelectsRows`.
+    - `choose`: instead of these, the query of a `ports.reader.SelectRows`.
     - `from_log`: read the event log, even if a version fits.
     - `seconds`: maximum time of the read.
     """
@@ -39,14 +40,13 @@ class ReadRequest:
     choose: BuildReadQuery | None = None
     seconds: float | None = None
 
-    def read_from(self, reader: Any, table: str) -> pa.Table:
-        """The rows from a reader."""
+    def read_from(self, sink: Sink[Any], table: str) -> pa.Table:
+        """The rows from a sink."""
+        then: Any = {"version": self.version, "as_of": self.as_of}
         if self.choose is not None:
-            then: Any = {"version": self.version, "as_of": self.as_of, "seconds": self.seconds}
-            chosen: pa.Table = reader.select(table, self.choose, **then)
-            return chosen
-        found: pa.Table = reader.read(table, version=self.version, as_of=self.as_of, where=self.where, limit=self.limit)
-        return found
+            select = require_feature(sink.features.select, f"single rows of {table!r} cannot be read")
+            return select(table, self.choose, **then, seconds=self.seconds)
+        return get_reader(sink).read(table, **then, where=self.where, limit=self.limit)
 
 
 def read_target(
@@ -71,46 +71,46 @@ def read_target(
     records up to then, otherwise from the event log, always with `from_log`. `tell` gets which one. For a target
     without an event log the time is that of commits.
 
-    `choose`, `seconds`: see `ports.reader.SelectsRows.select`.
+    `choose`, `seconds`: see `ports.reader.SelectRows`.
     """
     asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split_name(parts, name)
     if sink is not None:
-        with _open_reader(parts, sink) as reader:
+        with _open_sink(parts, sink) as opened:
             try:
-                return _read_rows(parts, (sink, table), reader, asked, tell)
+                return _read_rows(parts, (sink, table), opened, asked, tell)
             except Fatal as error:
-                if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(reader):
+                if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(opened):
                     raise
                 raise ConfigProblem(error.sentence, next_step=error.next_step) from error
     seen: dict[str, list[str]] = {}
     for candidate, table in _list_candidates(parts, name):
-        with closing(parts.open_sink(candidate)) as reader:
+        with closing(parts.open_sink(candidate)) as opened:
             if candidate not in seen:
-                seen[candidate] = _list_tables(reader)
+                seen[candidate] = _list_tables(opened)
             if table in seen[candidate]:
-                return _read_rows(parts, (candidate, table), reader, asked, tell)
+                return _read_rows(parts, (candidate, table), opened, asked, tell)
     raise _make_unknown_error(name, seen)
 
 
 def _read_rows(
-    parts: Components, target: tuple[str, str], reader: Any, request: ReadRequest, report: Callable[[str], None]
+    parts: Components, target: tuple[str, str], sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
 ) -> pa.Table:
     if request.as_of is None or request.version is not None:
         if request.as_of is not None:
             raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
-        return request.read_from(reader, target[1])
+        return request.read_from(sink, target[1])
     try:
         lane = _find_event_log_lane(parts, target)
     except ConfigProblem:
         if request.from_log or isinstance(request.as_of, Position):
             raise
-        found = request.read_from(reader, target[1])
+        found = request.read_from(sink, target[1])
         report(
             f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since its table has no event log"
         )
         return found
-    return _read_as_of(parts, lane, reader, request, report)
+    return _read_as_of(parts, lane, sink, request, report)
 
 
 def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
@@ -119,12 +119,14 @@ def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
     return lane
 
 
-def _read_as_of(parts: Components, lane: Lane, reader: Any, request: ReadRequest, report: Callable[[str], None]) -> pa.Table:
+def _read_as_of(
+    parts: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+) -> pa.Table:
     moment = resolve_as_of(parts, lane, cast(AsOfValue, request.as_of))
     name, now = f"{lane.id} as it was at {moment}", replace(request, as_of=None)
-    version = None if request.from_log else find_version(parts, lane, reader, moment)
+    version = None if request.from_log else find_version(parts, lane, sink, moment)
     if version is not None and not version.is_ahead:
-        found = _read_version(version.number, lane, reader, now)
+        found = _read_version(version.number, lane, sink, now)
         if found is not None:
             report(f"{name}: version {version.number}")
             return found
@@ -134,7 +136,7 @@ def _read_as_of(parts: Components, lane: Lane, reader: Any, request: ReadRequest
     except (ConfigProblem, ReadTimeout):
         raise
     except Fatal as unable:
-        found = _read_version(version.number, lane, reader, now) if version is not None and version.is_ahead else None
+        found = _read_version(version.number, lane, sink, now) if version is not None and version.is_ahead else None
         if version is None or found is None:
             raise
         report(
@@ -144,10 +146,10 @@ def _read_as_of(parts: Components, lane: Lane, reader: Any, request: ReadRequest
         return found
 
 
-def _read_version(version: int, lane: Lane, reader: Any, now: ReadRequest) -> pa.Table | None:
+def _read_version(version: int, lane: Lane, sink: Sink[Any], now: ReadRequest) -> pa.Table | None:
     """The requested rows of a version; None if the version is gone."""
     try:
-        return replace(now, version=version).read_from(reader, lane.into)
+        return replace(now, version=version).read_from(sink, lane.into)
     except (ConfigProblem, ReadTimeout):
         raise  # The request itself is wrong, for any version.
     except Fatal:
@@ -184,7 +186,8 @@ def _split_name(parts: Components, name: str) -> tuple[str | None, str]:
 
 
 @contextmanager
-def _open_reader(parts: Components, name: str) -> Iterator[Reader]:
+def _open_sink(parts: Components, name: str) -> Iterator[Sink[Any]]:
+    """A sink whose targets can be read."""
     if name not in parts.sinks:
         raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(parts.sinks)}.")
     with closing(parts.open_sink(name)) as sink:
@@ -193,16 +196,13 @@ def _open_reader(parts: Components, name: str) -> Iterator[Reader]:
                 "the event store cannot be queried by table",
                 next_step="`replicator events TYPE [ID]` shows its events. SQL can read its folder or table.",
             )
-        if not hasattr(sink, "read"):
-            raise ConfigProblem(f"sink {name!r} cannot be queried", next_step="Read its files or its table with SQL.")
+        require_feature(sink.features.reader, f"sink {name!r} cannot be queried", "Read its files or its table with SQL.")
         yield sink
 
 
-def _list_tables(reader: Reader) -> list[str]:
-    """The tables of a sink; empty for a sink that cannot be read, such as an event log."""
-    if not hasattr(reader, "tables"):
-        return []
+def _list_tables(sink: Sink[Any]) -> list[str]:
+    """The tables of a sink; empty for a sink that cannot be read."""
     try:
-        return list(reader.tables())
+        return list(sink.features.reader.tables()) if sink.features.reader is not None else []
     except Fatal:
         return []

@@ -162,7 +162,7 @@ def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, st
     with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
         box.die()
-        threading.Timer(0.5, sink.hurry).start()
+        threading.Timer(0.5, sink.lanes.hurry).start()
         began = time.monotonic()
         with pytest.raises(Retryable, match="has not answered"):
             sink.apply([feed.write(row(2))], no_rejects)

@@ -51,12 +51,12 @@ def test_hostile_names(policy_and_dsn: tuple[str, str], name: str) -> None:
         )
         put(sink, feed.write({key: 1, "added": "x", "_unsent": [value]}))
         put(sink, feed.write({key: 2}, op="d"))
-        found = sink.read(name)
-        assert sink.tables() == [name]
+        found = sink.features.reader.read(name)
+        assert sink.features.reader.tables() == [name]
         if policy == "scd1":
             assert found.select([key, value, "added"]).to_pylist() == [{key: 1, value: "one", "added": "x"}]
             put(sink, feed.write({"_op": "t"}))
-            assert sink.read(name).num_rows == 0
+            assert sink.features.reader.read(name).num_rows == 0
         sink.reset(feed.lane)
         assert sink.state(feed.lane) is None
 
@@ -66,8 +66,8 @@ def test_names_that_differ_in_case_only(postgres_dsn: str) -> None:
     with open_sink(postgres_dsn) as sink:
         for into in ("items", "Items"):
             put(sink, Feed(table, lane_of(into)).write({"id": 1, "Id": into, "ID": "x"}))
-        assert sink.tables() == ["Items", "items"]
-        assert sink.read("Items")["Id"].to_pylist() == ["Items"]
+        assert sink.features.reader.tables() == ["Items", "items"]
+        assert sink.features.reader.read("Items")["Id"].to_pylist() == ["Items"]
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "ü" * 32, "", "a\0b", "\ud800"])

@@ -46,14 +46,14 @@ def test_read_gives_what_was_written(postgres_dsn: str) -> None:
     feed = Feed(table_of(COLUMNS))
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(row, {"id": 2}, {"id": 3}))
-        found = sink.read("items", where="\"id\" < 3 AND 'x%s' LIKE 'x%' -- a comment", limit=5)
+        found = sink.features.reader.read("items", where="\"id\" < 3 AND 'x%s' LIKE 'x%' -- a comment", limit=5)
         assert {f.name: f.type for f in found.schema if f.name in COLUMNS} == COLUMNS
         assert sorted(found.select(list(COLUMNS)).to_pylist(), key=lambda r: r["id"]) == [
             row,
             {**dict.fromkeys(COLUMNS), "id": 2},
         ]
-        assert sink.read("items", limit=1).num_rows == 1
-        assert sink.read("items", where="false").num_rows == 0
+        assert sink.features.reader.read("items", limit=1).num_rows == 1
+        assert sink.features.reader.read("items", where="false").num_rows == 0
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +84,15 @@ def of_one_row(postgres_server: Any) -> Iterator[tuple[str, PostgresSink]]:
 def test_what_cannot_be_read(of_one_row: tuple[str, PostgresSink], call: dict, said: str) -> None:
     dsn, sink = of_one_row
     with pytest.raises(Exception, match=said) as error:
-        sink.read("items", **call)
+        sink.features.reader.read("items", **call)
     assert type(error.value).__module__ == "replicator.domain.errors"
     assert fetch(dsn, "SELECT count(*) FROM mirror.items") == [(1,)]
     with pytest.raises(Fatal, match=r"There are: .*items"):
-        sink.read("nothing")
+        sink.features.reader.read("nothing")
 
 
 @pytest.mark.parametrize("where", ["nosuch =", "nosuch = 1", "id", "price LIKE 'a'"])
 def test_a_condition_that_makes_no_sense_is_the_askers(of_one_row: tuple[str, PostgresSink], where: str) -> None:
     with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
-        of_one_row[1].read("items", where=where)
+        of_one_row[1].features.reader.read("items", where=where)
     assert "Another program changed" not in str(caught.value)

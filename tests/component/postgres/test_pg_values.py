@@ -312,7 +312,7 @@ def test_identity_key_and_no_unique_index(emptied_dsn: str, caplog: pytest.LogCa
             feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(into))
             put(sink, feed.write({"id": 5, "v": "x"}))
             put(sink, feed.write({"id": 5, "v": "y"}, {"id": 6, "v": "z"}))
-            assert sink.read(into, where="id = 5")["v"].to_pylist() == ["y"]
+            assert sink.features.reader.read(into, where="id = 5")["v"].to_pylist() == ["y"]
     assert "mirror.b has no unique index" in caplog.text
     assert "mirror.a" not in caplog.text
 

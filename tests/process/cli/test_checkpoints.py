@@ -338,7 +338,7 @@ def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatc
         assert (
             checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again", **asked), said.append) is None
         )
-    monkeypatch.delattr(MirrorSink, "restore_state")
+    monkeypatch.setattr(MirrorSink, "restore_state", None)
     assert checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
     periods = ("only records of a period", "today's rules, ends at the requested time", "have policy scd1")
     whys = (*periods, "sink lake does not support it yet")

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from support.cli_program import run_program
 
 from adapters.sinks.postgres.lanes import PostgresLanes
+from replicator.ports.sink import SinkFeatures
 from replicator.wiring.components import ConfiguredComponents
 
 ALL = {"raw", "lake.products", "lake.orders", "dead_letters"}
@@ -96,6 +97,10 @@ def test_a_server_compacts_its_tables_itself(answer, monkeypatch):
     class Server:
         vacuum = PostgresLanes.vacuum
         vacuumed = 0
+
+        @property
+        def features(self):
+            return SinkFeatures(policies=frozenset(), vacuum=self.vacuum)
 
         def state(self, lane):
             return lane

@@ -21,6 +21,7 @@ from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.components import TransactionRules
 from replicator.ports.frames import Lane
+from replicator.ports.sink import SinkFeatures
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LANE = Lane("lake.orders", "shop", "db", "public.orders", "lake", "orders", "scd1", config_line="config:9")
@@ -91,5 +92,6 @@ def test_the_log_has_to_have_what_the_lane_began_with() -> None:
 
 def test_a_sink_that_cannot() -> None:
     assert (make_rebuild_lane(LANE, "x").id, make_rebuild_lane(LANE, "x").config_line) == ("lake.x", "")
+    sink = SimpleNamespace(features=SinkFeatures(policies=frozenset()))
     with pytest.raises(ConfigProblem, match="cannot swap"):
-        swap_tables(SimpleNamespace(), LANE, make_rebuild_lane(LANE, "x"), Cutover(LANE, Position()))
+        swap_tables(sink, LANE, make_rebuild_lane(LANE, "x"), Cutover(LANE, Position()))

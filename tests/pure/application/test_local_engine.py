@@ -136,7 +136,8 @@ def test_random_histories_of_lanes_with_a_shape(seed):
 
 
 def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):
-    monkeypatch.setattr(FakeSink, "capabilities", replace(FakeSink.capabilities, watermarks=False))
+    less = replace(FakeSink(FakeStore()).features, watermarks=False)
+    monkeypatch.setattr(FakeSink, "features", less)
     history = make_random_history(3, 10, toast=True)
     raw, store = make_raw_frame(history, 0, len(history.events)), FakeStore()
     code, shared = start(store, [raw], MemoryRegister({}, Machine()), FakeDeadLetters(), [])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.ports.frames import Lane
-from replicator.ports.sink import LaneArtifact
+from replicator.ports.sink import LaneArtifact, SinkFeatures
 
 from ....apply.explain import explain
 from ....delta.column_names import to_stored_plan
@@ -33,7 +34,7 @@ AT_ONCE = 4
 
 
 class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
-    """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; options: see `MirrorOptions`.
+    """`ports.sink.Sink` over `pyspark.sql.DataFrame`; options: see `MirrorOptions`.
 
     Tables, positions, locks and tombstones are the same as those of `DeltaRsSink`, so a lane can change between
     the two. Tables with liquid clustering are an exception. Other tables are created and widened by delta-rs on
@@ -68,6 +69,10 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         schema = said.schema_name
         self._names = None if schema is None else CatalogNames(session, schema, lambda lane: lake.table(lane.into))
         super().__init__(lake, lanes, tombstones, writer)
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(super().features, explain=self.explain)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Raises ConfigProblem when a name in the catalog belongs to another table."""

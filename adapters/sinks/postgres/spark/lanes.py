@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame
 
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
-from replicator.ports.sink import SinkCapabilities
+from replicator.ports.sink import SinkFeatures
 
 from ....spark.errors import translate_errors
 from ....spark.frames import column, from_arrow, to_arrow
@@ -49,25 +48,19 @@ class SparkPostgresLanes:
     def __init__(
         self,
         lanes: PostgresLanes,
-        capabilities: SinkCapabilities,
+        features: SinkFeatures,
         session: LazySession,
         through_driver: int = THROUGH_DRIVER,
     ) -> None:
         self._lanes = lanes
         self._session = session
         self._through_driver = through_driver
-        self.capabilities = capabilities
+        self.features = features
         # Ids of the lanes whose staging tables hold rows. These tables are dropped before the lanes' next write.
         self._staging: set[str] = set()
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         self._lanes.prepare(lane, plan)
-
-    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        return self._lanes.schemas(lane)
-
-    def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        self._lanes.remember(lane, version)
 
     def state(self, lane: Lane) -> LaneState | None:
         return self._lanes.state(lane)
@@ -83,9 +76,6 @@ class SparkPostgresLanes:
 
     def reset(self, lane: Lane) -> None:
         self._lanes.reset(lane)
-
-    def hurry(self) -> None:
-        self._lanes.hurry()
 
     def close(self) -> None:
         self._lanes.close()

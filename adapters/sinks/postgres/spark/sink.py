@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.ports.checkpoints import StoredLane
-from replicator.ports.frames import Lane
-from replicator.ports.sink import CutoverDecision, LaneArtifact
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 from ....spark.session import split_options_lazily
 from ....sql.dialect import SPARK
@@ -23,23 +20,9 @@ class PostgresSparkSink(SparkPostgresLanes):
 
     def __init__(self, options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> None:
         own, session = split_options_lazily(options)
-        self._postgres = PostgresSink(own)
-        super().__init__(self._postgres.lanes, self._postgres.capabilities, session, through_driver)
+        self._sink = PostgresSink(own)
+        features = replace(self._sink.features, explain=partial(self._sink.explain, fold=SPARK))
+        super().__init__(self._sink.lanes, features, session, through_driver)
 
-    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        return self._postgres.list_artifacts(lane)
-
-    def drop(self, lane: Lane) -> None:
-        self._postgres.drop(lane)
-
-    def refuse_second_writer(self, lane: Lane) -> None:
-        self._postgres.refuse_second_writer(lane)
-
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        return self._postgres.swap(lane, rebuilt, judge)
-
-    def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
-        self._postgres.restore_state(lane, plan, stored)
-
-    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        return self._postgres.explain(lane, plan, SPARK)
+    def close(self) -> None:
+        self._sink.close()

@@ -1,0 +1,30 @@
+"""An operation names the feature that a sink lacks."""
+
+import pytest
+
+from replicator.application.operations.cutover import swap_tables
+from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import get_reader, open_comparison
+from replicator.domain.errors import ConfigProblem
+from replicator.testing.delivery import make_lane
+from replicator.testing.fakes import FakeSink, FakeStore
+
+LANE = make_lane("scd1")
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (get_reader, "cannot be queried"),
+        (lambda sink: open_comparison(sink, LANE), "cannot be compared"),
+        (lambda sink: swap_tables(sink, LANE, LANE, None), "cannot swap"),
+    ],
+)
+def test_a_feature_that_a_sink_lacks_is_named(use, said):
+    with pytest.raises(ConfigProblem, match=said) as refused:
+        use(FakeSink(FakeStore()))
+    assert refused.value.next_step
+
+
+def test_a_sink_without_schemas_has_none():
+    assert read_schema_versions(FakeSink(FakeStore()), LANE) == ()
