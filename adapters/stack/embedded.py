@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +58,7 @@ class EmbeddedStack:
         self._tell = tell
         self.home = StackHome.in_project(project, folder, ports)
         self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
+        self._actions: list[Future[None]] = []
 
     def up(self) -> None:
         """Start all stopped services in parallel, and return when all are healthy and initialised.
@@ -75,7 +76,7 @@ class EmbeddedStack:
             if stopped:
                 self._tell(f"starting {', '.join(state.name for state in stopped)}")
             self._prefetch()
-            _run_on_all(self.services, self._bring_up)
+            self._run_on_all(self.services, self._bring_up)
 
     def _require_free(self, state: ServiceStatus) -> None:
         """Raise EnvironmentProblem if another program uses a port of the service. Accept the service's own server: a killed
@@ -88,13 +89,15 @@ class EmbeddedStack:
 
     def down(self, *, clean: bool = False) -> None:
         """Stop all services, readers before their sources. No process is left. `clean` also deletes the data."""
+        # Ctrl-C ends the wait of `up` for its threads, which would start a server after this has stopped all.
+        wait(self._actions)
         with self._lock_folder():
             databases = [s for s in self.services if isinstance(s, PostgresService)]
             for service in reversed([s for s in self.services if s not in databases]):
                 service.stop()
-            _run_on_all(databases, lambda service: service.stop())
+            self._run_on_all(databases, lambda service: service.stop())
             if clean:
-                _run_on_all(databases, lambda service: service.erase())
+                self._run_on_all(databases, lambda service: service.erase())
                 shutil.rmtree(self.home.folder, ignore_errors=True)
 
     def status(self) -> list[ServiceStatus]:
@@ -192,6 +195,15 @@ class EmbeddedStack:
         with held:
             yield
 
+    def _run_on_all(self, services: Sequence[S], action: Callable[[S], None]) -> None:
+        """Run the action on all services in parallel. All end before the first error is raised."""
+        if not services:
+            return
+        with ThreadPoolExecutor(len(services)) as pool:
+            self._actions = [pool.submit(action, service) for service in services]
+        for done in self._actions:
+            done.result()
+
     def _bring_up(self, service: Service) -> None:
         began = time.monotonic()
         service.start()
@@ -253,16 +265,6 @@ def require_running(rest: ConnectRest, name: str) -> ConnectorState:
     if state is None or not state.running:
         raise not_running(name, state)
     return state
-
-
-def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
-    """Run the action on all services in parallel. All end before the first error is raised."""
-    if not services:
-        return
-    with ThreadPoolExecutor(len(services)) as pool:
-        running = [pool.submit(action, service) for service in services]
-    for done in running:
-        done.result()
 
 
 def _try_lock(path: Path) -> IO[str] | None:

@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -185,6 +187,27 @@ def test_each_healthy_server_is_reported(tmp_path: Path) -> None:
     EmbeddedStack(tmp_path, services=lambda _: services, tell=told.append).up()
     assert told[0] == "starting two"
     assert sorted(line.split(" (")[0] for line in told[1:]) == ["one is healthy", "two is healthy"]
+
+
+class InterruptedStart(StartedService):
+    """Its start takes longer than a user waits, who presses Ctrl-C."""
+
+    def start(self) -> None:
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        super().start()
+
+
+def test_an_interrupted_start_leaves_no_server(tmp_path: Path) -> None:
+    service = InterruptedStart("one", {}, tmp_path)
+    stack = EmbeddedStack(tmp_path, services=lambda _: [service])
+    with pytest.raises(KeyboardInterrupt):
+        stack.up()
+    assert service.state is ServiceState.STOPPED, "the interrupt ends the wait"
+    stack.down()
+    time.sleep(0.3)
+    assert service.state is ServiceState.STOPPED
 
 
 def test_the_embedded_stack_is_a_stack() -> None:
