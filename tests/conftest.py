@@ -275,15 +275,18 @@ def own_postgres_server() -> Iterator[PostgresServer]:
     server.stop()
 
 
+SLOTS = "FROM pg_replication_slots WHERE database = current_database()"
+
+
 @pytest.fixture
 def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     """A database of one's own. Its replication slots are dropped at the end."""
     dsn = postgres_server.database()
     yield dsn
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
-        )
+        # A session that a test has just closed may still hold its slot. A temporary one ends with it.
+        connection.execute(f"SELECT pg_terminate_backend(active_pid, 10000) {SLOTS} AND active")
+        connection.execute(f"SELECT pg_drop_replication_slot(slot_name) {SLOTS}")
 
 
 @pytest.fixture(scope="class")
