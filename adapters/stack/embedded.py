@@ -11,10 +11,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import IO, TypeVar
 
 from replicator.domain.errors import EnvironmentProblem
@@ -58,7 +59,9 @@ class EmbeddedStack:
         self._tell = tell
         self.home = StackHome.in_project(project, folder, ports)
         self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
-        self._actions: list[Future[None]] = []
+        # Ctrl-C ends the wait of `up` for its threads: they may still start a server when `down` is called.
+        self._is_stopping = False
+        self._changing = {service.name: Lock() for service in self.services}
 
     def up(self) -> None:
         """Start all stopped services in parallel, and return when all are healthy and initialised.
@@ -76,7 +79,8 @@ class EmbeddedStack:
             if stopped:
                 self._tell(f"starting {', '.join(state.name for state in stopped)}")
             self._prefetch()
-            self._run_on_all(self.services, self._bring_up)
+            self._is_stopping = False
+            _run_on_all(self.services, self._bring_up)
 
     def _require_free(self, state: ServiceStatus) -> None:
         """Raise EnvironmentProblem if another program uses a port of the service. Accept the service's own server: a killed
@@ -89,15 +93,14 @@ class EmbeddedStack:
 
     def down(self, *, clean: bool = False) -> None:
         """Stop all services, readers before their sources. No process is left. `clean` also deletes the data."""
-        # Ctrl-C ends the wait of `up` for its threads, which would start a server after this has stopped all.
-        wait(self._actions)
+        self._is_stopping = True
         with self._lock_folder():
             databases = [s for s in self.services if isinstance(s, PostgresService)]
             for service in reversed([s for s in self.services if s not in databases]):
-                service.stop()
-            self._run_on_all(databases, lambda service: service.stop())
+                self._stop(service)
+            _run_on_all(databases, self._stop)
             if clean:
-                self._run_on_all(databases, lambda service: service.erase())
+                _run_on_all(databases, lambda service: service.erase())
                 shutil.rmtree(self.home.folder, ignore_errors=True)
 
     def status(self) -> list[ServiceStatus]:
@@ -120,6 +123,7 @@ class EmbeddedStack:
 
     def restart(self, name: str) -> None:
         """Start one service, for example after `service(name).kill()`, and return when it is healthy."""
+        self._is_stopping = False
         self._bring_up(self.service(name))
 
     # -- addresses for clients ---------------------------------------------------------------------------------------
@@ -195,20 +199,18 @@ class EmbeddedStack:
         with held:
             yield
 
-    def _run_on_all(self, services: Sequence[S], action: Callable[[S], None]) -> None:
-        """Run the action on all services in parallel. All end before the first error is raised."""
-        if not services:
-            return
-        with ThreadPoolExecutor(len(services)) as pool:
-            self._actions = [pool.submit(action, service) for service in services]
-        for done in self._actions:
-            done.result()
-
     def _bring_up(self, service: Service) -> None:
         began = time.monotonic()
-        service.start()
+        with self._changing[service.name]:
+            if self._is_stopping:
+                raise EnvironmentProblem(f"{service.name} was not started: the stack is being stopped.")
+            service.start()
         service.wait(WAIT_SECONDS)
         self._tell(f"{service.name} is healthy ({time.monotonic() - began:.1f} s)")
+
+    def _stop(self, service: Service) -> None:
+        with self._changing[service.name]:
+            service.stop()
 
     def _prefetch(self) -> None:
         """Fetch the jars of all Java services together: they share many."""
@@ -265,6 +267,16 @@ def require_running(rest: ConnectRest, name: str) -> ConnectorState:
     if state is None or not state.running:
         raise not_running(name, state)
     return state
+
+
+def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
+    """Run the action on all services in parallel. All end before the first error is raised."""
+    if not services:
+        return
+    with ThreadPoolExecutor(len(services)) as pool:
+        running = [pool.submit(action, service) for service in services]
+    for done in running:
+        done.result()
 
 
 def _try_lock(path: Path) -> IO[str] | None:

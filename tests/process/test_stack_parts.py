@@ -10,11 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 from paths import PROJECT
@@ -192,22 +192,28 @@ def test_each_healthy_server_is_reported(tmp_path: Path) -> None:
 class InterruptedStart(StartedService):
     """Its start takes longer than a user waits, who presses Ctrl-C."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__("one", {}, folder)
+        self.may_start, self.has_started = Event(), Event()
+
     def start(self) -> None:
-        time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.2)
+        self.may_start.wait()
         super().start()
+        self.has_started.set()
 
 
 def test_an_interrupted_start_leaves_no_server(tmp_path: Path) -> None:
-    service = InterruptedStart("one", {}, tmp_path)
+    service = InterruptedStart(tmp_path)
     stack = EmbeddedStack(tmp_path, services=lambda _: [service])
     with pytest.raises(KeyboardInterrupt):
         stack.up()
-    assert service.state is ServiceState.STOPPED, "the interrupt ends the wait"
+    Timer(0.2, service.may_start.set).start()
     stack.down()
-    time.sleep(0.3)
+    assert service.has_started.wait(10)
     assert service.state is ServiceState.STOPPED
+    with pytest.raises(EnvironmentProblem, match="one was not started: the stack is being stopped"):
+        stack._bring_up(service)  # a thread of `up` that begins late
 
 
 def test_the_embedded_stack_is_a_stack() -> None:
