@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.settings.env_file import ENV_FILE, render_env_file
+from replicator.settings.environment import ENV_FILE, render_env_file
 
 from .session import DEFAULT_CONFIG, CommandSession, command
 

@@ -15,20 +15,17 @@ from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
 from replicator.domain.topics import TopicFilter
 
-from .checkpoint_problems import check_checkpoints
-from .column_problems import check_columns
-from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text
-from .event_store_problems import check_event_store, is_event_store
+from .column_checks import check_columns
+from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text, to_mapping
+from .event_store import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .formats import get_format
 from .globs import describe_malformed, has_overlap
-from .projection_problems import check_projections
-from .row_transform_problems import check_row_transforms
-from .shared_targets import SHARED_TARGET_HINT, check_shared_targets
-from .source_options import check_source_options
-from .tables import EXCLUSIVE_KEYS, EntrySettings
-from .target_options import check_target_options
-from .verify_problems import check_verification
+from .projections import check_projections
+from .row_transform_checks import check_row_transforms
+from .source_checks import check_source_options
+from .tables import EXCLUSIVE_KEYS, NO_RETENTION, EntrySettings
+from .target_checks import check_target_options
 
 FindOrigin = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""
@@ -320,3 +317,116 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
             if name not in names:
                 sentence = f"no table uses {what} {quote_name(name)}"
                 yield PathProblem((f"{what}s", name), f"unused_{what}", sentence, severity="warning")
+
+
+# Checks `snapshots` of event logs against the rest of a config.
+
+
+def check_checkpoints(config: ConfigView) -> Iterator[PathProblem]:
+    """Logs whose snapshots would never be taken."""
+    for name, sink in (config.sinks or {}).items():
+        if sink.get("kind") != "event_log" or not sink.get("snapshots"):
+            continue
+        at: Path = ("sinks", name)
+        if name not in _list_read_logs(config):
+            sentence = (
+                f"{describe_path((*at, 'snapshots'))}: no table whose history is read from "
+                f"{quote_name(name)} has another target"
+            )
+            step = "a table's history is read from the first event log in a folder of its 'to'; name it there, or remove"
+            yield PathProblem((*at, "snapshots"), "inapplicable", sentence, f"{step} 'snapshots'")
+
+
+def _list_read_logs(config: ConfigView) -> set[str]:
+    """The event logs from which the past of some table with a target is read."""
+    found = set()
+    for table in config.tables:
+        sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
+        logs = [sink for sink in sinks if config.get_kind(sink) == "event_log" and _is_in_folder(config, sink)]
+        if logs and any(config.get_kind(sink) not in NON_MIRROR_KINDS for sink in sinks):
+            found.add(logs[0])
+    return found
+
+
+def _is_in_folder(config: ConfigView, sink: str) -> bool:
+    path = get_text((config.sinks or {}).get(sink, {}), "path")
+    return path is not None and "://" not in path
+
+
+# Patterns by which several source tables may come to one target, of which the first alone would have it.
+
+SHARED_TARGET_HINT = (
+    "a target has the rows of one table. Give each table its own target, with a column that names the table "
+    "({constant: ...} or {metadata: topic}), and read them together through a view"
+)
+"""The way to have several tables together."""
+
+
+def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
+    """Warnings, because only the source knows if several such tables exist."""
+    for table, entry in config.list_entries():
+        match, template = table.match or "", entry.into or table.into or ""
+        if config.get_kind(entry.sink) == "event_log" or is_exact(match) or describe_malformed(match):
+            continue
+        at = _get_path(table, entry)
+        if not template and is_glob(match) and "." in match and is_exact(own := get_unqualified_name(match)):
+            sentence = (
+                f"{describe_path(at)}: tables of several schemas that 'match' matches would all have the "
+                f"target {quote_name(own)}"
+            )
+            yield PathProblem(
+                at, "shared_target", sentence, f"name one schema in 'match'; or {SHARED_TARGET_HINT}", severity="warning"
+            )
+        elif is_regex(match) and (left := _find_left_out_group(match, template)):
+            sentence = f"{describe_path(at)}: tables that differ in group {left} of 'match' alone would have one target"
+            step = f"use {left} in it, or write (?:...) for a group that does not matter; or {SHARED_TARGET_HINT}"
+            yield PathProblem(at, "shared_target", sentence, step, severity="warning")
+
+
+def _get_path(table: TableView, entry: EntryView) -> Path:
+    return (*entry.path, "into") if entry.into else (*table.path, "into") if table.into else entry.path
+
+
+def _find_left_out_group(match: str, template: str) -> str:
+    """The first group that a template with groups leaves out."""
+    groups = list_groups(match)
+    used = {groups[name] for name in GROUP.findall(template) if name in groups}
+    return next((f"{{{number}}}" for number in sorted({*groups.values()} - used)), "") if used else ""
+
+
+# Checks `verify` against the rest of a config: each target needs something to be compared with.
+
+OFF_STEP = "write 'verify: {every: off}' there"
+
+
+def check_verification(config: ConfigView) -> Iterator[PathProblem]:
+    """Targets that could never be compared, and `verify` without targets."""
+    for path, said in config.levels:
+        inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
+        if "verify" in said and inner and all(config.get_kind(entry.sink) in NON_MIRROR_KINDS for entry in inner):
+            sentence = f"key 'verify' in {describe_path(path)} means nothing: none of its entries has a target with rows"
+            yield PathProblem((*path, "verify"), "inapplicable", sentence, "remove it")
+    for table, entry in config.list_entries():
+        path, verify = entry.verify
+        every = to_mapping(verify).get("every")
+        if every in (None, NO_RETENTION) or config.get_kind(entry.sink) in (None, *NON_MIRROR_KINDS):
+            continue
+        if why := _describe_incomparable(config, table, entry):
+            sentence = f"{describe_path(path)}: {describe_path(entry.path)} cannot be compared, because {why}"
+            yield PathProblem(path, "inapplicable", sentence, f"{_suggest_step(table, entry)}; or {OFF_STEP}")
+
+
+def _describe_incomparable(config: ConfigView, table: TableView, entry: EntryView) -> str:
+    """Why the target cannot be compared; empty if it can, or if the source is not known."""
+    source = (config.sources or {}).get(table.source or "")
+    if source is None or any(config.get_kind(one.sink) == "event_log" for one in table.to or ()):
+        return ""
+    if entry.policy in CHANGE_POLICIES:
+        return f"the policy {quote_name(entry.policy)} is compared with the event log of the table, which has none"
+    has_rows = get_format(get_text(source, "format")).has_backfills and "database" in source
+    return "" if has_rows else f"source {quote_name(table.source)} has no 'database', and the table has no event log"
+
+
+def _suggest_step(table: TableView, entry: EntryView) -> str:
+    own = f"add an entry with a sink of 'kind: event_log' to 'to' of {describe_path(table.path)}"
+    return own if entry.policy in CHANGE_POLICIES else f"add 'database' to the source, or {own}"

@@ -10,9 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 
 from replicator.domain.transform.columns import NO_COLUMN_RULE, AddedColumn, ColumnRule, ColumnTransforms, Mask, MaskKind
 
-from .expressions import InvalidExpressionText, parse_expression
+from .expressions import TYPES, InvalidExpressionText, find_type, parse_expression
 from .fields import FromZero, Strict, make_value_error
-from .types import TYPES, find_type
 
 DROP = "drop"
 FIELD = "payload."

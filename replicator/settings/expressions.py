@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from replicator.domain.policy.expr import (
     AllOf,
@@ -23,8 +26,6 @@ from replicator.domain.policy.expr import (
     source,
 )
 from replicator.domain.transform.expressions import list_operands
-
-from .types import find_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -284,3 +285,50 @@ READERS: Mapping[str, Callable[[Any, ReadNode], Expr]] = {
     },
     **{"Extract": _read_extract, "DateTrunc": _read_date_trunc},
 }
+
+
+# Conditions on the columns of a source as the config writes them: expressions that are true or false.
+
+
+@cache
+def parse_condition(text: str) -> Expr:
+    """`text` as a condition over the source's own columns; NoExpression when it is none."""
+    found = parse_expression(text)
+    _refuse_no_condition(found)
+    return found
+
+
+def _refuse_no_condition(found: Expr) -> None:
+    match found:
+        case AllOf(terms) | AnyOf(terms):
+            for term in terms:
+                _refuse_no_condition(term)
+        case Not(operand):
+            _refuse_no_condition(operand)
+        case Lit(value) if not isinstance(value, bool | None):
+            raise InvalidExpressionText(f"has a constant where only a comparison is allowed; {EXPECTED}")
+
+
+# The types that the config names.
+
+TYPES: Mapping[str, pa.DataType] = {
+    **{name: pa.type_for_alias(name) for name in ("int8", "int16", "int32", "int64", "float32", "float64")},
+    **{"float": pa.float32(), "double": pa.float64(), "bool": pa.bool_(), "boolean": pa.bool_()},
+    **{"string": pa.string(), "binary": pa.binary(), "date": pa.date32(), "date32": pa.date32()},
+    **{"timestamp": pa.timestamp("us"), "timestamp[us]": pa.timestamp("us")},
+    **dict.fromkeys(("timestamptz", "timestamp[us, utc]"), pa.timestamp("us", "UTC")),
+}
+DECIMAL = re.compile(r"decimal\((\d{1,2})(?:, ?(\d{1,2}))?\)")
+MAX_DIGITS, WIDE_DIGITS = 38, 76
+
+
+def find_type(text: str) -> pa.DataType | None:
+    """The Arrow type of that name, as far as every sink knows it."""
+    name = re.sub(r"\s*,\s*", ", ", text.strip().lower())
+    found = DECIMAL.fullmatch(name)
+    if found is None:
+        return TYPES.get(name)
+    digits, scale = int(found[1]), int(found[2] or 0)
+    if not 1 <= digits <= WIDE_DIGITS or scale > digits:
+        return None
+    return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else pa.decimal256(digits, scale)

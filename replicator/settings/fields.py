@@ -27,7 +27,6 @@ from replicator.domain.table import describe_target_problem
 
 from .findings import Path
 from .globs import describe_malformed
-from .supported_values import LAKE_STORES, OBJECT_STORES
 
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
 DURATION = r"^\d{1,7} (milliseconds?|seconds?|minutes?|hours?|days?)$"
@@ -35,6 +34,10 @@ LAST_PORT = 65535
 CATALOG = "spark_catalog"
 STORE_URL = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?")
 NO_STORES: frozenset[str] = frozenset()
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss"})
+"""Schemes of URLs that are known as paths."""
+LAKE_STORES = frozenset({"s3", "s3a"})
+"""The object stores that can hold the tables of a sink. Others, and any for another path, are not yet supported."""
 SECRET_KEYS = frozenset({"dsn", "token", "password", "access_key_id", "secret_access_key", "session_token"})
 SECRET_PARENTS = frozenset({"security"})
 SPARK_SECRETS = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)

@@ -1,6 +1,6 @@
 """The JSON Schema that editors use, generated from the models: `python -m replicator.settings.json_schema config`.
 
-Keys and values that are not yet supported are left out. `${...}` is allowed wherever a value is not plain text.
+`${...}` is allowed wherever a value is not plain text.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from . import columns, event_store, lineage, projections, schema, sinks, sources, tables
 from .schema import Settings
-from .supported_values import LATER_VALUES, list_later_keys
 
 Json = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE: Mapping[str, Any] = {"type": "string", "pattern": r"\$\{"}
+PLUGIN = "Plugin"
+"""The names of models of other packages' adapters, whose keys are not known, begin with it."""
 FILES = {"schema.json": False, "environments/schema.json": True}
 """The generated files below the config folder, and whether each is for overlays."""
 
@@ -26,38 +26,21 @@ FILES = {"schema.json": False, "environments/schema.json": True}
 def build_config_schema(*, overlay: bool = False) -> Json:
     """The schema of a config file, or of an overlay: there nothing is required and null removes a key."""
     generated = Settings.model_json_schema(by_alias=True)
-    models = _list_models()
     parts = {
-        name: _build_part(part, models[name], overlay)
-        for name, part in generated.pop("$defs").items()
-        if not _is_unsupported(name)
+        name: _build_part(part, overlay) for name, part in generated.pop("$defs").items() if not name.startswith(PLUGIN)
     }
     return {
         "$schema": DIALECT,
-        **_build_part(generated, Settings, overlay),
+        **_build_part(generated, overlay),
         "title": "An environment's overlay of a replicator config" if overlay else "A replicator config",
         "description": "Every key is checked; `replicator check` says what is wrong, and where.",
         "$defs": {**parts, "Reference": REFERENCE},
     }
 
 
-def _list_models() -> dict[str, type]:
-    modules = (columns, event_store, lineage, projections, schema, sinks, sources, tables)
-    return {name: model for module in modules for name, model in vars(module).items() if isinstance(model, type)}
-
-
-def _is_unsupported(definition: str) -> bool:
-    """Models of other packages' adapters, whose keys we do not know, and of transports that come later."""
-    later = {sources.SOURCES[str(name)].__name__ for name in LATER_VALUES["transport"]}
-    return definition in later or definition.startswith("Plugin")
-
-
-def _build_part(part: Json, model: type, overlay: bool) -> Json:
-    """One model's schema without its later keys; in overlays without `required`, and with null to remove a key."""
-    dropped = list_later_keys(model)
-    properties = {
-        key: _to_written_schema(value, key) for key, value in part.get("properties", {}).items() if key not in dropped
-    }
+def _build_part(part: Json, overlay: bool) -> Json:
+    """One model's schema; in overlays without `required`, and with null to remove a key."""
+    properties = {key: _to_written_schema(value) for key, value in part.get("properties", {}).items()}
     if overlay:
         properties = {key: _allow_null(_allow_null_entries(value)) for key, value in properties.items()}
     kept = {key: value for key, value in part.items() if key not in ("properties", "required")}
@@ -77,15 +60,15 @@ def _allow_null_entries(value: Json) -> Json:
     return {**value, "patternProperties": {name: _allow_null(one) for name, one in value["patternProperties"].items()}}
 
 
-def _to_written_schema(value: Any, key: str) -> Any:
-    """The schema of a value as written in the file: without unsupported values and null. Values other than plain text may
+def _to_written_schema(value: Any) -> Any:
+    """The schema of a value as written in the file: without null. Values other than plain text may
     be references to the environment."""
     if isinstance(value, list):
-        return [_to_written_schema(item, key) for item in value if not _is_left_out(item)]
+        return [_to_written_schema(item) for item in value if not _is_left_out(item)]
     if not isinstance(value, dict):
         return value
     plain = {
-        name: _to_written_schema(item, key)
+        name: _to_written_schema(item)
         for name, item in value.items()
         if name not in ("enum", "title", "writeOnly", "default")
     }
@@ -94,7 +77,7 @@ def _to_written_schema(value: Any, key: str) -> Any:
     if "patternProperties" in plain:
         plain["additionalProperties"] = False
     if "enum" in value:
-        plain["enum"] = [choice for choice in value["enum"] if choice not in LATER_VALUES.get(key, frozenset())]
+        plain["enum"] = value["enum"]
     if value.get("default") is not None and not isinstance(value["default"], dict):
         plain["default"] = value["default"]
     return _allow_reference(_unwrap_single(plain))
@@ -102,7 +85,7 @@ def _to_written_schema(value: Any, key: str) -> Any:
 
 def _is_left_out(item: Any) -> bool:
     reference = str(item.get("$ref", "")) if isinstance(item, dict) else ""
-    return item == {"type": "null"} or _is_unsupported(reference.rpartition("/")[2])
+    return item == {"type": "null"} or reference.rpartition("/")[2].startswith(PLUGIN)
 
 
 def _unwrap_single(value: Json) -> Json:

@@ -1,4 +1,4 @@
-"""Names before values: every key that is unknown, out of place or not yet supported, and every value of a closed set."""
+"""Names before values: every key that is unknown or out of place, and every value of a closed set."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from .columns import ColumnSettings
 from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
 from .formats import FORMATS
-from .lineage import LineageSettings
 from .plugins import Plugins
-from .projections import ProjectionSettings
+from .projections import LineageSettings, ProjectionSettings
 from .schema import HttpSettings, LimitSettings, Settings
 from .sinks import (
     SINKS,
@@ -35,7 +34,6 @@ from .sources import (
     PluginSourceSettings,
 )
 from .storage import StorageSettings
-from .supported_values import is_later, list_later_keys
 from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 
 Models = tuple[type[BaseModel], ...]
@@ -102,15 +100,11 @@ def _guess_key(key: str, value: dict[str, Any], models: Models) -> str | None:
 def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> PathProblem | None:
     """The problem of a key or its value by name alone."""
     key, known = str(path[-1]), list_fields(models)
-    later = frozenset().union(*(list_later_keys(model) for model in models))
     if key not in known:
         if any(model.model_config.get("extra") == "allow" for model in models):
             return None
         sentence = f"unknown key {quote_name(key)} {describe_parent(path[:-1])}"
         return PathProblem(path, "unknown_key", sentence, _make_hint(key, models, known))
-    if key in later or is_later(key, value):
-        sentence = f"{_describe_key(key, value, key in later)} {describe_parent(path[:-1])} is not yet supported"
-        return PathProblem(path, "not_yet_supported", sentence, "remove it for now")
     if value is None:
         return PathProblem(path, "no_value", f"{describe_path(path)} has no value", "give it one, or remove the key")
     choices = _list_choices(path, known[key], plugins)
@@ -118,10 +112,6 @@ def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> Path
         hint = suggest_name(value, choices) or f"one of {', '.join(choices)}"
         return PathProblem(path, "unknown_value", f"{describe_path(path)} has an unknown value", hint)
     return None
-
-
-def _describe_key(key: str, value: Any, whole_key: bool) -> str:
-    return f"key '{key}'" if whole_key or isinstance(value, dict) else f"'{key}: {value}'"
 
 
 def _make_hint(key: str, models: Models, known: dict[str, Any]) -> str:
@@ -136,7 +126,7 @@ def _make_hint(key: str, models: Models, known: dict[str, Any]) -> str:
     for where, others in OTHER_PLACES:
         if key in list_fields(others) and not set(others) & set(models):
             return f"'{key}' is a key of {where}"
-    return f"known here: {', '.join(sorted(set(known) - frozenset().union(*(list_later_keys(m) for m in models))))}"
+    return f"known here: {', '.join(sorted(known))}"
 
 
 def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:

@@ -18,10 +18,9 @@ from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
 
 from .columns import FIELD, ColumnSettings, build_column_transforms
-from .conditions import parse_condition
+from .expressions import parse_condition
 from .fields import Strict, to_timedelta
 from .findings import Path
-from .renamed_columns import find_names, find_private_columns, inherit_rules
 from .tables import (
     NO_RETENTION,
     TABLE_OPTIONS,
@@ -34,6 +33,9 @@ from .tables import (
     TableSettings,
     Tombstones,
     VerifySettings,
+    find_names,
+    find_private_columns,
+    inherit_rules,
 )
 
 WITHOUT_OPTIONS = frozenset({"postgres", "event_log", EVENT_STORE})

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from .checks import check_config
-from .config_view import build_view
-from .defaults import fill_defaults
+from .config_view import build_view, to_mapping
 from .document import Document
-from .engine_options import check_engine_options
-from .env_file import add_env_file
+from .environment import add_env_file, interpolate
 from .fields import is_secret
-from .findings import ConfigError, Finding, Origin, Path, PathProblem
-from .interpolation import interpolate
+from .findings import ConfigError, Finding, Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .keys import KeyCheck, prune_keys
 from .layers import load_layers
 from .plugins import NO_PLUGINS, Plugins
 from .schema import Settings, add_event_store, remove_event_store
-from .values import validate
 
 
 @dataclass(frozen=True)
@@ -114,3 +112,127 @@ def _to_findings(document: Document, found: Iterable[PathProblem]) -> list[Findi
     """Findings in the order of files and lines; the same one only once."""
     findings = dict.fromkeys(problem.to_finding(document.origins, document.origins[()]) for problem in found)
     return sorted(findings, key=lambda finding: (finding.file, finding.line or 0))
+
+
+# Values of missing keys that depend on other keys or on the location of the config.
+
+DEAD_LETTERS_FOLDER = "_replicator/dead_letters"
+DEFAULT_NAME = "pipeline"
+
+
+def fill_defaults(data: dict[str, Any], root: FilePath) -> None:
+    """Adds `pipeline`, `dead_letters` and the group of each Kafka source to the data of a config below the folder `root`."""
+    data.setdefault("pipeline", _make_name(root))
+    in_state = {"path": f"{data.get('state') or './state'}/{data['pipeline']}/dead_letters"}
+    data.setdefault("dead_letters", _place_in_sink(to_mapping(data.get("sinks"))) or in_state)
+    for source in to_mapping(data.get("sources")).values():
+        if isinstance(source, dict) and source.get("transport") == "kafka":
+            source.setdefault("group_id", f"replicator-{data['pipeline']}")
+
+
+def _make_name(root: FilePath) -> str:
+    """The folder's name, as far as a pipeline can be called so."""
+    bare = re.sub(r"[^A-Za-z0-9_-]+", "-", root.name).strip("-")
+    return (bare if bare[:1].isalpha() else f"{DEFAULT_NAME}-{bare}".rstrip("-"))[:63]
+
+
+def _place_in_sink(sinks: dict[str, Any]) -> dict[str, Any] | None:
+    """In the folder of the first Delta sink on a disk, otherwise in the first PostgreSQL sink; None without either."""
+    known = [sink for sink in sinks.values() if isinstance(sink, dict)]
+    paths = [sink.get("path") for sink in known if sink.get("kind") == "delta"]
+    lake = next((path for path in paths if isinstance(path, str) and "://" not in path), None)
+    if lake is not None:
+        return {"path": f"{lake.rstrip('/')}/{DEAD_LETTERS_FOLDER}"}
+    dsn = next((sink["dsn"] for sink in known if sink.get("kind") == "postgres" and sink.get("dsn")), None)
+    return None if dsn is None else {"dsn": dsn}
+
+
+# Options of engines, judged by the engines' own packages.
+
+
+def check_engine_options(config: Mapping[str, Any], plugins: Plugins) -> Iterator[PathProblem]:
+    """Find problems of options of any engine, in use or not."""
+    for engine, check in plugins.engine_options.items():
+        options = config.get(engine)
+        names = [name for name in options if isinstance(name, str)] if isinstance(options, Mapping) else []
+        for wrong in check(names):
+            sentence = f"{engine} option {quote_name(wrong.name)} {wrong.problem}"
+            yield PathProblem((engine, wrong.name), "engine_option", sentence, wrong.next_step)
+
+
+# Pydantic's verdict on values, in our words: one problem per error, never with the value in it.
+
+EXPECTED = {
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "string_too_long": "is too long",
+    "string_pattern_mismatch": "must be letters, digits, - and _, starting with a letter, 63 at most",
+}
+
+
+EXAMPLES = {
+    "format": "for example format: debezium_json",
+    "transport": "for example transport: kafka",
+    "kind": "for example kind: delta",
+}
+"""Example values for keys that a newcomer may not know."""
+
+
+def validate(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | None, list[PathProblem]]:
+    """The settings, or all problems of values. Errors at paths in `settled`, or about values that were removed there, are
+    left out. If there are no other errors, both results are empty, and only the caller's own problems count."""
+    try:
+        return Settings.model_validate(data, context={"root": root}), []
+    except ValidationError as error:
+        details = error.errors(include_input=False, include_url=False)
+        return None, [p for p in map(_make_problem, details) if not _is_reported(p, settled)]
+
+
+def _is_reported(problem: PathProblem, settled: set[Path]) -> bool:
+    """The path or one around it was judged already; or what is said to be missing inside it was removed."""
+    path = problem.path
+    removed = problem.code == "place" and any(known[: len(path)] == path for known in settled)
+    return removed or any(path[: len(known)] == known for known in settled)
+
+
+def _make_problem(error: ErrorDetails) -> PathProblem:
+    path = tuple(_to_data_path(error["loc"]))
+    kind = error["type"]
+    if kind == "missing":
+        sentence = f"missing key {quote_name(path[-1])} {describe_parent(path[:-1])}"
+        return PathProblem(path, "missing", sentence, EXAMPLES.get(str(path[-1]), ""))
+    if kind == "extra_forbidden":
+        return PathProblem(path, "unknown_key", f"unknown key {quote_name(path[-1])} {describe_parent(path[:-1])}")
+    if kind.startswith("replicator_"):
+        return PathProblem(path, kind.removeprefix("replicator_"), f"{describe_path(path)} {error['msg']}")
+    if kind == "string_pattern_mismatch":
+        return PathProblem(path, "name", f"{describe_path(path)}: a name {EXPECTED[kind]}")
+    if kind in ("greater_than_equal", "less_than_equal", "literal_error"):
+        return PathProblem(path, "value", f"{describe_path(path)} {_describe_bound(kind, error.get('ctx', {}))}")
+    sentence = f"{describe_path(path)} {EXPECTED.get(kind, 'does not have the right type')}"
+    return PathProblem(path, "type", sentence, "put it in quotes" if kind == "string_type" else "")
+
+
+def _describe_bound(kind: str, context: dict[str, Any]) -> str:
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}"
+    return f"must be at least {context['ge']}" if "ge" in context else f"must be at most {context['le']}"
+
+
+def _to_data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
+    """The path inside the document: pydantic adds the tag of a union (after a source's or sink's name, and in
+    `dead_letters`), and `[key]`."""
+    tag = {"sources": 2, "sinks": 2, "dead_letters": 1}.get(str(loc[0])) if loc else None
+    for index, part in enumerate(loc):
+        if index != tag and part != "[key]":
+            yield part

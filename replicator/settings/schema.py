@@ -29,8 +29,7 @@ from .fields import (
 from .findings import Path
 from .formats import OUTBOX
 from .lanes import LaneSettings, resolve_lane
-from .lineage import LineageSettings
-from .projections import ProjectionSettings
+from .projections import LineageSettings, ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
 from .source_models import Text
 from .sources import Source

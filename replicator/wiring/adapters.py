@@ -23,10 +23,9 @@ from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.fields import to_timedelta
 from replicator.settings.formats import FORMAT_KEYS, get_format
-from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
-from replicator.settings.tables import PolicyKeys, TableSettings
+from replicator.settings.tables import PolicyKeys, TableSettings, find_private_columns
 
 from .plugins import list_names, load_adapter
 

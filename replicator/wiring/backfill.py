@@ -20,8 +20,8 @@ from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.formats import FORMATS, get_format
-from replicator.settings.renamed_columns import find_private_columns
 from replicator.settings.schema import to_plain_options
+from replicator.settings.tables import find_private_columns
 
 from . import adapters, build, daemon
 from .catch_up_run import run_until_caught_up

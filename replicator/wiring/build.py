@@ -32,7 +32,7 @@ from replicator.ports.sink import Sink
 from replicator.ports.telemetry import Telemetry
 from replicator.settings import Loaded
 from replicator.settings.fields import to_timedelta
-from replicator.settings.renamed_columns import find_private_columns
+from replicator.settings.tables import find_private_columns
 
 from . import adapters
 from .daemon_page import DaemonPage

@@ -24,8 +24,7 @@ from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import Loaded, to_plain_options
-from replicator.settings.conditions import parse_condition
-from replicator.settings.expressions import InvalidExpressionText
+from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.settings.fields import to_timedelta
 from replicator.settings.sinks import DeadLetterSettings, EventLogSettings
 from replicator.settings.tables import NO_RETENTION

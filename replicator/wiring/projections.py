@@ -22,8 +22,7 @@ from replicator.ports.lineage import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
 from replicator.settings.fields import to_timedelta
 from replicator.settings.lanes import LaneSettings
-from replicator.settings.projection_problems import sort_projections
-from replicator.settings.projections import ProjectionSettings
+from replicator.settings.projections import ProjectionSettings, sort_projections
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query
 from replicator.settings.tables import VACUUM
 

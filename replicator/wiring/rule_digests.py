@@ -10,8 +10,7 @@ from enum import Enum
 from typing import Any, cast
 
 from replicator.settings import LaneSettings, Loaded, to_plain_options
-from replicator.settings.renamed_columns import find_private_columns
-from replicator.settings.tables import EntrySettings, TableSettings
+from replicator.settings.tables import EntrySettings, TableSettings, find_private_columns
 
 from . import adapters
 

@@ -20,7 +20,7 @@ from replicator.application.options import RuntimeOptions
 from replicator.cli.init import LAKE
 from replicator.domain.errors import ExitCode
 from replicator.settings import load_settings
-from replicator.settings.env_file import ENV_FILE
+from replicator.settings.environment import ENV_FILE
 
 STAGES = read_stages(PROJECT / "Dockerfile")
 FINAL = ("slim", "spark")

@@ -20,8 +20,8 @@ from replicator.application.quarantine import erasure_list
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
 from replicator.ports.dead_letters import DeadLetter
-from replicator.settings.defaults import DEAD_LETTERS_FOLDER
 from replicator.settings.formats import FORMATS
+from replicator.settings.loader import DEAD_LETTERS_FOLDER
 from replicator.wiring import daemon_page
 
 REFERENCE = PROJECT / "docs" / "reference"

@@ -24,7 +24,7 @@ from replicator.domain.sequence_elements import get_display_type, get_element
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import refuse_condition
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
-from replicator.settings.conditions import parse_condition
+from replicator.settings.expressions import parse_condition
 from replicator.testing.model import Change, fold_changes
 from replicator.testing.model_row_transforms import ModelRowTransforms
 from replicator.testing.sink_row_transforms import (

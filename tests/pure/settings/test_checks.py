@@ -7,8 +7,8 @@ from importlib.metadata import entry_points
 import pytest
 
 from replicator.settings import Plugins
+from replicator.settings.checks import SHARED_TARGET_HINT
 from replicator.settings.formats import FORMATS
-from replicator.settings.shared_targets import SHARED_TARGET_HINT
 from replicator.settings.sinks import SINKS
 from replicator.settings.sources import SOURCES
 

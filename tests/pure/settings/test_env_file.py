@@ -6,7 +6,7 @@ import pytest
 
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import load_settings
-from replicator.settings.env_file import add_env_file, render_env_file
+from replicator.settings.environment import add_env_file, render_env_file
 
 
 @pytest.fixture

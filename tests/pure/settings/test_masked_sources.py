@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from replicator.domain.transform.columns import Mask
-from replicator.settings.renamed_columns import find_private_columns
+from replicator.settings.tables import find_private_columns
 from replicator.wiring import adapters
 
 TABLE = """\

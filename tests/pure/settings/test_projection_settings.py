@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replicator.settings import ConfigError
-from replicator.settings.projection_problems import sort_projections
+from replicator.settings.projections import sort_projections
 
 SQL = "sql: ./sql/x.sql"
 

@@ -10,8 +10,7 @@ import pytest
 from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.policy.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
 from replicator.domain.transform.rows import RowTransforms
-from replicator.settings.conditions import parse_condition
-from replicator.settings.expressions import InvalidExpressionText
+from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.wiring import adapters
 
 OP, N = source("op"), source("n")

@@ -14,7 +14,6 @@ from ruamel.yaml import YAML
 
 from replicator.settings import load_settings
 from replicator.settings.json_schema import FILES, build_config_schema, render_file
-from replicator.settings.supported_values import LATER_KEYS
 
 CONFIG = PROJECT / "config"
 EXAMPLES = sorted((CONFIG / "examples").glob("*.yaml"))
@@ -149,9 +148,3 @@ def test_the_schema_accepts_references_to_the_environment():
     config["limits"] = {"depth": "${DEPTH}", "memory": "1GiB"}
     config["engine"] = "${ENGINE:-local}"
     jsonschema.validate(config, build_config_schema())
-
-
-def test_the_schema_offers_nothing_that_is_not_yet_supported():
-    assert not LATER_KEYS.get("Settings", frozenset()) & build_config_schema()["properties"].keys()
-    for name, keys in LATER_KEYS.items():
-        assert not keys & build_config_schema()["$defs"].get(name, {}).get("properties", {}).keys()

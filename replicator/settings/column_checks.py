@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import pyarrow as pa
+
+from replicator.domain.change import is_frame_column
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.expr import Cast, Expr, Lit
 from replicator.domain.suggestions import suggest_name
+from replicator.domain.table import TableSpec, is_reserved
+from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, find_duplicates, refuse_change
 from replicator.domain.transform.expressions import list_columns
 
-from .column_transform_problems import check_column_transforms
 from .columns import FIELD
-from .conditions import parse_condition
 from .config_view import NON_MIRROR_KINDS, PRIVATE, ConfigView, EntryView, Rule, TableView, get_text
-from .event_columns import check_event_columns
-from .expression_problems import check_expressions
-from .expressions import InvalidExpressionText
+from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
 from .findings import Path, PathProblem, describe_path, quote_name
 from .formats import get_format
+from .row_transform_checks import CONDITIONS, check_expressions, get_declared_table
+from .source_models import EVENT_COLUMNS
 
 ADDING_KEYS = frozenset({"metadata", "constant", "expression"})
 HASHING_MASKS = ("hmac", "truncate")
 LIST = "list<"
-CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 
 def check_columns(config: ConfigView) -> Iterator[PathProblem]:
@@ -160,3 +164,152 @@ def _list_named_columns(key: str, said: Any) -> set[str]:
         return set(list_columns(parse_condition(said)))
     except InvalidExpressionText:
         return set()  # Which is said of the value itself.
+
+
+# Checks the results of `columns` that no target can have: names that exist already, and impossible casts.
+
+LISTS = ("column_list", "except_column_list")
+
+
+def check_column_transforms(config: ConfigView, table: TableView) -> Iterator[PathProblem]:
+    """Find the problems that would stop lanes at their first record."""
+    told: set[tuple[Path, str]] = set()
+    for entry in table.to or ():
+        if config.get_kind(entry.sink) in NON_MIRROR_KINDS:
+            continue
+        for problem in (*_check_names(table, entry), *_check_casts(table, entry)):
+            if (problem.path, problem.message) not in told:
+                told.add((problem.path, problem.message))
+                yield problem
+
+
+def list_rules(table: TableView, entry: EntryView) -> dict[str, tuple[Path, Rule]]:
+    """The rule of each column, with its path. The rule of the entry wins over the rule of its table."""
+    levels = ((table.path, table.columns), (entry.path, entry.columns))
+    return {name: ((*path, "columns", name), rule) for path, rules in levels for name, rule in rules.items()}
+
+
+def _check_names(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
+    """Find two columns with one name, and names of columns that targets have in addition to the source's."""
+    rules = list_rules(table, entry)
+    now = {name: get_new_name(name, rule) for name, (_, rule) in rules.items()}
+    others = [name for name in table.declared or () if name not in rules and is_selected(entry, name)]
+    own = [*others, *(name for name, (_, rule) in rules.items() if not is_added(rule))]
+    twice = {name.casefold() for name in find_duplicates([*filter(None, now.values()), *others], own)}
+    for name, (path, rule) in rules.items():
+        made = now[name]
+        if made and (is_added(rule) or made != name):
+            at = (*path, "rename") if made != name else path
+            if is_reserved(made) or is_frame_column(made):
+                sentence = (
+                    f"{describe_path(at)} gives a column the name {quote_name(made)}, which replicator keeps for itself"
+                )
+                yield PathProblem(at, "reserved_name", sentence, "choose another name")
+            elif made.casefold() in twice:
+                sentence = f"{describe_path(at)} makes another column of the name {quote_name(made)}"
+                yield PathProblem(at, "contradiction", sentence, "choose another name")
+
+
+def get_new_name(name: str, rule: Rule) -> str:
+    """The name that the target has; empty for none."""
+    renamed = rule.get("rename")
+    return "" if "drop" in rule else renamed if isinstance(renamed, str) else name
+
+
+def is_added(rule: Rule) -> bool:
+    """True if the rule adds a column to the source's own."""
+    return bool(ADDING_KEYS & rule.keys())
+
+
+def is_selected(entry: EntryView, name: str) -> bool:
+    """The lists of columns of the entry have the column."""
+    for key in LISTS:
+        names = entry.row_transforms.get(key, ((), None))[1]
+        if isinstance(names, list):
+            return (name in names) == (key == "column_list")
+    return True
+
+
+def _check_casts(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
+    """Casts that no value of a known type survives."""
+    types = get_declared_table(table)
+    for name, (path, rule) in list_rules(table, entry).items():
+        into = find_type(rule["cast"]) if isinstance(rule.get("cast"), str) else None
+        if into is None:
+            continue
+        try:
+            if not is_added(rule) and types is not None and name in types.column_names:
+                refuse_change(ColumnRule(cast=into), _make_masked_column(rule, name, types), types)
+            elif is_added(rule):
+                _refuse_added(name, rule, into, types or TableSpec(table.match or "", ()))
+        except ConfigProblem as why:
+            at = (*path, "cast")
+            yield PathProblem(at, "cast", f"{describe_path(at)}: {why.sentence}", why.next_step)
+
+
+def _make_masked_column(rule: Rule, name: str, types: TableSpec) -> Any:
+    """The column as the cast gets it: masked first."""
+    column = types.column(name)
+    text = rule.get("mask", "nothing") != "nothing"
+    return type(column)(name, pa.string()) if text else column
+
+
+def _refuse_added(name: str, rule: Rule, into: pa.DataType, table: TableSpec) -> None:
+    if rule.get("metadata") in METADATA:
+        AddedColumn(metadata=rule["metadata"], cast=into).get_type(name, table)
+    elif isinstance(rule.get("constant"), str | int | float):
+        AddedColumn(constant=rule["constant"], cast=into).get_type(name, table)
+    made = _parse_typed_expression(rule.get("expression"), table)
+    if made is not None:
+        AddedColumn(expression=made, cast=into).get_type(name, table)
+
+
+def _parse_typed_expression(said: object, table: TableSpec) -> Expr | None:
+    """The expression, where the type of its value is known; of one that ends in a cast any value of that type stands for
+    it."""
+    try:
+        made = parse_expression(said) if isinstance(said, str) else None
+    except InvalidExpressionText:
+        return None  # Which is said of the value itself.
+    if made is None or list_columns(made) <= set(table.column_names):
+        return made
+    return Cast(Lit(None), made.type) if isinstance(made, Cast) else None
+
+
+# Checks rules for the columns of an outbox's events, which are fixed, and for the fields of their payloads.
+
+ROUTING_COLUMNS = ("aggregatetype", "event_offset")
+MASK_KEYS = frozenset({*PRIVATE, "key", "length", "text"})
+
+
+def check_event_columns(table: TableView) -> Iterator[PathProblem]:
+    """Everything wrong with `columns` of a table of events, as far as it is about what is private."""
+    for name, rule in table.columns.items():
+        yield from _check_private((*table.path, "columns", name), table, name, rule)
+    for entry in table.to or ():
+        for name in entry.columns:
+            if name.startswith(FIELD):
+                path = (*entry.path, "columns", name)
+                sentence = f"{describe_path(path)} names a field of the payload, which targets have as a whole"
+                yield PathProblem(
+                    path, "inapplicable", sentence, "write it in 'columns' of the table: it holds for all that is stored"
+                )
+
+
+def _check_private(path: Path, table: TableView, name: str, rule: Rule) -> Iterator[PathProblem]:
+    is_field = name.startswith(FIELD)
+    if is_field and not rule.keys() <= MASK_KEYS:
+        sentence = f"{describe_path(path)} names a field of the payload, which can be masked or dropped, and nothing else"
+        yield PathProblem(path, "inapplicable", sentence, "say 'drop', or a mask alone")
+    if is_field or not PRIVATE & rule.keys():
+        return
+    if name not in EVENT_COLUMNS:
+        sentence = f"{describe_path(path)} is {table.unknown}"
+        hint = suggest_name(name, EVENT_COLUMNS) or f"a field of the payload is called {quote_name(FIELD + name)}"
+        yield PathProblem(path, "unknown_column", sentence, hint)
+    if table.list_names(name).intersection(ROUTING_COLUMNS):
+        sentence = f"{describe_path(path)} masks a column that decides the table or the order of an event"
+        yield PathProblem(path, "contradiction", sentence, "write it in the 'to' entries")
+    elif "payload" in table.list_names(name) and rule.get("mask", "nothing") != "nothing":
+        sentence = f"{describe_path(path)} makes something else of the payload than JSON, so that no event could be read"
+        yield PathProblem(path, "contradiction", sentence, f"use 'drop', or mask its fields: {FIELD}NAME")

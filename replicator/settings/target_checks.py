@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from replicator.domain.suggestions import suggest_name
 
-from .column_transform_problems import LISTS, get_new_name, is_added, is_selected, list_rules
+from .column_checks import LISTS, get_new_name, is_added, is_selected, list_rules
 from .config_view import ConfigView, EntryView, TableView
 from .fields import DURATION, to_timedelta
 from .findings import Path, PathProblem, describe_path, quote_name
