@@ -46,8 +46,8 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import TableSpec
 
+from .columns import rename_plainly
 from .key_change_deletes import is_doubtful
-from .safe_names import rename_plainly
 
 DOUBTFUL = "_doubtful"
 Key = tuple[object, ...]

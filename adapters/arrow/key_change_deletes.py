@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import KEY_CHANGE_DELETE, OP, TX, UNCHANGED, Op, sequence_columns
 from replicator.domain.policy.plan import ApplyPlan
 
-from .safe_names import rename_plainly
+from .columns import rename_plainly
 
 
 class RowOwner(Enum):

@@ -18,11 +18,10 @@ from replicator.domain.out_of_range import OutOfRange, ReadMode
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 
-from .json_objects import UNSET
 from .record_errors import FAILURES, ValueMisfit, build_or_reject
 from .record_limits import find_table_entry
 from .temporal_values import INT64
-from .value_readers import ValueReader, cast_values
+from .value_readers import UNSET, ValueReader, cast_values
 
 BEFORE = re.compile(r"-\d|-infinity\Z|0000-|\d.*\bBC\Z", re.IGNORECASE)
 AFTER = re.compile(r"\+?infinity\Z|\+?\d{5,}-|(2[4-9]|[3-9]\d|\d{3,}):", re.IGNORECASE)

@@ -7,7 +7,7 @@ import base64
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrow.list_items import slice_items
+from ..arrow.columns import slice_items
 from .temporal_text import date_text, instant_text, time_text
 
 EMPTY = pa.scalar("")

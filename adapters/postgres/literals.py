@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrow.list_items import rebase_offsets, slice_items
+from ..arrow.columns import rebase_offsets, slice_items
 from .json_text import json_text
 from .temporal_text import date_text, duration_text, instant_text, time_text
 

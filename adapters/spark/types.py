@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..arrow.list_items import slice_items
+from ..arrow.columns import slice_items
 from ..delta.types import storage_type, to_storable
 
 STANDS_FOR = "arrow"

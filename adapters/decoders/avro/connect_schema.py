@@ -1,29 +1,66 @@
-"""Avro schemas of Connect's AvroConverter, translated back to Connect schemas.
-
-| Avro | Connect |
-| --- | --- |
-| boolean, int, long, float, double, bytes, string | boolean, int32, int64, float, double, bytes, string |
-| int with `connect.type` int8 or int16 | int8, int16 |
-| `connect.name`, `connect.version`, `connect.parameters`, `connect.default` | name, version, parameters, default |
-| `logicalType` date, time-millis, timestamp-millis, decimal | Connect's Date, Time, Timestamp, Decimal, if not named |
-| enum; fixed | string; bytes |
-| a union of null and one more | that, optional |
-| array of records `MapEntry`; map | map; map with keys of text |
-| record | struct, of that name unless it is Connect's own for one without a name |
-
-All other schemas are refused: unions of several types, recursive schemas and records without fields. Connect's converter
-does not write them for tables.
-"""
+"""Avro schemas with the JSON text that Connect's JsonConverter writes for their values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, TypeAlias
+
+import msgspec
+from fastavro import parse_schema
+from fastavro.schema import SchemaParseException
 
 from replicator.domain.errors import RejectCode
 
-from ...arrow.record_errors import ValueMisfit
-from .connect_types import ConnectType, Mend, array_type, map_type, pair_list_type, record_type, to_json_number
+from ...arrow.record_errors import UNREADABLE, ValueMisfit
+from ...arrow.record_limits import RecordLimits
+from ..json.schema_frames import CLOSING, MARK, OPENING
+
+NO_SCHEMA = (*UNREADABLE, SchemaParseException, TypeError, KeyError)
+"""Errors of `read_schema` for text that is not an Avro schema. ValueMisfit is among them, for a refused schema."""
+
+
+@dataclass(frozen=True)
+class ValueSchema:
+    """One schema. `avro`: the schema for reading values. `connect`: their Connect schema. `opening`: the text before a
+    payload, which contains it. `columns`: the limit for `adapters.decoders.avro.datum_reader`."""
+
+    avro: Any
+    connect: dict[str, Any]
+    opening: bytes
+    mend: Mend | None
+    columns: int | None
+
+    def to_text(self, value: Any) -> bytes:
+        """The JSON text of a value with its schema."""
+        mended = value if self.mend is None else self.mend(value)
+        return self.opening + msgspec.json.encode(mended) + CLOSING
+
+
+def read_schema(text: str | bytes, limits: RecordLimits) -> ValueSchema:
+    """The value schema of an Avro schema. Raises one of NO_SCHEMA."""
+    node = SchemaTranslator(limits.columns, limits.depth).translate(msgspec.json.decode(text))
+    opening = OPENING + msgspec.json.encode(node.connect) + MARK
+    return ValueSchema(parse_schema(node.avro), node.connect, opening, node.mend, limits.columns if node.nests else None)
+
+
+# Avro schemas of Connect's AvroConverter, translated back to Connect schemas.
+#
+# | Avro | Connect |
+# | --- | --- |
+# | boolean, int, long, float, double, bytes, string | boolean, int32, int64, float, double, bytes, string |
+# | int with `connect.type` int8 or int16 | int8, int16 |
+# | `connect.name`, `connect.version`, `connect.parameters`, `connect.default` | name, version, parameters, default |
+# | `logicalType` date, time-millis, timestamp-millis, decimal | Connect's Date, Time, Timestamp, Decimal, if not named |
+# | enum; fixed | string; bytes |
+# | a union of null and one more | that, optional |
+# | array of records `MapEntry`; map | map; map with keys of text |
+# | record | struct, of that name unless it is Connect's own for one without a name |
+#
+# All other schemas are refused: unions of several types, recursive schemas and records without fields. Connect's converter
+# does not write them for tables.
+
 
 PRIMITIVES = {
     "boolean": "boolean",
@@ -205,3 +242,94 @@ def _decimal_parameters(said: Mapping[str, Any]) -> dict[str, str]:
 
 def _keep_null(mend: Mend | None) -> Mend | None:
     return None if mend is None else lambda value: None if value is None else mend(value)
+
+
+# Connect types of Avro types, with conversions of their values to the JSON of Connect's JsonConverter.
+
+
+Mend: TypeAlias = Callable[[Any], Any]
+"""Converts an Avro value to a value that can be written as JSON."""
+
+
+@dataclass(frozen=True)
+class ConnectType:
+    """An Avro type and its Connect type.
+
+    - `avro`: the type for reading, without names, defaults and logical types.
+    - `connect`: the Connect schema.
+    - `mend`: the conversion to JSON values, None if none is needed.
+    - `nests`: items of arrays or maps in it are containers themselves.
+    - `is_pair`: a record that is an entry of a map.
+    """
+
+    avro: Any
+    connect: dict[str, Any]
+    mend: Mend | None = None
+    nests: bool = False
+    is_pair: bool = False
+
+    @property
+    def is_container(self) -> bool:
+        """True if a value can be much larger than its bytes."""
+        return self.connect["type"] in ("struct", "array", "map")
+
+
+def to_json_number(value: float) -> float | str:
+    """The number, or its text if JSON has no such number."""
+    if isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - true for NaN
+
+
+def array_type(items: ConnectType, connect: dict[str, Any]) -> ConnectType:
+    """The type of an array."""
+    one = items.mend
+    return ConnectType(
+        {"type": "array", "items": items.avro},
+        connect | {"items": items.connect},
+        None if one is None else lambda values: [one(v) for v in values],
+        items.nests or items.is_container,
+    )
+
+
+def map_type(items: ConnectType, connect: dict[str, Any]) -> ConnectType:
+    """The type of a map with string keys."""
+    one = items.mend
+    return ConnectType(
+        {"type": "map", "values": items.avro},
+        connect | {"keys": {"type": "string", "optional": False}, "values": items.connect},
+        None if one is None else lambda values: {k: one(v) for k, v in values.items()},
+        items.nests or items.is_container,
+    )
+
+
+def pair_list_type(items: ConnectType, fields: Mapping[str, dict[str, Any]], connect: dict[str, Any]) -> ConnectType:
+    """The type of a map with records as entries: an object if keys are strings, otherwise a list of pairs."""
+    keys, values = ({k: v for k, v in fields[name].items() if k != "field"} for name in ("key", "value"))
+    one = items.mend or (lambda entry: entry)
+
+    def as_object(entries: Any) -> Any:
+        return {e["key"]: e["value"] for e in map(one, entries)}
+
+    def as_pairs(entries: Any) -> Any:
+        return [[e["key"], e["value"]] for e in map(one, entries)]
+
+    avro = {"type": "array", "items": items.avro}
+    mend = as_object if keys["type"] == "string" else as_pairs
+    return ConnectType(avro, connect | {"keys": keys, "values": values}, mend, nests=True)
+
+
+def record_type(
+    mine: dict[str, Any], fields: Mapping[str, ConnectType], connect: dict[str, Any], *, is_pair: bool
+) -> ConnectType:
+    """The type of a record."""
+    avro = mine | {"fields": [{"name": name, "type": node.avro} for name, node in fields.items()]}
+    told = connect | {"fields": [node.connect | {"field": name} for name, node in fields.items()]}
+    mends = [(name, node.mend) for name, node in fields.items() if node.mend is not None]
+
+    def mend(value: dict[str, Any]) -> dict[str, Any]:
+        for name, one in mends:
+            value[name] = one(value[name])
+        return value
+
+    return ConnectType(avro, told, mend if mends else None, any(node.nests for node in fields.values()), is_pair)

@@ -44,10 +44,10 @@ Some values are lost in the connector, before this package reads them:
 - An unchanged TOASTed `timestamptz[]`, written as null.
 - An unsigned 64-bit number, written as negative unless `bigint.unsigned.handling.mode=precise`.
 
-**Documents.** `documents` and `extended_json` convert MongoDB's events. `flattened_rows` makes change events of flattened
+**Documents.** `documents` converts MongoDB's events. `flattened_rows` makes change events of flattened
 rows.
 
-**Order.** `sequence` and `positions` have the rules per connector. Tables with `tombstones: delete` are ordered by
+**Order.** `sequence` has the rules per connector. Tables with `tombstones: delete` are ordered by
 (epoch, offset) only.
 
 **Transactions.** `_tx` is `source.txId` if the connector sends one, because PostgreSQL's `transaction.id` differs from

@@ -1,12 +1,16 @@
-"""Blocks of changes: consecutive records of one schema, decoded column by column."""
+"""Decoding of raw records to the changes frame: split by schema, decoded in blocks, merged in their order."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from hashlib import md5
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -14,15 +18,120 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.table import TableSpec
 
-from ...arrow.json_objects import UNSET
-from ...arrow.record_errors import UNREADABLE, build_or_reject, malformed_reject
-from .columns import BuiltColumn, build_column
-from .headers import read_key_headers
+from ...arrow.frame_slices import Part, build_rejected, merge_parts, select_records, split_frame
+from ...arrow.record_errors import FAILURES, UNREADABLE, Read, build_or_reject, malformed_reject
+from ...arrow.value_readers import UNSET, ValueReader
+from ..json.headers import find_entries
+from ..json.schema_frames import CachedFrames, SchemaGroup, find_frames, split_all
+from .documents import DocumentConverter
 from .options import DebeziumOptions
-from .records import NO_SOURCE, ChangeReader, SourceBlock, read_event_times
+from .records import NO_SOURCE, ChangeReader, PayloadReaders, SourceBlock, read_event_times
 from .sequence import ChangeOrder, SequenceFacts, offset_order, order_changes, to_offset_element
-from .unchanged_values import Placeholders
+
+NO_PAYLOAD = b"{}"
+
+
+class DebeziumFrameDecoder:
+    """Decodes frames of records of one table. Caches generated readers, never records. The router shares `once`."""
+
+    def __init__(self, options: DebeziumOptions, once: CachedFrames | None = None) -> None:
+        self.options = options
+        self._once = once or CachedFrames(options.limits.depth)
+        self.placeholders = Placeholders(options.unavailable_value)
+        self.readers = PayloadReaders(options)
+        self._documents = DocumentConverter(options)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        done = [self._decode_slice(piece, table) for piece in split_frame(raw)]
+        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+
+    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        raw, refused = self._documents.to_rows(raw, table)
+        values = raw.column("value")
+        found = self._once.find_again(values)
+        errors = found.errors | refused
+        parts = [part for group in found.groups for part in self._decode_group(raw, group, table, errors)]
+        if values.null_count:
+            parts += self._decode_tombstones(raw, table, errors)
+        if errors:
+            bad = sorted(errors)
+            parts.append((bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad])))
+        return merge_parts(parts, changes_schema(table))
+
+    def _decode_group(
+        self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, errors: dict[int, Reject]
+    ) -> Iterator[Part]:
+        rows = list(range(raw.num_rows)) if group.rows is None else group.rows
+        reader = self.readers.get_reader(group.schema, table)
+        if isinstance(reader, Reject):
+            errors |= dict.fromkeys(rows, reader)
+            return
+        payloads = group.payloads()
+        read = reader.read_changes(payloads)
+        if reader.holds_decimals:
+            read[1].update(reader.find_unreadable_deletes(read, payloads))
+        if not read[1]:
+            yield group.rows, self._decode_block(select_records(raw, group.rows), reader, read, payloads)
+            return
+        yield from self._decode_readable(raw, rows, reader, read, payloads)
+        yield from self._decode_again(raw, group, table, {rows[i]: reject for i, reject in read[1].items()}, errors)
+
+    def _decode_block(self, raw: pa.RecordBatch, reader: ChangeReader, read: Read, payloads: list[bytes]) -> pa.Table:
+        return DebeziumChangeBlock(raw, reader, read[0], payloads, self.options).build(self.placeholders)
+
+    def _decode_readable(
+        self, raw: pa.RecordBatch, rows: list[int], reader: ChangeReader, read: Read, payloads: list[bytes]
+    ) -> Iterator[Part]:
+        """The block of the readable records, if any."""
+        good = [i for i in range(len(rows)) if i not in read[1]]
+        if good:
+            places = [rows[i] for i in good]
+            records: Read = ([read[0][i] for i in good], {})
+            yield places, self._decode_block(select_records(raw, places), reader, records, [payloads[i] for i in good])
+
+    def _decode_again(
+        self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, bad: dict[int, Reject], errors: dict[int, Reject]
+    ) -> Iterator[Part]:
+        """Decode records again that failed: parsed as a whole instead of by their prefix, and with decimals as numbers.
+        Records that fail again keep their first error."""
+        reader = self.readers.get_reader(group.schema, table, numeric=True)
+        if isinstance(reader, Reject):
+            errors |= bad
+            return
+        places, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
+        read = reader.read_changes(payloads)
+        errors |= broken | {places[i]: bad[places[i]] for i in read[1]}
+        yield from self._decode_readable(raw, places, reader, read, payloads)
+
+    def _decode_tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
+        """Decode null values: deletes of the record's key, if the table has `tombstones: delete`."""
+        places: list[int] = pc.indices_nonzero(pc.is_null(raw.column("value"))).to_pylist()
+        if not self.options.deletes_by_tombstone(table.name):
+            errors |= dict.fromkeys(places, malformed_reject("its value is empty"))
+            return
+        keys = raw.column("key").take(pa.array(places, pa.int64()))
+        found = find_frames(keys, self.options.limits.depth)
+        nowhere = pc.indices_nonzero(pc.is_null(keys)).to_pylist()
+        errors |= {places[i]: e for i, e in found.errors.items()}
+        errors |= {places[i]: malformed_reject("it has neither a key nor a value") for i in nowhere}
+        for group in found.groups:
+            rows = places if group.rows is None else [places[i] for i in group.rows]
+            reader = self.readers.get_key_reader(group.schema, table)
+            if isinstance(reader, Reject):
+                errors |= dict.fromkeys(rows, reader)
+                continue
+            delete: Any = copy(reader.blank)
+            delete.op = Op.DELETE.value
+            yield (
+                rows,
+                self._decode_block(select_records(raw, rows), reader, ([delete] * len(rows), {}), [NO_PAYLOAD] * len(rows)),
+            )
+
+
+# Blocks of changes: consecutive records of one schema, decoded column by column.
+
 
 OPS = frozenset(op.value for op in Op)
 WHOLE = ("oracle", "sqlserver", "db2", "mysql", "mariadb")
@@ -277,3 +386,148 @@ def _is_filled_in(value: Any, default: Any) -> bool:
     if isinstance(value, str):
         return not value.strip("0.") or value in FILLED_IN or value == default
     return not value or value == default
+
+
+# One column of a block of changes: its array, unchanged values and invalid values.
+
+
+@dataclass
+class BuiltColumn:
+    """One column. `unchanged` are the indices of placeholders, `absent` of values missing in the image, `errors` of
+    invalid values. All are null in `array`."""
+
+    array: pa.Array
+    unchanged: list[int] = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)
+    errors: dict[int, Reject] = field(default_factory=dict)
+
+
+def build_column(node: ValueReader, values: list[Any], name: str, placeholders: Placeholders) -> BuiltColumn:
+    """The column `name` from these values."""
+    array = _try_build(node, values)
+    unsent = placeholders.find_places(node, values, array) if node.placeholder else []
+    if array is not None and not unsent:
+        return BuiltColumn(array)
+    absent = [] if array is not None else [i for i, v in enumerate(values) if v is UNSET]
+    left = list(values)
+    for place in (*unsent, *absent):
+        left[place] = None
+    array, errors = build_or_reject(node.build, left, f"column {name!r}")
+    return BuiltColumn(array, unsent, absent, errors)
+
+
+def _try_build(node: ValueReader, values: list[Any]) -> pa.Array | None:
+    try:
+        return node.build(values)
+    except FAILURES:
+        return None
+
+
+# Placeholders for unchanged values (PostgreSQL's TOAST, Oracle's LOBs), in all forms that Debezium writes, after its
+# `UnchangedToastedPlaceholder.java`.
+
+
+class Placeholders:
+    """Finds the placeholders in a column."""
+
+    def __init__(self, configured: Iterable[str]) -> None:
+        codes = [_placeholder_bytes(text) for text in configured]
+        texts = [text for code in codes for text in _placeholder_texts(code)]
+        self._texts, self._known = pa.array(texts, pa.string()), frozenset(texts)
+        self._bytes, self._codes = pa.array(codes, pa.binary()), frozenset(codes)
+        self._quoted = frozenset(msgspec.json.encode(text) for text in texts)
+        self._forms: dict[str, list[Any]] = {
+            "list:text": [[t] for t in texts],
+            "list:bytes": [[c] for c in codes],
+            "list:raw": [[msgspec.Raw(q)] for q in self._quoted]
+            + [[msgspec.Raw(str(n).encode()) for n in s] for c in codes for s in (list(c), _to_signed_bytes(c))],
+            "list:int": [list(c) for c in codes] + [_to_signed_bytes(c) for c in codes if max(c, default=0) > 127],
+            "map:text": [{t: t} for t in texts],
+            "map:bytes": [{t: c} for c in codes for t in _placeholder_texts(c)],
+        }
+
+    @property
+    def text(self) -> str | None:
+        """The text of a placeholder, or None if there is none."""
+        return self._texts[0].as_py() if len(self._texts) else None
+
+    def is_text(self, text: str) -> bool:
+        """True if the text is a placeholder."""
+        return text in self._known
+
+    def find_places(self, node: ValueReader, values: list[Any], built: pa.Array | None) -> list[int]:
+        """The indices of placeholders in a column. `built` is its array, or None if the values could not be built."""
+        if node.placeholder in ("text", "bytes") and (built is not None or node.wire is not msgspec.Raw):
+            return self._find_scalars(node.placeholder, values, built)
+        if node.placeholder == "variable":
+            return [i for i, v in enumerate(values) if getattr(v, "value", None) in self._codes]
+        if node.placeholder in ("text", "raw"):
+            return [i for i, v in enumerate(values) if isinstance(v, msgspec.Raw) and bytes(v) in self._quoted]
+        forms = self._forms.get(node.placeholder, ())
+        if not any(f in values for f in forms):
+            return []
+        return [i for i, v in enumerate(values) if v in forms]
+
+    def _find_scalars(self, form: str, values: list[Any], built: pa.Array | None) -> list[int]:
+        """Text and bytes. A column of another type that was built has none, unless a decimal is wide enough for one."""
+        if built is None or pa.types.is_decimal256(built.type):
+            known = self._known if form == "text" else self._codes
+            return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in known]
+        if pa.types.is_string(built.type):
+            return _matching_places(built, self._texts)
+        return _matching_places(built, self._bytes) if pa.types.is_binary(built.type) else []
+
+
+def _matching_places(built: pa.Array, known: pa.Array) -> list[int]:
+    hits = pc.is_in(built, value_set=known)
+    places: list[int] = pc.indices_nonzero(hits).to_pylist() if pc.any(hits).as_py() else []
+    return places
+
+
+def _placeholder_bytes(configured: str) -> bytes:
+    """The placeholder's bytes; `hex:` as in Debezium's `unavailable.value.placeholder`."""
+    if configured.startswith("hex:"):
+        try:
+            return bytes.fromhex(configured[4:])
+        except ValueError:
+            pass
+    return configured.encode()
+
+
+def _placeholder_texts(code: bytes) -> list[str]:
+    """The placeholder in string columns: plain, hstore as JSON, UUID, and bytes in each `binary_reader.handling.mode`."""
+    coded = [b64encode(code).decode(), urlsafe_b64encode(code).decode(), code.hex()]
+    try:
+        plain = code.decode()
+    except UnicodeDecodeError:
+        return [*coded, _java_uuid(code)]
+    return [plain, f'{{"{plain}":"{plain}"}}', *coded, _java_uuid(code)]
+
+
+def _java_uuid(code: bytes) -> str:
+    """Java's `UUID.nameUUIDFromBytes`: an MD5 with the version and variant bits set."""
+    return str(UUID(bytes=md5(code, usedforsecurity=False).digest(), version=3))
+
+
+def _to_signed_bytes(code: bytes) -> list[int]:
+    """Bytes as signed numbers, as in Java."""
+    return [c - 256 if c > 127 else c for c in code]
+
+
+# Debezium's headers: links between the two halves of a key change.
+
+
+OLD_KEY = "__debezium.oldkey"
+"""In the create half: the old key of the row."""
+NEW_KEY = "__debezium.newkey"
+"""In the delete half: the new key of the row."""
+CONTEXT = "__debezium.context."
+"""Prefix of headers that describe the connector."""
+
+
+def read_key_headers(headers: pa.Array) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """JSON texts of old keys and of new keys, by index of the record."""
+    found: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
+    for place, name, value in find_entries(headers, OLD_KEY, NEW_KEY):
+        found[name == NEW_KEY][place] = value
+    return found

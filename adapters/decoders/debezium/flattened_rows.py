@@ -21,8 +21,8 @@ from ...arrow.frame_slices import split_frame
 from ...arrow.record_errors import UNREADABLE
 from ..json.headers import find_entries
 from ..json.schema_frames import SchemaGroup, find_frames
-from .origin import TableOrigin, find_control_kind
 from .records import SourceBlock, TransactionBlock
+from .router import TableOrigin, find_control_kind
 from .schema import find_schema_kind
 
 MARK = "__"

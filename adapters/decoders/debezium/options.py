@@ -27,7 +27,7 @@ class DebeziumOptions(OutOfRangeOptions):
     - `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as in Debezium.
     - `epoch`: see `domain.sequence.with_epoch`.
     - `schema`: for each table (exact name or glob) the columns of events without a schema, as Arrow type names (see
-      `declared_columns`).
+      `types.find_declared_reader`).
     - `keys`: for each table the key columns, instead of those in the message key.
     - `tombstones`: with `delete`, a null value is a delete and the table is ordered by (epoch, offset).
     - `decimals`: the form of decimals in JSON text without a schema: digits (`text`) or Base64 of the unscaled value

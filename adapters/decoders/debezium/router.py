@@ -1,10 +1,15 @@
 """Routing of records to tables. Records are grouped by schema bytes; the source block names the table, and the key's
-schema its key."""
+schema its key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import string
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,23 +17,13 @@ from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
 from ...arrow.frame_slices import split_frame
-from ...arrow.record_errors import malformed_reject
+from ...arrow.record_errors import UNREADABLE, decode_or_reject, malformed_reject, unreadable_reject
 from ...arrow.record_limits import reject_too_long
+from ..json.format_detection import guess_format
 from ..json.headers import find_read_errors
 from ..json.schema_frames import CachedFrames, SchemaGroup, split_all
-from .keys import KeySchemas
 from .options import DebeziumOptions
-from .origin import (
-    MESSAGE,
-    RouteProbe,
-    TableOrigin,
-    find_kind_without_schema,
-    make_block_pattern,
-    probe_payloads,
-    to_table_name,
-)
-from .route_results import NOTHING, Outcome, RouteResults, ValueKind, get_kind
-from .schema import KeySchema, MessageSchema, read_message_schema
+from .schema import NO_KEY, KeySchema, KeySchemas, MessageSchema, read_message_schema
 
 MAX_SCHEMAS = 4096
 BARE = "bare"
@@ -144,3 +139,206 @@ def _table_kind(found: RouteProbe | Reject, fingerprint: str) -> ValueKind:
         return get_kind(ignored="message")
     table = to_table_name(found.source) if found.source else None
     return get_kind(table, fingerprint) if table else get_kind(error=NO_TABLE)
+
+
+# Routes of records, from the kind of their value and their key.
+
+
+MAX_KINDS = 65_536
+TOMBSTONE = "tombstone"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueKind:
+    """The kind of a record's value: a table and a schema fingerprint, an ignored kind, or an error.
+
+    Created by `get_kind`, which returns the same object for equal arguments: kinds are compared by identity.
+    """
+
+    table: str | None = None
+    fingerprint: str = ""
+    ignored: str | None = None
+    error: str | None = None
+
+
+_kinds: dict[tuple[str | None, str, str | None, Reject | None], ValueKind] = {}
+
+
+def get_kind(
+    table: str | None = None, fingerprint: str = "", ignored: str | None = None, error: Reject | None = None
+) -> ValueKind:
+    """The kind with these fields."""
+    words = (table, fingerprint, ignored, error)
+    if words not in _kinds:
+        if len(_kinds) >= MAX_KINDS:
+            _kinds.clear()
+        _kinds[words] = ValueKind(table, fingerprint, ignored, str(error) if error else None)
+    return _kinds[words]
+
+
+NOTHING = ValueKind(ignored=TOMBSTONE)
+"""The kind of a null value."""
+
+Outcome = tuple[str | None, str | None, str | None, str | None]
+"""One row of `ports.decoder.ROUTE`."""
+
+
+class RouteResults:
+    """Combines kinds of values and keys. A truncate has no key and a tombstone no value. So this stores the last key of each
+    table and the last table of each topic."""
+
+    def __init__(self, options: DebeziumOptions) -> None:
+        self._options = options
+        self._keyed: dict[tuple[str, str], KeySchema] = {}
+        self._tables: dict[str, tuple[str, str]] = {}
+
+    def note_keys(self, seen: Iterable[tuple[ValueKind, KeySchema]]) -> None:
+        """Store the keys of tables."""
+        for kind, key in seen:
+            if kind.table and key.names:
+                self._keyed[kind.table, kind.fingerprint] = key
+
+    def last_key(self, table: str, fingerprint: str) -> KeySchema:
+        """The last key under that fingerprint, which `route_record` must have returned; `NO_KEY` if there was none."""
+        return self._keyed.get((table, fingerprint.rpartition(".")[0]), NO_KEY)
+
+    def route_record(self, kind: ValueKind, key: KeySchema, topic: str) -> Outcome:
+        """The route of one record."""
+        if kind is NOTHING and self._options.any_tombstone_deletes:
+            return self._route_tombstone(key, topic)
+        if kind.table is None:
+            return None, None, kind.ignored, kind.error
+        found = self._fingerprint(kind.table, kind.fingerprint, key)
+        if isinstance(found, Reject):
+            return None, None, None, str(found)
+        if self._options.any_tombstone_deletes:
+            self._tables[topic] = (kind.table, found)
+        return kind.table, found, None, None
+
+    def _fingerprint(self, table: str, fingerprint: str, key: KeySchema) -> str | Reject:
+        if self._options.keys_of(table):
+            return f"{fingerprint}.declared"
+        if key is NO_KEY:
+            return f"{fingerprint}.{self._keyed.get((table, fingerprint), NO_KEY).fingerprint}"
+        return key.error or f"{fingerprint}.{key.fingerprint}"
+
+    def _route_tombstone(self, key: KeySchema, topic: str) -> Outcome:
+        """The table of the topic's other records. If there are only tombstones, the table in the name of the key's schema
+        or of the topic."""
+        if topic in self._tables:
+            table, fingerprint = self._tables[topic]
+        else:
+            named = key.struct.name.removesuffix(".Key") if key.struct and key.struct.name else topic
+            table, fingerprint = ".".join(named.split(".")[-2:]), f"key.{key.fingerprint}"
+        if key.error or key is NO_KEY or not self._options.deletes_by_tombstone(table):
+            return None, None, TOMBSTONE, None
+        return table, fingerprint, None, None
+
+
+# The table of a record, and the kinds of records without a table.
+
+
+MESSAGE = "m"
+"""The operation of PostgreSQL's logical messages, which do not change a table."""
+
+
+class TableOrigin(msgspec.Struct, gc=False):
+    """The fields of a `source` block that name the table."""
+
+    connector: str | None = None
+    name: str | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    collection: str | None = None
+
+
+class RouteProbe(msgspec.Struct, gc=False):
+    """The fields of a payload that routing needs."""
+
+    op: str | None = None
+    source: TableOrigin | None = None
+
+
+NO_PROBE = RouteProbe()
+_probe = msgspec.json.Decoder(RouteProbe).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def probe_payloads(payloads: list[bytes]) -> list[RouteProbe | Reject]:
+    """The routing fields of each payload, or the error of an unreadable one."""
+    found, errors = decode_or_reject(_probe, payloads, NO_PROBE)
+    return [errors.get(i, p) for i, p in enumerate(found)] if errors else found
+
+
+class SourceNames(Protocol):
+    """The names in a `source` block."""
+
+    db: str | None
+    schema: str | None
+    table: str | None
+    collection: str | None
+
+
+def to_table_name(origin: SourceNames) -> str | None:
+    """The table name in the database: `schema.table` if the database has schemas, otherwise `db.table` or
+    `db.collection`."""
+    name = origin.table or origin.collection
+    if not name:
+        return None
+    above = origin.schema if origin.schema is not None else origin.db
+    return f"{above}.{name}" if above else name
+
+
+PLAIN = b'_"' + (string.ascii_letters + string.digits).encode()
+"""Bytes without special meaning in a regular expression."""
+
+
+def make_block_pattern(origin: TableOrigin) -> str:
+    """A regular expression for the bytes of the two names in a source block that `to_table_name` uses."""
+    above, name = ("schema", origin.schema) if origin.schema is not None else ("db", origin.db)
+    return rf"{_pair_pattern(above, name)}[^{{}}]*{_pair_pattern('table', origin.table)}"
+
+
+def _pair_pattern(name: str, value: str | None) -> str:
+    text = msgspec.json.encode(value)
+    return f'"{name}":' + "".join(chr(b) if b in PLAIN else rf"\x{{{b:x}}}" for b in text)
+
+
+def find_kind_without_schema(payload: bytes, topic: str) -> str | Reject:
+    """The kind of a control record without a schema, or the error of a record that is not a change event."""
+    try:
+        names = _fields(payload).keys()
+    except UNREADABLE as error:
+        return unreadable_reject(error)
+    if "ts_ms" in names and set(names) <= {"ts_ms", "ts_us", "ts_ns"}:
+        return "heartbeat"
+    return find_control_kind(names, topic) or _unknown_record_reject(names)
+
+
+def find_control_kind(names: Collection[str], topic: str) -> str | None:
+    """The kind of a control record without a schema, from its field names; None for any other record."""
+    has = set(names)
+    if has >= {"status", "id", "data_collections"}:
+        return "transaction"
+    if "ddl" in has and has & {"databaseName", "tableChanges"}:
+        return "schema_change"
+    if {"id", "aggregate_type", "type"} <= has <= {"id", "aggregate_type", "type", "additional_data", "timestamp"}:
+        return "notification"
+    if has == {"type", "data"} and "signal" in topic:
+        return "signal"
+    return "heartbeat" if "ts_ms" in has and len(has) <= 3 and "heartbeat" in topic else None
+
+
+def _unknown_record_reject(names: Collection[str]) -> Reject:
+    if {"op", "source"} <= set(names):
+        return malformed_reject("its op or its source block has another type than Debezium sends")
+    if any(name.startswith("__") for name in names):
+        return malformed_reject(
+            "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that "
+            "transform out of the connector"
+        )
+    if other := guess_format(names):
+        return malformed_reject(f"it is no Debezium change event; it looks like `format: {other}`")
+    lacking = " and ".join(f"no {name}" for name in ("op", "source") if name not in names)
+    return malformed_reject(f"it is a JSON object, but no Debezium change event: it has {lacking}")

@@ -13,11 +13,10 @@ from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ..json.schema_frames import extract_schema, find_prefix, split_record
 from .documents import ID, has_documents, refuse_undeclared
 from .options import DebeziumOptions
-from .payload_readers import PayloadReaders, schema_readers
-from .position_check import check_positions
+from .records import PayloadReaders, schema_readers
 from .router import DebeziumRouter
 from .schema import ConnectSchema
-from .sequence import ELEMENTS
+from .sequence import ELEMENTS, check_positions
 
 
 class TableLearner:

@@ -6,7 +6,7 @@
   their names.
 - Unreadable records that may belong to a table with private columns are stored without content.
 
-A header lists the masked columns (`adapters.decoders.masking.mask_headers`).
+A header lists the masked columns (`adapters.decoders.masking.records`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from ..debezium.metadata_fields import mask_source_block
 from ..json.headers import strip_values
 from ..json.schema_frames import split_record
 from ..masking.json_values import NULL, Object, read_object
-from ..masking.mask_headers import HEADER, Header, MaskHeader, add_mask_header, read_mask_headers
-from ..masking.records import WITHHELD, MaskedRecord
+from ..masking.records import HEADER, WITHHELD, Header, MaskedRecord, MaskHeader, add_mask_header, read_mask_headers
 from ..masking.tables import MaskedTables, Masks
 from .event import ID, TYPES, OutboxEvent
 from .options import FIELDS, OutboxDecoderOptions

@@ -1,25 +1,58 @@
-"""Rows with the same columns to changes, column by column."""
+"""Rows to changes: records are split by header row and width, decoded column by column, and merged in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import Op, changes_schema
+from replicator.domain.change import ERROR, OFFSET, Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.frame_slices import RECORD_IDS
-from ...arrow.missing_columns import list_names
+from ...arrow.frame_slices import RECORD_IDS, Part, build_rejected, list_names, merge_parts, select_records, split_frame
 from ...arrow.record_errors import malformed_reject, null_key_reject
 from ...arrow.text_values import read_texts
-from ..common.dms_rows import ROW_BITS, is_first_row
-from .headers import mask_load_records
+from ..common.dms_rows import ROW_BITS, describe_place, is_first_row
+from ..common.line_offsets import add_line
+from .layouts import ROWS, CsvLayouts, group_by_header, mask_load_records, read_named_cells
 from .options import DmsCsvOptions
+
+
+class CsvFrameDecoder:
+    """Decodes frames of records of one table. Caches nothing of the records."""
+
+    def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
+        self._options, self._layouts = options, layouts
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        done = [self._decode_slice(piece, table) for piece in split_frame(raw, ROWS)]
+        whole = pa.concat_tables(done or [changes_schema(table).empty_table()])
+        return add_line(whole, ERROR, whole[OFFSET], describe_place)
+
+    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        errors: dict[int, Reject] = {}
+        groups = group_by_header(raw.column("headers"))
+        parts = [part for header, places in groups for part in self._decode_group(raw, header, places, table, errors)]
+        if errors:
+            bad = sorted(errors)
+            parts.append((bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad])))
+        return merge_parts(parts, changes_schema(table))
+
+    def _decode_group(
+        self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], table: TableSpec, errors: dict[int, Reject]
+    ) -> Iterator[Part]:
+        layout = self._layouts.get_layout(header, table.name)
+        types = {column.name: column.type for column in layout.columns}
+        for mine, rows, named in read_named_cells(raw, places, layout, self._options.csv, errors):
+            yield mine, CsvChangeBlock(rows, named, table, self._options, types=types, headless=header is None).build()
+
+
+# Rows with the same columns to changes, column by column.
+
 
 NAMES_ROW = malformed_reject(
     "it holds the names of the columns: its file begins with a header row, so write `csv: {header: true}` for the source"

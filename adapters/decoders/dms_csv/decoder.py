@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.change import ERROR, OFFSET, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
+from replicator.domain.time_bounds import null_out_of_range
+from replicator.ports.decoder import ENVELOPE, ROUTE
 
+from ...arrow.frame_slices import Part, merge_parts, split_frame
+from ...arrow.record_limits import reject_too_long
 from ..common.composite_decoder import build_row_spec
 from ..common.dms_rows import COLUMNS, describe_place
 from ..common.line_offsets import add_line
-from ..json.headers import read_values
+from ..json.envelopes import build_envelope
+from ..json.headers import find_read_errors, read_values
 from ..masking.decoder import MaskingDecoder
 from ..masking.tables import MaskedTables
-from .changes import SEQUENCE
-from .envelope import CsvEnvelopes
-from .layouts import UNDECLARED, CsvLayouts
+from .cells import EMPTY
+from .changes import SEQUENCE, STAMP, CsvFrameDecoder, read_operations, to_sequence
+from .layouts import ROWS, UNDECLARED, CsvLayout, CsvLayouts, group_by_header, read_named_cells, select_part
 from .masking import CsvOpener
-from .options import read_options
-from .record_decoder import CsvFrameDecoder
-from .router import CsvRouter
+from .options import FORMAT, DmsCsvOptions, read_options
 
 
 class DmsCsvDecoder(MaskingDecoder):
@@ -66,3 +71,145 @@ def _find_header(sample: pa.Table) -> bytes | None:
     found = read_values(sample.slice(0, 1)["headers"].combine_chunks(), COLUMNS)
     header: bytes | None = found[0].as_py() if len(found) else None
     return header
+
+
+# Routing of records to tables by topic. Rows are not parsed before they are decoded.
+
+
+TOMBSTONE = "tombstone"
+UNASKED = "table without declared columns"
+Outcome = tuple[str | None, str | None, str | None, str | None]
+"""One row of `ports.decoder.ROUTE`."""
+
+
+class CsvRouter:
+    """Routes frames of CSV rows."""
+
+    def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
+        self._options, self._layouts = options, layouts
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        done = [self._route_slice(piece) for piece in split_frame(raw, ROWS)]
+        whole = pa.concat_tables([ROUTE.empty_table(), *done])
+        return add_line(whole, "error", raw["offset"], describe_place).combine_chunks()
+
+    def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
+        """Collects the distinct outcomes, and for each record the index of its outcome."""
+        outcomes: list[Outcome] = [(None, None, TOMBSTONE, None)]
+        which = pa.repeat(pa.scalar(0, pa.int32()), raw.num_rows)
+        for header, places in group_by_header(raw.column("headers")):
+            topics = select_part(raw, places).column("topic").dictionary_encode()
+            mine = pc.add(topics.indices, len(outcomes))
+            outcomes += [self._route_topic(header, topic) for topic in topics.dictionary.to_pylist()]
+            which = mine if len(places) == raw.num_rows else _scatter(which, places, mine)
+        which = pc.if_else(pc.is_null(raw.column("value")), pa.scalar(0, pa.int32()), which)
+        refused = self._find_rejects(raw)
+        if refused:
+            last = pa.array(range(len(outcomes), len(outcomes) + len(refused)), pa.int32())
+            which, outcomes = _scatter(which, list(refused), last), [*outcomes, *refused.values()]
+        columns = [pa.array([one[i] for one in outcomes], pa.string()).take(which) for i in range(len(ROUTE))]
+        return pa.Table.from_arrays(columns, schema=ROUTE)
+
+    def _find_rejects(self, raw: pa.RecordBatch) -> dict[int, Outcome]:
+        values = raw.column("value")
+        empty = pc.indices_nonzero(pc.equal(pc.binary_length(values), 0)).to_pylist()
+        _, large = reject_too_long(values, self._options.limits)
+        topics = raw.column("topic")
+        of_tables = {
+            i: _reject_outcome(error, topics[i].as_py()) for i, error in (dict.fromkeys(empty, EMPTY) | large).items()
+        }
+        return of_tables | {i: _reject_outcome(error, None) for i, error in find_read_errors(raw.column("headers")).items()}
+
+    def _route_topic(self, header: bytes | None, topic: str) -> Outcome:
+        layout = self._layouts.get_layout(header, topic)
+        if layout.error is UNDECLARED and not self._options.csv.header:
+            # No pipeline reads the table: the configuration must declare the columns of tables that are read.
+            return None, None, UNASKED, None
+        if layout.error is not None:
+            return _reject_outcome(layout.error, topic)
+        keyed = "keyed" if self._options.keys_of(topic) else "nokey"
+        return topic, f"{layout.fingerprint}.{keyed}", None, None
+
+
+def _reject_outcome(error: Reject, table: str | None) -> Outcome:
+    return table, None, None, str(error)
+
+
+def _scatter(into: pa.Array, places: Sequence[int], values: pa.Array) -> pa.Array:
+    found = into.to_pylist()
+    for place, value in zip(places, values.to_pylist(), strict=True):
+        found[place] = value
+    return pa.array(found, into.type)
+
+
+# Envelope columns of the event log.
+
+
+class CsvEnvelopes:
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
+
+    def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
+        self._options, self._layouts = options, layouts
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return pa.concat_tables([ENVELOPE.empty_table(), *map(self._read_slice, split_frame(raw))]).combine_chunks()
+
+    def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:
+        errors: dict[int, Reject] = {}
+        parts = [
+            part
+            for header, places in group_by_header(raw.column("headers"))
+            for part in self._read_header_group(raw, header, places, errors)
+        ]
+        if errors:
+            present = raw.column("value").is_valid().to_pylist()
+            said = [str(error) if present[i] else None for i, error in errors.items()]
+            parts.append((list(errors), build_envelope(len(said), {"error": pa.array(said, pa.string())})))
+        return merge_parts(parts, ENVELOPE)
+
+    def _read_header_group(
+        self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], errors: dict[int, Reject]
+    ) -> Iterator[Part]:
+        """The envelopes of records with this header row, table by table."""
+        topics = raw.column("topic")
+        for topic in pc.unique(select_part(raw, places).column("topic")).to_pylist():
+            of_topic = pc.equal(topics, topic).to_pylist()
+            mine = [place for place in places if of_topic[place]]
+            layout = self._layouts.get_layout(header, topic)
+            for where, rows, named in read_named_cells(raw, mine, layout, self._options.csv, errors):
+                yield where, self._build_rows(rows, named, layout)
+
+    def _build_rows(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], layout: CsvLayout) -> pa.Table:
+        said = cells.get(self._options.operation_column)
+        ops = read_operations(said, raw, self._options)
+        known, nothing = pc.is_valid(ops), pa.scalar(None, pa.string())
+        images = pc.if_else(known, _to_json_texts(cells), nothing)
+        deleted = pc.fill_null(pc.equal(ops, Op.DELETE.value), False)
+        first, second = to_sequence(raw.column("offset"))
+        columns = {
+            "before": pc.if_else(deleted, images, nothing),
+            "after": pc.if_else(deleted, nothing, images),
+            "connector": pc.if_else(known, FORMAT, nothing),
+            "table": pc.if_else(known, raw.column("topic"), nothing),
+            "op": ops,
+            "seq_1": first,
+            "seq_2": second,
+            "ts": null_out_of_range(raw.column("timestamp").cast(STAMP)),
+            "schema_id": pa.repeat(pa.scalar(layout.fingerprint), raw.num_rows),
+            "error": self._find_errors(ops, said),
+        }
+        return build_envelope(raw.num_rows, columns)
+
+    def _find_errors(self, ops: pa.Array, said: pa.Array | None) -> pa.Array:
+        """The errors of rows with an unknown operation."""
+        if not ops.null_count or said is None:
+            return pa.nulls(len(ops), pa.string())
+        reasons = [str(self._options.unknown_operation_reject(value)) for value in (None, "")]
+        reason = pc.if_else(pc.is_null(said), *reasons)
+        return pc.if_else(pc.is_null(ops), reason, pa.scalar(None, pa.string()))
+
+
+def _to_json_texts(cells: Mapping[str, pa.Array]) -> pa.Array:
+    """Every row as a JSON object of texts."""
+    rows = zip(*(column.to_pylist() for column in cells.values()), strict=True)
+    return pa.array([msgspec.json.encode(dict(zip(cells, row, strict=True))).decode() for row in rows], pa.string())

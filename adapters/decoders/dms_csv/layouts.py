@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.table import RESERVED_PREFIXES, Column
 
+from ...arrow.frame_slices import select_records
 from ...arrow.record_errors import malformed_reject
 from ...arrow.value_readers import text_reader
+from ..common.csv_dialect import CsvDialect
+from ..common.dms_rows import COLUMNS, KIND, LOAD
+from ..json.headers import read_values
 from ..json.type_names import find_type_reader
-from .cells import read_names
+from .cells import read_names, split_rows
 from .options import DmsCsvOptions
 
 MAX_LAYOUTS = 4096
@@ -97,3 +104,57 @@ class CsvLayouts:
 
     def _is_bookkeeping(self, name: str) -> bool:
         return name == self._options.operation_column or name.startswith(RESERVED_PREFIXES)
+
+
+# Records of one layout as columns by name.
+
+
+NamedCells = tuple[list[int] | None, pa.RecordBatch, Mapping[str, pa.Array]]
+"""Indices of records in their slice (None: all), the records, and their columns as text."""
+
+
+def read_named_cells(
+    raw: pa.RecordBatch, places: Sequence[int], layout: CsvLayout, dialect: CsvDialect, errors: dict[int, Reject]
+) -> Iterator[NamedCells]:
+    """The records of `raw` at `places`, one part per row width. Adds records without this layout to `errors` by index."""
+    if layout.error is not None:
+        errors |= dict.fromkeys(places, layout.error)
+        return
+    mine = select_part(raw, places)
+    found = split_rows(mine.column("value"), layout.widths, dialect)
+    errors |= {places[i]: reject for i, reject in found.errors.items()}
+    for cells in found.parts:
+        rows = select_part(mine, cells.places)
+        where = None if rows.num_rows == raw.num_rows else [places[i] for i in cells.places]
+        yield where, rows, dict(zip(layout.get_names(len(cells.columns)), cells.columns, strict=True))
+
+
+# Record headers of DMS rows.
+
+
+ROWS = 65_536
+"""Records per slice of a frame. Slices are long, because work per slice and column is small."""
+
+
+def mask_load_records(headers: pa.Array) -> pa.Array:
+    """True for records of a full load."""
+    return pc.fill_null(pc.equal(read_values(headers, KIND), LOAD.encode()), False)
+
+
+def group_by_header(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]]:
+    """Every header row, or None, with the indices of its records."""
+    found = read_values(headers, COLUMNS)
+    if found.null_count == len(found):
+        if len(found):
+            yield None, range(len(found))
+        return
+    encoded = found.dictionary_encode("encode")
+    several = encoded.dictionary.to_pylist()
+    for index, header in enumerate(several):
+        places = range(len(found)) if len(several) == 1 else pc.indices_nonzero(pc.equal(encoded.indices, index)).to_pylist()
+        yield header, places
+
+
+def select_part(raw: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+    """The records at `places`, which must be in order."""
+    return raw if len(places) == raw.num_rows else select_records(raw, list(places))

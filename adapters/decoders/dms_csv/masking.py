@@ -15,17 +15,15 @@ from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ...arrow.text_values import find_text_reader
 from ..common.csv_dialect import CsvDialect
 from ..common.dms_rows import COLUMNS
-from ..masking.masked_values import Image, OpenRecord, Role, ValueWriter
-from ..masking.records import RecordOpener, RoutedRecord
+from ..masking.records import Image, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
 from ..masking.tables import MaskedTables
-from .cells import split_rows
-from .encoder import to_row
+from .cells import split_rows, to_row
 from .layouts import MAX_LAYOUTS, CsvLayout, CsvLayouts
 from .options import DmsCsvOptions
 
 
 class CsvValueWriter(ValueWriter):
-    """`decoders.masking.masked_values.ValueWriter` of rows of a layout: every value is its text."""
+    """`decoders.masking.records.ValueWriter` of rows of a layout: every value is its text."""
 
     def __init__(self, layout: CsvLayout, dialect: CsvDialect) -> None:
         self._types = {column.name: column.type for column in layout.columns}

@@ -12,7 +12,7 @@ from replicator.domain.errors import ConfigProblem
 from ...arrow.text_values import NAMES, find_text_reader
 from ..common import row_options as common
 from ..common.csv_dialect import CsvDialect
-from .encoder import is_writable
+from .cells import is_writable
 
 FORMAT = "dms_csv"
 

@@ -5,7 +5,7 @@ Some servers append a number `bornTimestamp`, which is skipped. Sources: the sch
 aliyun/aliyun-dts-subscribe-sdk-java, LioRoger/subscribe_example and aliyun/aliyun-emapreduce-datasources.
 
 **Tables** are `database.table` or `database.schema.table` from `objectName`. A shard of a logical table (tags
-`l_db_name`, `l_tb_name`) belongs to that table. **Types** come from `dataTypeNumber` for MySQL and PolarDB-X (`types`);
+`l_db_name`, `l_tb_name`) belongs to that table. **Types** come from `dataTypeNumber` for MySQL and PolarDB-X (`rows.TYPES`);
 otherwise a column is text. The configuration may declare columns, all or some (`schema:`). **The key** is the key in the
 configuration, or else `PRIMARY` in the tag `pk_uk_info`. Tables without a key have the hidden column
 `__#alibaba_rds_row_id#__`.
@@ -21,7 +21,7 @@ configuration, or else `PRIMARY` in the tag `pk_uk_info`. Tables without a key h
 | value | text |
 | --- | --- |
 | Integer, Decimal | as it is |
-| Character | decoded with its character set (`charsets`); bytes if that is `binary` |
+| Character | decoded with its character set (`values.CODECS`); bytes if that is `binary` |
 | Float | shortest decimal |
 | Timestamp | in UTC; `millis` counts microseconds |
 | DateTime | from its parts: a date, a time of day or span, both, or a year; `millis` counts microseconds |

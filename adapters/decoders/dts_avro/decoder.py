@@ -19,12 +19,10 @@ from ...arrow.record_limits import RecordLimits
 from ..messages.decoder import MessageDecoder
 from ..messages.message import ColumnTypeNames, Message, MessageChange, MessageFormat, to_micros
 from ..messages.typed_rows import ColumnTypes
-from .datum_reader import read_record, read_with_rest
 from .masking import DtsOpener
 from .record_printer import print_records
-from .rows import Image, ImageRows, image_to_json
-from .table_names import read_table_name
-from .types import to_arrow_type, to_source_type, type_name
+from .rows import Image, ImageRows, image_to_json, to_arrow_type, to_source_type, type_name
+from .schema import read_record, read_with_rest
 from .values import NONE, NULL
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
@@ -163,3 +161,21 @@ class DtsAvroDecoder(MessageDecoder):
 
     def printed(self, raw: pa.Table) -> pa.Table:
         return print_records(raw["value"].to_pylist(), self._options.limits)
+
+
+# Table names in records.
+
+
+DOT = "\\u002E"
+"""An escaped dot within a name in `objectName`."""
+
+
+def read_table_name(said: Mapping[str, Any]) -> tuple[str, str]:
+    """The database, and the table as `database.table` or `database.schema.table`; empty if none is named. A shard has the
+    names of its logical table."""
+    tags = said["tags"]
+    if "l_db_name" in tags and "l_tb_name" in tags:
+        names = [tags["l_db_name"], tags["l_tb_name"]]
+    else:
+        names = [name.replace(DOT, ".") for name in (said["objectName"] or "").split(".")]
+    return names[0], ".".join(names) if len(names) in (2, 3) and all(names) else ""

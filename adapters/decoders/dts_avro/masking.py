@@ -12,12 +12,10 @@ from fastavro import schemaless_writer
 
 from replicator.domain.change import Op
 
-from ..masking.masked_values import Image, OpenRecord, Role, ValueWriter
-from ..masking.records import RoutedRecord
+from ..masking.records import Image, OpenRecord, Role, RoutedRecord, ValueWriter
 from ..messages.masking import MessageOpener
-from .datum_reader import read_with_rest
 from .rows import ImageRows
-from .schema import NAMESPACE, RECORD
+from .schema import NAMESPACE, RECORD, read_with_rest
 from .values import MOSTLY, NONE, NULL
 
 IMAGES = ("beforeImages", "afterImages")
@@ -27,7 +25,7 @@ CHARACTER = f"{NAMESPACE}.Character"
 
 
 class ImageValueWriter(ValueWriter):
-    """`decoders.masking.masked_values.ValueWriter` of images: masked values are text."""
+    """`decoders.masking.records.ValueWriter` of images: masked values are text."""
 
     def __init__(self, rows: ImageRows) -> None:
         self._rows = rows

@@ -25,8 +25,7 @@ from replicator.domain.plain_values import format_count
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
-from .datum_reader import read_record
-from .schema import NAMESPACE
+from .schema import NAMESPACE, read_record
 from .values import EPOCH, NONE, NULL, to_plain
 
 PRINTED = pa.schema(

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrow.json_objects import UNSET
+from ...arrow.value_readers import UNSET
 
 QUOTE = b'"'
 CONTROLS = bytes(range(32))

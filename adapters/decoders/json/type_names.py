@@ -18,19 +18,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as t
 
 from replicator.domain.errors import RejectCode
 
 from ...arrow import decimals, temporal_values, value_readers
+from ...arrow.decimals import cast_digits
 from ...arrow.record_errors import ValueMisfit
-from ...arrow.value_readers import ValueReader
-from . import nested_values
+from ...arrow.value_readers import NULL, UNSET, ValueReader, choose_objects, make_element
 
 Spelt: TypeAlias = str | dict[str, Any]
 
@@ -85,11 +89,11 @@ def find_type_reader(said: object) -> ValueReader:
     if isinstance(said, dict) and len(said) == 1:
         [(kind, inner)] = said.items()
         if kind == "list":
-            return nested_values.array_reader(find_type_reader(inner))
+            return array_reader(find_type_reader(inner))
         if kind == "struct" and isinstance(inner, dict) and inner:
-            return nested_values.struct_reader({str(name): find_type_reader(one) for name, one in inner.items()})
+            return struct_reader({str(name): find_type_reader(one) for name, one in inner.items()})
         if kind == "map" and isinstance(inner, list) and len(inner) == 2:
-            return nested_values.map_reader(find_type_reader(inner[0]), find_type_reader(inner[1]))
+            return map_reader(find_type_reader(inner[0]), find_type_reader(inner[1]))
     raise _unknown_type_error(said)
 
 
@@ -98,7 +102,7 @@ def _find_named(name: str) -> ValueReader:
     if wanted in SCALARS:
         return SCALARS[wanted]()
     if inner := LIST.match(wanted):
-        return nested_values.array_reader(_find_named(inner[1]))
+        return array_reader(_find_named(inner[1]))
     found = DECIMAL.match(wanted)
     arrow = decimals.decimal_type(int(found[1]), int(found[2] or 0)) if found and int(found[1]) else None
     if arrow is None:
@@ -108,3 +112,138 @@ def _find_named(name: str) -> ValueReader:
 
 def _unknown_type_error(said: object) -> ValueMisfit:
     return ValueMisfit(RejectCode.MALFORMED, f"{str(said)[:60]!r} is no type that can be read")
+
+
+# Columns of arrays, maps and structs: elements are flattened, built as columns, and nested again.
+
+
+def array_reader(items: ValueReader) -> ValueReader:
+    """Reader of a JSON array as a list column; elements may be null."""
+    arrow = pa.list_(items.type)
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        flat = [x for v in values if v is not None for x in v]
+        flat = [None if x == NULL else x for x in flat] if items.wire is msgspec.Raw else flat
+        return pa.ListArray.from_arrays(_list_offsets(values), items.build(flat), type=arrow)
+
+    one: Any = make_element(items.wire)
+    return ValueReader(arrow, list[one], build, _placeholder_form("list", items))
+
+
+def map_reader(keys: ValueReader, items: ValueReader) -> ValueReader:
+    """Reader of a Connect map: an object if its keys are strings, otherwise an array of [key, value] pairs."""
+    arrow = pa.map_(keys.type, items.type)
+    as_object = keys.wire is str
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        pairs = [p for v in values if v is not None for p in (v.items() if as_object else v)]
+        flat_keys, flat_items = keys.build([k for k, _ in pairs]), items.build([x for _, x in pairs])
+        return pa.MapArray.from_arrays(_list_offsets(values), flat_keys, flat_items, type=arrow)
+
+    one: Any = make_element(items.wire)
+    key: Any = keys.wire
+    wire: Any = dict[str, one] if as_object else list[tuple[key, one]]
+    return ValueReader(arrow, wire, build, _placeholder_form("map", items) if as_object else "")
+
+
+def struct_reader(fields: dict[str, ValueReader]) -> ValueReader:
+    """Reader of a JSON object as a struct column; missing fields are null."""
+    reader = choose_objects(fields)(fields)
+    arrow = pa.struct([(name, node.type) for name, node in fields.items()])
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        empty = reader.empty()
+        full = [empty if v is None else v for v in values]
+        columns = []
+        for name, node in reader.nodes.items():
+            field = [None if v is UNSET else v for v in reader.values(full, name)]
+            columns.append(node.build(field))
+        nulls = pa.array([v is None for v in values], pa.bool_())
+        return pa.StructArray.from_arrays(columns, fields=list(arrow), mask=nulls)
+
+    return ValueReader(arrow, reader.wire, build)
+
+
+def _placeholder_form(of: str, items: ValueReader) -> str:
+    """The form of the placeholder for a missing value in a collection, from its form in the elements."""
+    if items.wire is msgspec.Raw:
+        return f"{of}:raw"
+    if items.placeholder in ("text", "bytes"):
+        return f"{of}:{items.placeholder}"
+    return f"{of}:int" if pa.types.is_integer(items.type) else ""
+
+
+def _list_offsets(values: Sequence[Any]) -> pa.Array:
+    """Offsets of a list array; a null offset marks a null list."""
+    lengths = [0 if v is None else len(v) for v in values]
+    ends = [0, *accumulate(lengths)]
+    starts = [None if v is None else start for v, start in zip(values, ends, strict=False)]
+    return pa.array([*starts, ends[-1]], pa.int32())
+
+
+# Rows as JSON objects with the types of their columns, so that every value survives exactly.
+
+
+SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+Plain = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class TypedRowLayout:
+    """The columns of rows, with their names in the source."""
+
+    schema: pa.Schema
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """The bytes at the start of every record."""
+        types = msgspec.json.encode({field.name: type_name(field.type) for field in self.schema})
+        return b'{"schema":' + types + b',"payload":'
+
+
+def to_json_values(column: pa.ChunkedArray, arrow: pa.DataType) -> list[Any]:
+    """The values of a column in JSON form."""
+    found: list[Any] = cast_digits(column, _json_ready_type(arrow)).to_pylist()
+    if t.is_floating(arrow) and pc.all(pc.is_finite(column)).as_py() is not False:
+        return found
+    plain = _find_converter(arrow)
+    return found if plain is None else [None if v is None else plain(v) for v in found]
+
+
+def _json_ready_type(arrow: pa.DataType) -> pa.DataType:
+    """`arrow` with string for values that JSON does not have."""
+    if t.is_decimal(arrow) or t.is_date(arrow) or t.is_timestamp(arrow) or t.is_time(arrow):
+        return pa.string()
+    if t.is_list(arrow):
+        return pa.list_(_json_ready_type(arrow.value_type))
+    if t.is_struct(arrow):
+        return pa.struct([field.with_type(_json_ready_type(field.type)) for field in arrow])
+    return pa.map_(_json_ready_type(arrow.key_type), _json_ready_type(arrow.item_type)) if t.is_map(arrow) else arrow
+
+
+def _find_converter(arrow: pa.DataType) -> Plain | None:
+    """The remaining conversion of values that are not null, if any."""
+    if t.is_floating(arrow):
+        return lambda value: SPECIAL.get(str(value), value)
+    if t.is_list(arrow):
+        inner = _find_converter(arrow.value_type)
+        return inner and (lambda value: [_convert_or_null(inner, one) for one in value])
+    if t.is_struct(arrow):
+        fields = {field.name: plain for field in arrow if (plain := _find_converter(field.type))}
+        return (lambda value: {k: _convert_or_null(fields.get(k), v) for k, v in value.items()}) if fields else None
+    return _pairs_converter(arrow) if t.is_map(arrow) else None
+
+
+def _pairs_converter(arrow: pa.MapType) -> Plain:
+    keys, items = _find_converter(arrow.key_type), _find_converter(arrow.item_type)
+    is_object = t.is_string(_json_ready_type(arrow.key_type)) and not t.is_decimal(arrow.key_type)
+
+    def pairs(value: Any) -> Iterator[tuple[Any, Any]]:
+        return ((_convert_or_null(keys, k), _convert_or_null(items, v)) for k, v in value)
+
+    return lambda value: dict(pairs(value)) if is_object else list(pairs(value))
+
+
+def _convert_or_null(plain: Plain | None, value: Any) -> Any:
+    return value if plain is None or value is None else plain(value)

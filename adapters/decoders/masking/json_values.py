@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...arrow.record_errors import UNREADABLE
 from ..json.canonical_text import to_texts
-from .masked_values import Image, OpenRecord, Role, ValueWriter
+from .records import Image, OpenRecord, Role, ValueWriter
 
 Object = dict[str, msgspec.Raw]
 NULL = msgspec.Raw(b"null")
@@ -21,7 +21,7 @@ PREFIX = "pk."
 
 
 class ColumnReader(Protocol):
-    """Reads columns of JSON rows: see `masked_values.ValueWriter`."""
+    """Reads columns of JSON rows: see `records.ValueWriter`."""
 
     columns: Collection[str]
 
@@ -29,7 +29,7 @@ class ColumnReader(Protocol):
 
 
 class JsonValueWriter(ValueWriter):
-    """`masked_values.ValueWriter` for JSON. `reads` reads the columns. `names` are all columns that rows have."""
+    """`records.ValueWriter` for JSON. `reads` reads the columns. `names` are all columns that rows have."""
 
     def __init__(self, reads: ColumnReader, names: Collection[str]) -> None:
         self.columns, self.names = reads.columns, names

@@ -15,8 +15,8 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 
 from ...arrow.frame_slices import RECORD_IDS
-from ...arrow.json_objects import UNSET
 from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
+from ...arrow.value_readers import UNSET
 from .message import Message, MessageChange, MessageRows
 from .options import MessageOptions
 

@@ -8,19 +8,26 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from replicator.domain.change import Op
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.table import TableSpec
+from replicator.domain.time_bounds import null_out_of_range
+from replicator.ports.decoder import ENVELOPE, ROUTE
 
+from ...arrow.frame_slices import split_frame
+from ...arrow.record_errors import build_or_reject
+from ...arrow.record_limits import reject_too_long
 from ..common.composite_decoder import build_row_spec
+from ..json.envelopes import build_envelope
+from ..json.headers import find_read_errors
 from ..masking.decoder import MaskingDecoder
 from ..masking.tables import MaskedTables
-from .envelope import MessageEnvelopes
+from .changes import STAMP
 from .layouts import MessageLayouts
 from .masking import JsonMessageOpener, MessageOpener
-from .message import MessageFormat
-from .options import read_options
+from .message import Message, MessageFormat, read_message
+from .options import MessageOptions, read_options
 from .record_decoder import MessageFrameDecoder
-from .router import MessageRouter, read_message
 
 
 class MessageDecoder(MaskingDecoder):
@@ -58,3 +65,98 @@ class MessageDecoder(MaskingDecoder):
             next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their Arrow "
             "types.",
         )
+
+
+# Routing of messages to tables.
+
+
+TOMBSTONE = "tombstone"
+Outcome = tuple[str | None, str | None, str | None, str | None]
+"""One row of `ports.decoder.ROUTE`."""
+
+
+class MessageRouter:
+    """Routes frames of messages."""
+
+    def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
+        self._form, self._options, self._layouts = form, options, layouts
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        done = [self._route_slice(piece) for piece in split_frame(raw)]
+        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+
+    def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
+        values, large = reject_too_long(raw.column("value"), self._options.limits)
+        out = [self._route_message(text) for text in values.to_pylist()]
+        for place, error in (large | find_read_errors(raw.column("headers"))).items():
+            out[place] = (None, None, None, str(error))
+        columns = [pa.array([one[i] for one in out], pa.string()) for i in range(len(ROUTE))]
+        return pa.Table.from_arrays(columns, schema=ROUTE)
+
+    def _route_message(self, text: bytes | None) -> Outcome:
+        if text is None:
+            return None, None, TOMBSTONE, None
+        found = read_message(self._form, text, self._options.limits)
+        if isinstance(found, Reject):
+            return self._form.find_table(text, self._options.limits), None, None, str(found)
+        if found.ignored:
+            return None, None, found.ignored, None
+        layout = self._layouts.get_layout(found)
+        if layout.error is not None:
+            return found.table, None, None, str(layout.error)
+        return found.table, layout.fingerprint, None, None
+
+
+# Envelope columns of the event log.
+
+
+NOTHING = Message()
+
+
+class MessageEnvelopes:
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
+
+    def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
+        self._form, self._options, self._layouts = form, options, layouts
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return pa.concat_tables([ENVELOPE.empty_table(), *map(self._read_slice, split_frame(raw))]).combine_chunks()
+
+    def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:
+        found = [
+            NOTHING if text is None else read_message(self._form, text, self._options.limits)
+            for text in raw.column("value").to_pylist()
+        ]
+        messages = [NOTHING if isinstance(one, Reject) else one for one in found]
+        errors = {i: one for i, one in enumerate(found) if isinstance(one, Reject)}
+        layouts = [self._layouts.get_layout(one) if one.table and one.changes else None for one in messages]
+        images = {}
+        for name in ("before", "after"):
+            texts = [self._form.to_json(getattr(one, name)) for one in messages]
+            images[name], bad = build_or_reject(
+                lambda some: pa.array(some, pa.binary()).cast(pa.string()), texts, f"its {name} image"
+            )
+            errors = bad | errors
+        columns = {
+            **images,
+            "connector": pa.array([self._form.connector if one.table or one.db else None for one in messages], pa.string()),
+            "db": pa.array([one.table.rpartition(".")[0] or one.db or None for one in messages], pa.string()),
+            "table": pa.array([one.table or None for one in messages], pa.string()),
+            "op": pa.array([_find_operation(one) for one in messages], pa.string()),
+            **self._read_order(messages),
+            "tx": pa.array([one.tx for one in messages], pa.string()),
+            "ts": null_out_of_range(pa.array([one.at for one in messages], pa.int64()).view(STAMP)),
+            "schema_id": pa.array([layout.fingerprint or None if layout else None for layout in layouts], pa.string()),
+            "error": pa.array([str(errors[i]) if i in errors else None for i in range(len(messages))], pa.string()),
+        }
+        return build_envelope(len(messages), columns)
+
+    def _read_order(self, messages: list[Message]) -> dict[str, pa.Array]:
+        elements = range(self._form.order_elements)
+        return {
+            f"seq_{k + 1}": pa.array([one.order[k] if one.order else None for one in messages], pa.int64()) for k in elements
+        }
+
+
+def _find_operation(message: Message) -> Op | None:
+    return message.changes[0].op if message.changes else None

@@ -10,8 +10,7 @@ import msgspec
 
 from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ..masking.json_values import NULL, JsonValueWriter, Object, open_json_key, read_object, read_objects
-from ..masking.masked_values import Image, OpenRecord, ValueWriter
-from ..masking.records import EachRecordOpener, RoutedRecord
+from ..masking.records import EachRecordOpener, Image, OpenRecord, RoutedRecord, ValueWriter
 from .layouts import MessageLayout, MessageLayouts
 from .message import Message
 from .options import MessageOptions

@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import Op
+from replicator.domain.errors import Reject
 from replicator.domain.table import Column
 from replicator.domain.time_bounds import FIRST_US, LAST_US
 
+from ...arrow.record_errors import UNREADABLE, unreadable_reject
 from ...arrow.record_limits import RecordLimits
+from ..json.format_detection import hint_by_names
 from .typed_rows import ColumnTypes, TypedRows
 
 
@@ -169,6 +172,14 @@ class MessageFormat(Protocol):
     def to_json(self, image: Any) -> bytes | None:
         """`Message.before` or `after` as JSON text. Never fails."""
         ...
+
+
+def read_message(form: MessageFormat, value: bytes, limits: RecordLimits) -> Message | Reject:
+    """The parsed message, or the error."""
+    try:
+        return form.read(value, limits)
+    except UNREADABLE as error:
+        return hint_by_names(unreadable_reject(error), value, form.name)
 
 
 def to_micros(count: int | None, each: int) -> int | None:

@@ -1,7 +1,7 @@
 """Rows of many messages as columns, read with a type that is generated for their layout, so that msgspec creates the
 values.
 
-The result equals that of `json_rows.JsonMessageRows`, which reads value by value. Rows that do not fit the generated type
+The result equals that of `json_format.JsonMessageRows`, which reads value by value. Rows that do not fit the generated type
 are left to it.
 """
 
@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from replicator.domain.out_of_range import ReadMode
 
-from ...arrow.json_objects import NULL, UNSET, StructObjectReader, choose_objects
 from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import FAILURES, build_or_reject
 from ...arrow.text_values import Read, find_text_reader
-from ...arrow.value_readers import ValueReader, cast_values, make_nullable
+from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable
 from ..json.canonical_text import to_texts
 from ..json.type_names import find_type_reader, type_name
 

@@ -9,7 +9,7 @@ which need no options:
 - `sequence_columns: []`: offsets order the rows.
 - `inserts_only`: a row without an operation is a create.
 - `tombstones: delete`: a null value is a delete of its key. Offsets order the rows, and the table must declare key and
-  columns (see `tombstones`).
+  columns (see `decoder.TombstoneRows`).
 - `text_values`: every value is text, as in CSV (`adapters.arrow.text_values`).
 
 **Types.** A record may contain them, as above; otherwise declare the columns (`schema:`), and others are left out.

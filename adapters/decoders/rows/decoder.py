@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET
-from replicator.domain.errors import ConfigProblem, Fatal, RejectCode
+from replicator.domain.change import ERROR, OFFSET, Op
+from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.policy.expr import Expr
 from replicator.domain.table import TableSpec
+from replicator.domain.time_bounds import null_out_of_range
+from replicator.ports.decoder import ROUTE
 
-from ...arrow.record_limits import find_table_entry
+from ...arrow.frame_slices import Part, select_records, split_frame
+from ...arrow.record_errors import UNREADABLE, build_or_reject, decode_or_reject, unreadable_reject
+from ...arrow.record_limits import find_table_entry, reject_too_long
 from ...transforms.conditions import evaluate_condition
 from ..common.composite_decoder import build_row_spec
 from ..common.line_offsets import add_line, describe_line
-from ..json.schema_frames import find_frames
+from ..json.envelopes import build_envelope, build_envelopes
+from ..json.format_detection import hint_by_names
+from ..json.headers import find_read_errors
+from ..json.schema_frames import SchemaGroup, find_frames, split_members, split_record
+from ..json.type_names import find_type_reader
 from ..masking.decoder import MaskingDecoder
 from ..masking.tables import MaskedTables
-from .envelope import RowEnvelopes
-from .layouts import RowLayout, RowLayouts
+from .changes import STAMP, RowFrameDecoder, offsets_to_sequence, read_operation
+from .layouts import BARE, RowLayout, RowLayouts
 from .masking import RowOpener
 from .options import RowsDecoderOptions, read_options
-from .record_decoder import RowFrameDecoder
-from .router import RowRouter
-from .tombstones import TombstoneRows
 
 
 class RowsDecoder(MaskingDecoder):
@@ -99,3 +106,201 @@ def _accept_truncates(changes: pa.Table, condition: Expr) -> pa.Table:
         pc.and_(keyless, evaluate_condition(changes, condition)[0]), pa.scalar(None, pa.string()), changes[ERROR]
     )
     return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
+
+
+# Records without a value as deletes of their key, for tables with `tombstones: delete`.
+
+
+Scalar = str | int | float | bool
+
+
+class TombstoneRows:
+    """Converts tombstones to rows with the delete operation, so that later steps handle one kind of delete."""
+
+    def __init__(self, options: RowsDecoderOptions) -> None:
+        self._options = options
+        meanings = options.list_meanings().get("delete") if options.inserts_only and not options.sequence_columns else None
+        self._delete = meanings[0] if meanings else None
+
+    def to_rows(self, raw: pa.Table) -> pa.Table:
+        """The records. A record with a key but no value becomes a delete if its table has `tombstones: delete`."""
+        if self._delete is None or not raw["value"].null_count:
+            return raw
+        names = ("topic", "key", "value")
+        values = [
+            self._to_row(topic, key) if value is None and key is not None else value
+            for topic, key, value in zip(*(raw[name].to_pylist() for name in names), strict=True)
+        ]
+        place = raw.schema.get_field_index("value")
+        return raw.set_column(place, raw.schema.field(place), pa.array(values, pa.binary()))
+
+    def _to_row(self, topic: str, key: bytes) -> bytes | None:
+        """The deleted row; None if the table does not use tombstones. An invalid key is returned, and rejected as a
+        row."""
+        keys, columns = self._options.keys_of(topic), self._options.columns_of(topic)
+        if not keys or not columns or find_table_entry(self._list_modes(), topic) != "delete":
+            return None
+        try:
+            fields = self._read_key_fields(key, keys, columns)
+            return msgspec.json.encode({self._options.operation_column: self._delete, **fields})
+        except UNREADABLE:
+            return key
+
+    def _read_key_fields(self, key: bytes, keys: tuple[str, ...], columns: Mapping[str, str]) -> Mapping[str, object]:
+        """The fields of a key that is an object, or the value of a single key column. Text does not have to be JSON."""
+        try:
+            payload = split_record(key, self._options.limits.depth)[1]
+        except UNREADABLE:
+            payload = key
+        if payload.lstrip().startswith(b"{") or len(keys) > 1:
+            return msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+        is_text = keys[0] in columns and find_type_reader(columns[keys[0]]).type == pa.string()
+        if is_text and not payload.startswith(b'"'):
+            return {keys[0]: payload.decode()}
+        return {keys[0]: msgspec.json.decode(payload, type=Scalar)}
+
+    def _list_modes(self) -> Mapping[str, str]:
+        modes = self._options.tombstones
+        return {"*": modes} if isinstance(modes, str) else modes
+
+
+# Routing of records to tables by topic, with a check of the operation.
+
+
+TOMBSTONE = "tombstone"
+Outcome = tuple[str | None, str | None, str | None, str | None]
+"""One row of `ports.decoder.ROUTE`."""
+
+
+class RowRouter:
+    """Routes frames of rows."""
+
+    def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
+        self._options, self._layouts = options, layouts
+        self._probe = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        done = [self._route_slice(piece) for piece in split_frame(raw)]
+        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+
+    def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
+        values, large = reject_too_long(raw.column("value"), self._options.limits)
+        out: list[Outcome] = [(None, None, TOMBSTONE, None)] * raw.num_rows
+        found = find_frames(values, self._options.limits.depth)
+        topics = raw.column("topic").to_pylist()
+        for group in found.groups:
+            rows = range(len(values)) if group.rows is None else group.rows
+            for place, outcome in zip(rows, self._route_group(group, [topics[i] for i in rows]), strict=True):
+                out[place] = outcome
+        for place, error in (found.errors | large).items():
+            out[place] = (topics[place], None, None, str(error))
+        for place, error in find_read_errors(raw.column("headers")).items():
+            out[place] = (None, None, None, str(error))
+        return pa.Table.from_arrays(
+            [pa.array([one[i] for one in out], pa.string()) for i in range(len(ROUTE))], schema=ROUTE
+        )
+
+    def _route_group(self, group: SchemaGroup, topics: Sequence[str]) -> list[Outcome]:
+        """The outcomes of a group. Rows with types are checked when they are decoded; other rows are checked here."""
+        of_topic = {topic: self._route_topic(group.schema, topic) for topic in set(topics)}
+        if group.schema is not None and all(fingerprint != BARE for _, fingerprint, *_ in of_topic.values()):
+            return [of_topic[topic] for topic in topics]
+        wrong = [self._find_fault(payload) for payload in group.payloads()]
+        return [
+            of_topic[topic] if error is None else (topic, None, None, str(error))
+            for topic, error in zip(topics, wrong, strict=True)
+        ]
+
+    def _route_topic(self, schema: bytes | None, topic: str) -> Outcome:
+        layout = self._layouts.get_layout(schema, topic)
+        keyed = "declared" if self._options.keys_of(topic) else "nokey"
+        fingerprint = layout.fingerprint if layout.fingerprint == BARE else f"{layout.fingerprint}.{keyed}"
+        return (topic, None, None, str(layout.error)) if layout.error else (topic, fingerprint, None, None)
+
+    def _find_fault(self, payload: bytes) -> Reject | None:
+        try:
+            said: Any = self._probe(payload).get(self._options.operation_column)
+            value = None if said is None else msgspec.json.decode(said)
+        except UNREADABLE as error:
+            return hint_by_names(unreadable_reject(error), payload, "rows")
+        unknown = None if read_operation(value, self._options) else self._options.unknown_operation_reject(value)
+        return unknown and hint_by_names(unknown, payload, "rows")
+
+
+# Envelope columns of the event log.
+
+
+CONNECTOR = "rows"
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class RowEnvelopes:
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
+
+    def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
+        self._options, self._layouts = options, layouts
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return build_envelopes(raw, self._options.limits.depth, self._read_group)
+
+    def _read_group(self, raw: pa.RecordBatch, group: SchemaGroup) -> Part:
+        mine, payloads = select_records(raw, group.rows), group.payloads()
+        rows, errors = decode_or_reject(_fields, payloads, {})
+        for i, payload in split_members(raw.column("value"), group, errors, self._options.limits.depth).items():
+            again, still = decode_or_reject(_fields, [payload], {})
+            if not still:
+                payloads[i], rows[i] = payload, again[0]
+                del errors[i]
+        topics = mine.column("topic").to_pylist()
+        layouts = {topic: self._layouts.get_layout(group.schema, topic) for topic in set(topics)}
+        ops = []
+        for i, topic in enumerate(topics):
+            value = _to_scalar(rows[i].get(self._options.operation_column))
+            op = read_operation(value, self._options)
+            error = layouts[topic].error or (self._options.unknown_operation_reject(value) if op is None else None)
+            if error is not None:
+                errors.setdefault(i, error)
+            ops.append(None if i in errors else op)
+        images = _build_images(ops, payloads, errors)
+        known = pa.array([op is not None for op in ops], pa.bool_())
+        columns = {
+            **images,
+            "connector": pc.if_else(known, CONNECTOR, pa.scalar(None, pa.string())),
+            "table": pc.if_else(known, mine.column("topic"), pa.scalar(None, pa.string())),
+            "op": pa.array(ops, pa.string()),
+            **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(mine, rows), 1)},
+            "ts": null_out_of_range(mine.column("timestamp").cast(STAMP)),
+            "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
+            "error": pa.array([str(errors[i]) if i in errors else None for i in range(len(rows))], pa.string()),
+        }
+        return group.rows, build_envelope(len(rows), columns)
+
+    def _read_sequence(self, mine: pa.RecordBatch, rows: list[dict[str, msgspec.Raw]]) -> list[pa.Array]:
+        names = self._options.sequence_columns
+        return [_read_element(rows, name) for name in names] if names else offsets_to_sequence(mine.column("offset"))
+
+
+def _build_images(ops: list[Op | None], payloads: list[bytes], errors: dict[int, Reject]) -> dict[str, pa.Array]:
+    """The rows as they were sent: before for a delete, after for others."""
+    is_delete = [op == Op.DELETE for op in ops]
+    texts = [text if op is not None else None for op, text in zip(ops, payloads, strict=True)]
+    images, bad = build_or_reject(lambda some: pa.array(some, pa.binary()).cast(pa.string()), texts, "it")
+    for i, reject in bad.items():
+        errors.setdefault(i, reject)
+    deleted, nothing = pa.array(is_delete, pa.bool_()), pa.scalar(None, pa.string())
+    return {"before": pc.if_else(deleted, images, nothing), "after": pc.if_else(deleted, nothing, images)}
+
+
+def _read_element(rows: list[dict[str, msgspec.Raw]], name: str) -> pa.Array:
+    values = [_to_scalar(row.get(name)) for row in rows]
+    return build_or_reject(lambda some: pa.array(some, pa.int64()), [v if type(v) is int else None for v in values], name)[0]
+
+
+def _to_scalar(value: msgspec.Raw | None) -> Any:
+    """A text, number or boolean; None for other values, which are neither an operation nor a sequence."""
+    if value is None or bytes(value).startswith((b"{", b"[")):
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except UNREADABLE:
+        return None

@@ -14,8 +14,7 @@ from replicator.domain.change import Op
 from ...arrow.record_errors import ValueMisfit
 from ..json.schema_frames import split_record
 from ..masking.json_values import JsonValueWriter, Object, open_json_key, read_object
-from ..masking.masked_values import Image, OpenRecord, Role
-from ..masking.records import EachRecordOpener, RoutedRecord
+from ..masking.records import EachRecordOpener, Image, OpenRecord, Role, RoutedRecord
 from ..masking.tables import MaskedTables
 from .changes import read_operation
 from .layouts import MAX_LAYOUTS, RowLayout, RowLayouts

@@ -20,8 +20,15 @@ from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, ReadsTransac
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 from ...arrow.key_change import find_open_key_changes, split_segments
-from ...arrow.record_positions import RAW_PLACE, collect_rejected, find_ends, mask_later, select_span
-from ...arrow.table_drops import find_drops, group_by_table
+from ...arrow.record_positions import (
+    RAW_PLACE,
+    collect_rejected,
+    find_drops,
+    find_ends,
+    group_by_table,
+    mask_later,
+    select_span,
+)
 from ...arrow.transactions import split_exact_parts, split_parts
 from ...event_log.rows import build_rows
 from ...transforms.row_transforms import transform_rows

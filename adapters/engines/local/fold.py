@@ -29,8 +29,8 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import FoldedChanges
 
 from ...apply.distinct_changes import drop_duplicates, is_ordered
+from ...arrow.columns import rename_plainly
 from ...arrow.key_change_deletes import asks_target, can_have_foreign_deletes, drop_foreign_deletes, is_doubtful
-from ...arrow.safe_names import rename_plainly
 from ...duckdb.column_types import to_duckdb_types
 from ...duckdb.session import open_session
 from ...sql.dialect import DUCKDB

@@ -17,7 +17,7 @@ from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, ReadsTransactionMarks
 from replicator.ports.frames import RecordSlice, RoutedBatch
 
-from ...arrow.table_drops import DROPS, find_drops, group_by_table
+from ...arrow.record_positions import DROPS, find_drops, group_by_table
 from ...spark.frame_facts import set_row_count
 from ...spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, to_arrow
 from ...spark.transactions import get_topic, set_markers, set_topic

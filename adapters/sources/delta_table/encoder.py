@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ...decoders.json.encoder import TypedRowLayout, to_json_values
+from ...decoders.json.type_names import TypedRowLayout, to_json_values
 
 OWN = ("_op", "_version", "_order", "_row", "_before")
 """Fields of a record besides the columns of its row, which decoder `rows` reads."""

@@ -15,8 +15,8 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.plain_values import format_count
 
-from ...decoders.json.encoder import TypedRowLayout
-from ...decoders.masking.mask_headers import MaskHeader, add_mask_header
+from ...decoders.json.type_names import TypedRowLayout
+from ...decoders.masking.records import MaskHeader, add_mask_header
 from ...delta.column_names import source_name
 from ...delta.folders import FileLocation
 from ..delta_reader.data_files import open_parquet, read_slices

@@ -20,10 +20,9 @@ from replicator.domain.errors import ConfigProblem, DataLoss, Reject
 from replicator.domain.plain_values import format_count
 
 from ...arrow import record_errors
-from ...arrow.json_objects import UNSET, choose_objects
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.text_values import NAMES, find_text_reader, read_texts
-from ...arrow.value_readers import ValueReader
+from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ...decoders.common.csv_dialect import CsvDialect
 from ...decoders.json.type_names import find_type_reader
 from .file_formats import ParquetFormat, SnapshotFormat, SnapshotTooLarge

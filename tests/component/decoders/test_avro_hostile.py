@@ -13,10 +13,9 @@ from fastavro import parse_schema, schemaless_writer
 from hypothesis import strategies as st
 
 from adapters.arrow.record_limits import RecordLimits
+from adapters.decoders.avro.connect_schema import ValueSchema
 from adapters.decoders.avro.datum_reader import FREE_BYTES
-from adapters.decoders.avro.value_schema import ValueSchema
-from adapters.decoders.debezium_avro.json_text import _read_body
-from adapters.decoders.debezium_avro.schemas import LONGEST_SCHEMA, read_registered_schema
+from adapters.decoders.debezium_avro.json_text import LONGEST_SCHEMA, _read_body, read_registered_schema
 from replicator.domain.errors import Reject
 from replicator.testing.contract import for_all
 

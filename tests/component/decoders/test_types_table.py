@@ -27,11 +27,11 @@ from support.avro_of_connect import Avro
 from support.debezium_events import ID, column, event, payload_of, raw
 from support.dts_records import BIGINT, NAMESPACE, PARTS, encode_record, record, whole
 
-from adapters.decoders.canal_json.decoder import CanalFormat, CanalJsonDecoder
+from adapters.decoders.canal_json import CanalFormat, CanalJsonDecoder
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
-from adapters.decoders.dts_avro import types as dts
+from adapters.decoders.dts_avro import rows as dts
 from adapters.decoders.dts_avro.decoder import DtsAvroDecoder, DtsFormat
 from adapters.decoders.json.type_names import find_type_reader
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder

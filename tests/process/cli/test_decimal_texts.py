@@ -16,7 +16,7 @@ from support.debezium_events import ID, column, event, key
 
 from adapters.arrow import decimals, masks
 from adapters.arrow.conform import cast_column
-from adapters.decoders.json import encoder
+from adapters.decoders.json import type_names
 from adapters.delta.types import to_storable
 from adapters.transforms import casts
 from replicator.cli import main
@@ -55,7 +55,7 @@ def test_every_cast_to_text_gives_the_digits(kind: pa.DataType) -> None:
         "expressions": masks.to_texts(numbers),
     }
     assert {name: found.to_pylist() for name, found in paths.items()} == dict.fromkeys(paths, wanted)
-    assert list(encoder.to_json_values(numbers, kind)) == wanted
+    assert list(type_names.to_json_values(numbers, kind)) == wanted
     assert cast_column(lists, pa.list_(pa.string()))[0].to_pylist() == [wanted[:-1], None]
     nested = pa.struct([("m", pa.map_(pa.string(), kind))])
     maps = pa.array([{"m": [("a", TINY)]}, None, {"m": None}], nested)

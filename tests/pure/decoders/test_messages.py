@@ -16,7 +16,7 @@ from adapters.arrow.record_errors import ValueMisfit, build_or_reject
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.common.mysql_types import to_arrow_type
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
-from adapters.decoders.messages.json_rows import to_text, to_texts
+from adapters.decoders.messages.json_format import to_text, to_texts
 from adapters.decoders.ogg_json import OggJsonDecoder
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import RAW

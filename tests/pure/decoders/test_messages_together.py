@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from support.overrides import override
 
-from adapters.decoders.canal_json.decoder import CanalFormat, CanalJsonDecoder
+from adapters.decoders.canal_json import CanalFormat, CanalJsonDecoder
 from adapters.decoders.json.schema_frames import is_deep, is_shallow
-from adapters.decoders.maxwell_json.decoder import MaxwellFormat, MaxwellJsonDecoder
-from adapters.decoders.ogg_json.decoder import GoldenGateFormat, OggJsonDecoder
+from adapters.decoders.maxwell_json import MaxwellFormat, MaxwellJsonDecoder
+from adapters.decoders.ogg_json import GoldenGateFormat, OggJsonDecoder
 from replicator.domain.change import ERROR, RAW
 from replicator.testing.contract import EXAMPLES, SEED
 from replicator.testing.decoder_fuzz import INPUTS

@@ -14,8 +14,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
 
-from ....decoders.avro.connect_types import Mend
-from ....decoders.avro.value_schema import NO_SCHEMA
+from ....decoders.avro.connect_schema import NO_SCHEMA, Mend
 from ..avro_files import STEP, describe_reason, read_cached_schema
 from ..file_list import ArchiveFile
 

@@ -10,7 +10,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
 
-from ....decoders.json.encoder import TypedRowLayout, to_json_values
+from ....decoders.json.type_names import TypedRowLayout, to_json_values
 from ..file_list import ArchiveFile
 
 PLAIN: tuple[tuple[Any, Any], ...] = (

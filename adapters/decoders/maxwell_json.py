@@ -1,4 +1,27 @@
-"""Decoder of Maxwell's messages."""
+"""Maxwell's messages in JSON.
+
+`{"database":"shop","table":"items","type":"update","ts":1700000000,"xid":7,"commit":true,"data":{"id":1,"name":"a"},
+"old":{"name":"b"}}`
+
+`data` is the row, or the deleted row; `old` has the columns that an update changed, with their old values. Source:
+maxwells-daemon.io, "Maxwell's data format", and recorded messages.
+
+**Tables** are `database.table`. **Types** are not in the messages: declare the columns (`schema:`). Numbers, booleans and
+text are read as the declared type, an array or object as its JSON text, binary values as Base64. **The key** is the one
+in the configuration, or `primary_key_columns` if Maxwell writes them (`output_primary_key_columns=true`).
+
+| `type` | |
+| --- | --- |
+| insert, update, delete | changes; an update with a key column in `old` is a key change |
+| bootstrap-insert | a read |
+| bootstrap-start, bootstrap-complete | ignored |
+| table-drop | ignored, and reported as a dropped table; its `ts` has milliseconds |
+| table-create, table-alter, database-... | ignored: schema changes |
+
+**Order** is that of the stream, the offset: `xid` and `xoffset` only order changes of one server. So all messages of a
+table must be in one partition (`producer_partition_by`: database or table), or all messages of a key if keys never
+change.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +34,12 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 from replicator.ports.decoder import TABLE_DROPPED
 
-from ...arrow.record_errors import ValueMisfit
-from ..json.canonical_text import numbers_to_text
-from ..messages.decoder import MessageDecoder
-from ..messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
-from ..messages.message import BatchReader, Message, MessageChange, MessageContents, to_micros, to_micros_array
-from ..messages.typed_rows import TypedRows
+from ..arrow.record_errors import ValueMisfit
+from .json.canonical_text import numbers_to_text
+from .messages.decoder import MessageDecoder
+from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
+from .messages.message import BatchReader, Message, MessageChange, MessageContents, to_micros, to_micros_array
+from .messages.typed_rows import TypedRows
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
 DROP = "table-drop"

@@ -1,4 +1,10 @@
-"""Decoder of Debezium's JSON events."""
+"""Debezium's JSON change events, with and without a schema.
+
+With a schema (Kafka Connect's JsonConverter, `schemas.enable=true`) the bytes before the payload are equal in most
+records. They are compared and hashed once, and only payloads are parsed, into structs generated for that schema. Other
+layouts of the same JSON are parsed as a whole. Without a schema the configuration declares the columns, and other fields
+are left out. For types, rejects, order and transactions see `adapters.decoders.debezium`.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +19,27 @@ from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 
-from ..common.composite_decoder import CompositeDecoder
-from ..common.row_options import read_options
-from ..debezium.connectors import find_connector
-from ..debezium.declared_columns import MASKED, refuse_types
-from ..debezium.envelope import DebeziumEnvelopes
-from ..debezium.flattened_rows import FlattenedRows, OwnFields
-from ..debezium.masking import DebeziumMasker
-from ..debezium.options import DebeziumOptions
-from ..debezium.record_decoder import DebeziumFrameDecoder
-from ..debezium.router import DebeziumRouter
-from ..debezium.table_schema import TableLearner
-from ..debezium.transaction_markers import read_markers as transactions
-from ..json.schema_frames import CachedFrames
-from ..masking.mask_headers import read_mask_headers
+from .common.composite_decoder import CompositeDecoder
+from .common.row_options import read_options
+from .debezium.changes import DebeziumFrameDecoder
+from .debezium.envelope import DebeziumEnvelopes
+from .debezium.flattened_rows import FlattenedRows, OwnFields
+from .debezium.masking import DebeziumMasker
+from .debezium.options import DebeziumOptions
+from .debezium.router import DebeziumRouter
+from .debezium.table_schema import TableLearner
+from .debezium.transaction_marks import find_connector
+from .debezium.transaction_marks import read_markers as transactions
+from .debezium.types import MASKED, refuse_types
+from .json.schema_frames import CachedFrames
+from .masking.records import read_mask_headers
 
 
 class DebeziumJsonDecoder(CompositeDecoder):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without a schema.
 
     `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; raises ConfigProblem that names every wrong one.
-    Pickled as its options. It caches readers for schemas, the last key and table (see `route_results.RouteResults`), and
+    Pickled as its options. It caches readers for schemas, the last key and table (see `router.RouteResults`), and
     records between routing and decoding (`schema_frames.CachedFrames`).
     """
 

@@ -16,3 +16,11 @@ def slice_items(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
 def rebase_offsets(offsets: pa.Array) -> pa.Array:
     """Offsets shifted so that the first is 0, in a buffer of their own."""
     return pc.subtract(offsets, offsets[0])
+
+
+# Column names that Arrow might read as paths.
+
+
+def rename_plainly(table: pa.Table) -> pa.Table:
+    """`table` with columns `c0`, `c1` ...: some Arrow functions read a name with dots or brackets as a path."""
+    return table.rename_columns([f"c{i}" for i in range(table.num_columns)])
