@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from support.schema_changes import url
 
 from adapters.sinks.postgres.comparison import PostgresTargetSnapshot
-from adapters.sources.backfill.postgres import PostgresComparison
+from adapters.sources.backfill import PostgresComparison
 from adapters.sql.checksums import kind_of_postgres
 from replicator.application.operations.diff import DiffOperation
 from replicator.application.operations.diff_progress import DiffProgressFile

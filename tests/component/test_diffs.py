@@ -23,7 +23,7 @@ from support.backfilled_table import LANES, World, Writer
 from support.loaded_items import TABLE
 from support.schema_changes import url
 
-from adapters.sources.backfill.postgres import PostgresComparison
+from adapters.sources.backfill import PostgresComparison
 from replicator.application.operations.diff import DiffOperation, LaneComparison, describe_letter
 from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
 from replicator.application.quarantine.erasure_list import ErasureList

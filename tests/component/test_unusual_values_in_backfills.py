@@ -12,7 +12,7 @@ import pytest
 from support.backfilled_table import LANES, World
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.backfill.postgres import PostgresComparison
+from adapters.sources.backfill import PostgresComparison
 from replicator.domain.out_of_range import OutOfRange
 from replicator.ports.comparison import TableSplit
 

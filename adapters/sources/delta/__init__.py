@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..delta_table import RowsSource
+from ..delta_table.source import RowsSource
 from ..event_log.delta.source import DeltaSource
 
 __all__ = ["ROWS", "DeltaSource", "RowsSource", "delta_source"]

@@ -16,13 +16,12 @@ from replicator.domain.topics import TopicFilter
 from replicator.ports.diagnosis import Check, Diagnosis
 
 from ...event_log.bounds import ACCEPT, describe_loss
-from ..delta_table.offsets import parse_offset
 from ..delta_table.options import RowsOptions
 from ..delta_table.source import RowsSource
+from ..delta_table.splits import parse_offset
 from ..event_log.delta.log_reader import DeltaLog
-from ..event_log.delta.offset_ranges import OffsetRanges
 from ..event_log.delta.options import DeltaSourceOptions
-from ..event_log.delta.table import EventLogTable
+from ..event_log.delta.table import EventLogTable, OffsetRanges
 from . import ROWS
 
 OF_EVERY_SOURCE = ("positions", "production")

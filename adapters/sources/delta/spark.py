@@ -22,13 +22,11 @@ from ...spark.frames import cache_with_size, column, map_frame
 from ...spark.object_stores import to_spark_path
 from ...spark.session import split_options_lazily
 from ...spark.types import spark_schema
-from ..delta_reader.data_files import FileRewritten
-from ..delta_reader.window_size import WindowSize
+from ..delta_reader import FileRewritten, WindowSize
 from ..delta_table.spark import RowsSparkSource
-from ..event_log.delta.backlog import ReadWindow
-from ..event_log.delta.source import EventLogSource
+from ..event_log.delta.log_reader import ReadWindow
+from ..event_log.delta.source import TIME, EventLogSource, Period
 from ..event_log.delta.table import LogSnapshot
-from ..event_log.delta.window_reader import TIME, Period
 from . import ROWS
 
 

@@ -1,5 +1,1 @@
 """The rows of a plain Delta table as a stream: appended rows, or its change data feed."""
-
-from .source import RowsSource
-
-__all__ = ["RowsSource"]

@@ -19,11 +19,10 @@ from ...spark.errors import translate_error
 from ...spark.frames import cache_with_size, flat_map_frame, quote_name
 from ...spark.session import split_options
 from ...spark.types import spark_schema
-from ..delta_reader.window_size import WindowSize
+from ..delta_reader import WindowSize
 from .options import RowsOptions
-from .source import TableRows
+from .source import RowWindow, TableRows
 from .splits import RowSplit, read_records
-from .version_reader import RowWindow
 
 TASK_ROWS = 65_536
 TASKS_PER_CORE = 4

@@ -1,12 +1,13 @@
-"""Splits of files and their records. Also used on executors: a split contains all that is needed to read it."""
+"""Offsets of rows, and splits of files with their records. Also used on executors."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,13 +16,100 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.plain_values import format_count
 
-from ...decoders.json.type_names import TypedRowLayout
+from ...decoders.json.type_names import TypedRowLayout, to_json_values
 from ...decoders.masking.records import MaskHeader, add_mask_header
 from ...delta.column_names import source_name
 from ...delta.folders import FileLocation
-from ..delta_reader.data_files import open_parquet, read_slices
-from .encoder import RowMetadata, encode_rows
-from .offsets import RowOffset
+from ..delta_reader import open_parquet, read_slices
+
+# Offsets of rows: the table version, and the row's number in it.
+#
+# The rows that a version changed precede the rows that the table contains in it. A reader of changes continues from the
+# changes of one version to those of the next. Only a reader that starts with the whole table reads the second kind.
+
+SHIFT = 34
+WHOLE = 1 << (SHIFT - 1)
+"""The bit that marks offsets of rows of the whole table."""
+MOST_ROWS = WHOLE
+
+
+class RowOffset(NamedTuple):
+    """Row `row` among the rows that `version` changed; with `whole`, among all rows of the table in that version."""
+
+    version: int
+    whole: bool
+    row: int
+
+    @property
+    def offset(self) -> int:
+        """The offset in the stream."""
+        return (self.version << SHIFT) | (WHOLE if self.whole else 0) | self.row
+
+
+def parse_offset(offset: int) -> RowOffset:
+    """The row with that offset."""
+    inside = offset & ((1 << SHIFT) - 1)
+    return RowOffset(offset >> SHIFT, inside >= WHOLE, inside & (WHOLE - 1))
+
+
+def first_change_offset(version: int) -> int:
+    """The offset of the first row that `version` changed. The stream ends there if the version before is the newest."""
+    return RowOffset(version, False, 0).offset
+
+
+def skip_whole(offset: int) -> int:
+    """The offset. If it is a row of a whole table, the start of the changes of the next version."""
+    place = parse_offset(offset)
+    return first_change_offset(place.version + 1) if place.whole else offset
+
+
+def start_offset(offset: int) -> int:
+    """The start of a whole table at or below an offset."""
+    place = parse_offset(offset)
+    if place.whole:
+        return first_whole_offset(place.version)
+    return first_whole_offset(place.version - 1) if place.version else first_change_offset(0)
+
+
+def first_whole_offset(version: int) -> int:
+    """The offset of the first row of the whole table in `version`."""
+    return RowOffset(version, True, 0).offset
+
+
+# Rows as records: JSON objects with the types of their columns, so that every value survives exactly.
+
+OWN = ("_op", "_version", "_order", "_row", "_before")
+"""Fields of a record besides the columns of its row, which decoder `rows` reads."""
+
+
+@dataclass(frozen=True)
+class RowMetadata:
+    """Metadata of rows: operations, and row numbers in the version. `olds`: for updates the index of the old row."""
+
+    version: int
+    ops: Sequence[str]
+    rows: Sequence[int]
+    olds: Mapping[int, int]
+
+
+def encode_rows(rows: pa.Table, layout: TypedRowLayout, told: RowMetadata, places: Sequence[int]) -> list[bytes]:
+    """The records of the rows at `places`. Records of rows in `told.olds` include the old values of changed columns."""
+    columns = [to_json_values(rows[field.name], field.type) for field in layout.schema]
+    names = layout.schema.names
+    encode = msgspec.json.Encoder().encode
+    out = []
+    for place, op, number in zip(places, told.ops, told.rows, strict=True):
+        record: dict[str, Any] = {"_op": op, "_version": told.version, "_order": int(op != "d"), "_row": number}
+        old = told.olds.get(place)
+        if old is not None:
+            changed = (i for i, column in enumerate(columns) if column[old] != column[place])
+            record["_before"] = {names[i]: columns[i][old] for i in changed}
+        record.update(zip(names, [column[place] for column in columns], strict=True))
+        out.append(layout.prefix + encode(record) + b"}")
+    return out
+
+
+# Splits of files and their records. Also used on executors: a split contains all that is needed to read it.
 
 ROWS = 8_192
 """Rows that are converted to records at once."""

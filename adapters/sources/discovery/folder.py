@@ -26,11 +26,11 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
 from replicator.ports.frames import Batch
 
+from ..files import connect as connect_names
 from ..files import dispatch
-from ..files.connect import file_names as connect_names
-from ..files.dms import file_names as dms_names
-from ..files.rows.file_names import ENDINGS, SUFFIXES
-from ..files.rows.file_names import find_table as find_folder
+from ..files import dms as dms_names
+from ..files.rows import ENDINGS, SUFFIXES
+from ..files.rows import find_table as find_folder
 from .records import GUESSED, describe_topic, guess_schema, list_sources
 
 SAMPLE, MOST_FILES, MOST_NAMED = 100, 200, 8

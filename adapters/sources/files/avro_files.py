@@ -24,9 +24,9 @@ from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from ...decoders.avro.connect_schema import NO_SCHEMA, ValueSchema, read_schema
 from ...decoders.avro.datum_reader import FAULTS, read_data
-from .file_format import NULL
 from .file_list import ArchiveFile
-from .line_reader import BLOCK, LONGER
+from .file_reader import NULL
+from .records import BLOCK, LONGER
 
 LONGEST_HEADER = 16 * 1024 * 1024
 XZ_MEMORY = 256 * 1024 * 1024

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .check import ArchiveCheck
 from .connect import ConnectFilesCheck, ConnectFilesSource
-from .dms.source import DmsFilesCheck, DmsFilesSource
+from .dms import DmsFilesCheck, DmsFilesSource
 from .line_file import LineFileCheck, LineFileSource
 from .rows import RowsFilesCheck, RowsFilesSource
-from .source import ArchiveSource
+from .source import ArchiveCheck, ArchiveSource
 
 ROWS = "rows"
 FILES, RECORDED, CONNECT, LINES = "files", "recorded", "connect", "lines"

@@ -1,19 +1,69 @@
-"""The files of an archive."""
+"""The files of an archive: their list, and whether they are complete."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from glob import has_magic, iglob
 from itertools import takewhile
 from pathlib import Path
-from typing import BinaryIO, NoReturn, TypeAlias
+from typing import Any, BinaryIO, NoReturn, TypeAlias
 
-from replicator.domain.errors import EnvironmentProblem
+import obstore
 
-from ...object_store.files import ObjectStamp, StoredPath
-from .object_folder import ObjectFolder
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+
+from ...object_store.file_ages import seconds_until_stable
+from ...object_store.files import ObjectStamp, StoredPath, open_store, to_stamp, translate_errors
+from ...object_store.options import SCHEMES, Storage, split_url
+
+# Folders of an object store.
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFolder:
+    """The objects below a key, or the object with that key."""
+
+    bucket: str
+    key: str
+    storage: Storage = field(repr=False)
+
+    @classmethod
+    def from_url(cls, url: str, storage: Storage | None) -> ObjectFolder:
+        """The folder at `s3://BUCKET/KEY`. Raises ConfigProblem for the URL of another kind of store."""
+        return cls(*split_url(url), storage or Storage())
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}".rstrip("/")
+
+    def list_objects(self, *, deep: bool) -> Iterator[tuple[StoredPath, str, int, ObjectStamp]]:
+        """Every object with its name below the folder, size and stamp; without `deep` only objects directly in it."""
+        store, prefix = open_store(self.bucket, self.storage), f"{self.key}/" if self.key else None
+        with translate_errors(str(self)):
+            found = [one for page in obstore.list(store, prefix) for one in page]
+            if not found and self.key:
+                found = self._find_object(store)
+        for one in found:
+            key = str(one["path"])
+            label = key.removeprefix(f"{self.key}/" if self.key else "") if key != self.key else key.rpartition("/")[2]
+            if deep or "/" not in label:
+                stamp = to_stamp(one)
+                yield StoredPath(self.bucket, key, self.storage, stamp.etag, one["size"]), label, one["size"], stamp
+
+    def _find_object(self, store: Any) -> list[Any]:
+        try:
+            return [obstore.head(store, self.key)]
+        except FileNotFoundError:
+            return []
+
+
+def is_object_url(path: str) -> bool:
+    """True for the URL of an object store."""
+    return path.partition("://")[0] in SCHEMES and "://" in path
+
+
+# The files of an archive.
 
 FilePath: TypeAlias = Path | StoredPath
 Place: TypeAlias = str | ObjectFolder
@@ -125,3 +175,29 @@ def _read_stat(path: FilePath) -> tuple[int, tuple[int, int] | ObjectStamp, int]
         return *path.read_stat(), 0
     stat = path.stat()
     return stat.st_size, (stat.st_ino, stat.st_mtime_ns), stat.st_ctime_ns
+
+
+# Checks of files: complete, and with a valid name.
+
+SETTLED_SECONDS = 10.0
+"""Seconds without a write after which a file is complete. Writers of immutable files never write to it again."""
+
+
+def seconds_until_complete(file: ArchiveFile, seconds: float | None, *, since_copied: bool = False) -> float:
+    """Seconds until the file counts as complete; 0 or less if it does. `seconds`: the required time without a write; None
+    means `SETTLED_SECONDS`, or 0 for an object, which appears whole. `since_copied`: the time counts from when it was
+    copied or renamed, if that is later."""
+    if seconds is None:
+        seconds = 0.0 if isinstance(file.path, StoredPath) else SETTLED_SECONDS
+    written = max(file.stamp[1], file.changed if since_copied else 0)
+    return seconds_until_stable(file.path, written / 1e9, file.size, seconds) if seconds else 0.0
+
+
+def refuse_name(file: ArchiveFile, table_of: Callable[[FilePath], str]) -> None:
+    """Raise ConfigProblem for a file whose table name, from `table_of`, is not valid text."""
+    try:
+        table_of(file.path).encode()
+    except UnicodeEncodeError:
+        raise ConfigProblem(
+            f"{str(file.path)!a} has a name that is not UTF-8", next_step="Rename it, or move it to another place."
+        ) from None

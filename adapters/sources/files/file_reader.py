@@ -1,24 +1,115 @@
-"""Archive files to records, continuing from the last read position."""
+"""Files to records: the interface to kinds of files, and reading from the last position."""
 
 from __future__ import annotations
 
 import gzip
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.frames import Stop
 
-from .archive_records import ArchiveRecord, LineTooLong, unreadable_record
-from .file_format import AVRO, FileFormat, Number
-from .file_list import ArchiveFile
-from .line_reader import LineStream, LongLine, line_size, read_bounded
-from .parquet_rows import read_frames
+from ...arrow.parquet_slices import ParquetSlices
+from .file_list import SUFFIXES, ArchiveFile, Place, find_files
+from .records import (
+    LONGER,
+    ArchiveRecord,
+    LineStream,
+    LineTooLong,
+    LongLine,
+    RecordColumns,
+    line_size,
+    parse_line,
+    read_bounded,
+    unreadable_record,
+)
+
+# The interface to kinds of files: how they are listed, and how their lines become records.
+
+LONGEST = LONGER * 16 * 1024 * 1024
+"""The value for the default of limits.message_bytes."""
+AVRO = ".avro"
+NULL = b"null"
+"""Stands for a null message of an Avro file, as in JSON lines."""
+Number = Callable[[], int]
+"""Returns the number of a line in its file, from 1. May have to read the file."""
+
+
+class FileFormat(Protocol):
+    """Files of one kind. Pickled for executors."""
+
+    suffixes: tuple[str, ...]
+    """Endings of file names; other files are skipped."""
+    divisible: bool
+    """True if a file can be read from the middle, because records end at line ends."""
+    deep: bool
+    """True if subfolders are included."""
+    longest: int
+    """Bytes of a line beyond which it is rejected unread."""
+    growing: bool
+    """True if a file may be read while it is written. Otherwise an incomplete file is an EnvironmentProblem."""
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """The files of `path` in their order. Raises EnvironmentProblem for a missing file or folder, ConfigProblem for a
+        file of another kind."""
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        """The lines of `stream` with their line ends; lines of one record are joined."""
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+        """The record of a line, or an error; None for a line without a record. In a growing file a line without a line
+        end that gives a ValueError is still being written."""
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """The raw batch of rows from a Parquet file. `first` is the number of the first row in the file, from 1."""
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """Raise ConfigProblem for a Parquet file with unsupported columns."""
+
+
+class ArchiveFormat:
+    """`FileFormat` of archives: each line is a JSON object with a record."""
+
+    suffixes: tuple[str, ...] = SUFFIXES
+    divisible = growing = True
+    deep = False
+    longest = LONGEST
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `FileFormat.files`: in the order of their names."""
+        return sorted(find_files(path, self.suffixes))
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        return iter(stream)
+
+    def record(self, _: ArchiveFile, line: bytes, __: Number) -> ArchiveRecord | ValueError | None:
+        text = line.strip()
+        if not text:
+            return None
+        try:
+            return parse_line(text)
+        except ValueError as error:
+            return error
+
+    def frame(self, _: ArchiveFile, chunk: pa.RecordBatch, __: int) -> pa.RecordBatch:
+        frame = chunk.select(RAW.names).cast(RAW)
+        at = RAW.get_field_index("timestamp")
+        return frame.set_column(at, RAW.field(at), null_out_of_range(frame.column(at)))
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        if missing := set(RAW.names) - set(schema.names):
+            raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")
+
+
+# Archive files to records, continuing from the last read position.
 
 log = logging.getLogger(__name__)
 PutRecord = Callable[[ArchiveRecord, str], None]
@@ -163,3 +254,32 @@ def read_compressed(stream: Iterable[bytes], file: ArchiveFile, *, growing: bool
     except (zlib.error, gzip.BadGzipFile) as error:
         step = "Write it again, or take it away; a file that is not compressed must not end in .gz."
         raise EnvironmentProblem(f"The file {file.path} is damaged: {error}.", next_step=step) from error
+
+
+# Rows of Parquet files as raw batches that fit in memory, however well the file is compressed.
+
+MIN_BUDGET_BYTES = 1 << 20
+"""Minimum bytes of text per read, even if `record_limits.message_bytes` is less."""
+
+
+def read_frames(
+    file: ArchiveFile, reader: pq.ParquetFile, form: FileFormat, most: int, groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The raw batches of an accepted file, or of some consecutive row groups, with at most `most` rows each. A row longer
+    than a line may be is rejected."""
+    budget = max(form.longest // LONGER, MIN_BUDGET_BYTES)
+    first = 1 + sum(reader.metadata.row_group(group).num_rows for group in range(groups[0] if groups else 0))
+    slices = ParquetSlices(reader, file.open_parquet, budget, most, groups=groups)
+    for rows, size in slices.read(form.longest):
+        if size > form.longest:
+            yield _reject_row(file, first, size, form.longest)
+        else:
+            yield form.frame(file, slices.unpack(rows), first)
+        first += rows.num_rows
+
+
+def _reject_row(file: ArchiveFile, number: int, size: int, longest: int) -> pa.RecordBatch:
+    why = f"the row has {size} bytes of text, more than {longest}, which is {LONGER} times limits.message_bytes"
+    gathered = RecordColumns()
+    gathered.add(unreadable_record(file.label, number, b"", LineTooLong(why)))
+    return gathered.to_batch()

@@ -23,13 +23,11 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
-from .archive_records import ArchiveRecord
-from .check import ArchiveCheck
-from .file_format import LONGEST, NULL, FileFormat, Number
 from .file_list import ArchiveFile, Place, find_files
-from .file_reader import PACKED, unusable_error
+from .file_reader import LONGEST, NULL, PACKED, FileFormat, Number, unusable_error
 from .options import ArchiveOptions
-from .source import RELOAD, ArchiveSource
+from .records import ArchiveRecord
+from .source import RELOAD, ArchiveCheck, ArchiveSource
 
 TOPIC = "topic"
 FIRST_LINE = 64 * 1024

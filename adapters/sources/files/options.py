@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from replicator.domain.errors import ConfigProblem
 
 from ...object_store.options import Storage
-from .file_list import Place
-from .object_folder import ObjectFolder, is_object_url
+from .file_list import ObjectFolder, Place, is_object_url
 
 
 class ArchiveOptions(BaseModel):
@@ -23,7 +22,7 @@ class ArchiveOptions(BaseModel):
       batch: `batch_bytes` is its maximum size, and `batch_records` has no effect.
     - `settle`: seconds without a write after which a file is complete, if it is read as a whole.
     - `look_every`: seconds after which files are listed again without any notification.
-    - `message_bytes`: the longest record; a line may be `line_reader.LONGER` times longer.
+    - `message_bytes`: the longest record; a line may be `records.LONGER` times longer.
     - `through`: names of DMS files below `path`. Only these are read, and the files of their tables before them.
     """
 

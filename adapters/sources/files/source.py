@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
+from pathlib import Path
 from typing import Any, Protocol
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, ReplicatorError
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Stop
 
-from .archive_records import PSEUDO_TOPIC
-from .batch_builder import BatchBuilder
-from .delivery_progress import DeliveryProgress
-from .file_format import ArchiveFormat, FileFormat
-from .file_list import ArchiveFile
-from .file_reader import ArchiveReader, open_parquet
-from .line_reader import LONGER
-from .offset_index import OffsetIndex, describe_loss
+from .delivery import BatchBuilder, DeliveryProgress, OffsetIndex, describe_loss
+from .file_list import ArchiveFile, seconds_until_complete
+from .file_reader import ArchiveFormat, ArchiveReader, FileFormat, open_parquet
 from .options import ArchiveOptions
 from .poller import FilePoller
-from .stable_files import seconds_until_complete
+from .records import LONGER, PSEUDO_TOPIC
 
 TICK = 1.0
 """Seconds without a record after which an empty batch is delivered."""
@@ -167,3 +166,46 @@ class ArchiveSource:
 
     def close(self) -> None:
         """Does nothing: nothing stays open between calls."""
+
+
+# Check of an archive for `doctor`: it exists, is not empty, and is readable.
+
+OF_EVERY_SOURCE = ("positions", "production")
+"""Options that checks of all sources get and that files do not use."""
+
+
+class ArchiveCheck:
+    """`ports.diagnosis.Check`, with the options of `source`."""
+
+    source = ArchiveSource
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
+        self._name = name
+        read, self._form = self.source.read_options(own)
+        self._place = read.place
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        try:
+            files = self._form.files(self._place)
+        except ReplicatorError as problem:
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+        if not files:
+            step = f"Put files that end with {', '.join(self._form.suffixes)} there, or correct `path`."
+            return [Diagnosis("warning", self._name, f"{self._place} has no file yet.", step)]
+        closed = next(self._find_unreadable(files), None)
+        return [closed or Diagnosis("ok", self._name, f"{self._place} has {format_count(len(files), 'file')}.")]
+
+    def _find_unreadable(self, files: Sequence[ArchiveFile]) -> Iterator[Diagnosis]:
+        """The unreadable files. In an object store only the first is tested: it may allow listing but not reading."""
+        for file in files:
+            if isinstance(file.path, Path):
+                if not os.access(file.path, os.R_OK):
+                    yield Diagnosis("error", self._name, f"{file.path} cannot be read.", f"Let user {os.geteuid()} read it.")
+                continue
+            try:
+                with file.path.open("rb") as stream:
+                    stream.read(1)
+            except ReplicatorError as problem:
+                yield Diagnosis("error", self._name, problem.sentence, problem.next_step)
+            return

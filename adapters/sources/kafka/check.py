@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.plain_values import format_count
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import describe_unmatched
 from replicator.ports.diagnosis import Diagnosis
 
+from ...arrow.record_limits import find_table_entry
 from .cluster import Cluster, list_partitions
-from .compaction import TableReaders, check_compaction
 from .options import KafkaOptions
-from .retention import LaneBacklog, check_retention
 
 COPIES = 3
 """Replicas of a topic that survive the loss of one broker while another one is down for maintenance."""
@@ -23,7 +24,7 @@ COPIES = 3
 
 class KafkaCheck:
     """`ports.diagnosis.Check`. Options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
-    `readers` (table name or glob to the fields of `compaction.TableReaders`)."""
+    `readers` (table name or glob to the fields of `TableReaders`)."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = dict(options)
@@ -78,3 +79,127 @@ class KafkaCheck:
                 f"Replicas are not in sync in {format_count(len(behind), 'topic')}, for example {behind[0]}.",
                 step,
             )
+
+
+# Effects of topic compaction on the readers of a table.
+
+
+@dataclass(frozen=True)
+class TableReaders:
+    """The readers of a table. `every`: those that need every change. `ignores_tombstones`: those that skip null."""
+
+    every: Sequence[str] = ()
+    ignores_tombstones: Sequence[str] = ()
+
+
+def check_compaction(subject: str, settings: Settings, readers: Mapping[str, TableReaders]) -> Iterator[Diagnosis]:
+    """Warnings for compacted topics that lack changes for some reader. `readers`: by table name or glob."""
+    for topic in sorted(topic for topic, said in settings.items() if "compact" in said.get("cleanup.policy", "")):
+        mine = _find_readers(topic, readers)
+        if mine.every:
+            text = (
+                f"Topic {topic} is compacted, so it keeps the last change of a key, and "
+                f"{_join_names(mine.every)} every change."
+            )
+            step = "Set cleanup.policy=delete for it, or read the topic only under the policy scd1."
+            yield Diagnosis("warning", subject, text, step)
+        if mine.ignores_tombstones:
+            text = (
+                f"Topic {topic} is compacted, so for a delete it may keep only a message without a value. "
+                f"These messages are ignored by {', '.join(mine.ignores_tombstones)}."
+            )
+            yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'wants' if len(names) == 1 else 'want'}"
+
+
+def _find_readers(topic: str, readers: Mapping[str, TableReaders]) -> TableReaders:
+    """The readers of the table in the topic's name: `<prefix>.<schema>.<table>`, or only the table."""
+    parts = topic.split(".")
+    found = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
+    return next(filter(None, found), TableReaders())
+
+
+# Check that the broker keeps records until every lane has read them.
+
+OffsetsAt = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
+"""For each partition the offset of the first record not older than a time in seconds; the end if there is none."""
+Settings = Mapping[str, Mapping[str, str]]
+
+HALF, MOST = 0.5, 0.1
+"""Remaining shares of the retention time for a warning, and for an error."""
+
+
+@dataclass(frozen=True)
+class LaneBacklog:
+    """A lane with its position. `name`: the subject of diagnoses. `firsts`, `ends`: the offsets on the broker."""
+
+    name: str
+    lane: str
+    position: Position
+    firsts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+    def find_unread(self) -> list[TopicPartition]:
+        """Partitions with unread records."""
+        return [p for p, offset in self.position.items() if offset < self.ends.get(p, 0)]
+
+
+def check_retention(behind: LaneBacklog, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
+    """Diagnoses for unread records that are lost or will be soon. Empty if everything was read."""
+    unread = behind.find_unread()
+    lost = [p for p in unread if behind.position[p] < behind.firsts[p]]
+    if lost:
+        sentence = f"Lane {behind.lane} has not read records of {lost[0]} that the broker no longer has."
+        yield Diagnosis("error", behind.name, sentence, describe_reload_or_skip(behind.lane))
+    left = [p for p in unread if p not in lost]
+    late = _check_time(behind, left, settings, offsets_at, now) or _check_size(behind, left, settings)
+    if late:
+        yield late
+    elif left and not lost:
+        count = sum(behind.ends[p] - behind.position[p] for p in left)
+        sentence = f"Lane {behind.lane} is {format_count(count, 'record')} behind. The broker keeps them long enough."
+        yield Diagnosis("ok", behind.name, sentence)
+
+
+def _check_time(
+    behind: LaneBacklog, unread: list[TopicPartition], settings: Settings, offsets_at: OffsetsAt, now: float
+) -> Diagnosis | None:
+    limits = {p: int(settings[p.topic].get("retention.ms", -1)) / 1000 for p in unread if _is_deleting(settings[p.topic])}
+    for share, severity in ((MOST, "error"), (HALF, "warning")):
+        for seconds in sorted({limit for limit in limits.values() if limit >= 0}):
+            mine = [p for p, limit in limits.items() if limit == seconds]
+            old = offsets_at(mine, now - seconds * (1 - share))
+            late = [p for p in mine if behind.position[p] < old[p]]
+            if late:
+                kept_for = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:.0f} s"
+                sentence = (
+                    f"Lane {behind.lane} has not read records of {late[0]} that are older than {1 - share:.0%} of the "
+                    f"topic's retention time ({kept_for})."
+                )
+                return Diagnosis("error" if severity == "error" else "warning", behind.name, sentence, _next_step(late[0]))
+    return None
+
+
+def _check_size(behind: LaneBacklog, unread: list[TopicPartition], settings: Settings) -> Diagnosis | None:
+    """Sizes are not known in records, so the remaining records of a topic that already drops old ones are used."""
+    for p in unread:
+        bounded = _is_deleting(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
+        share = (behind.ends[p] - behind.position[p]) / max(1, behind.ends[p] - behind.firsts[p])
+        if bounded and behind.firsts[p] > 0 and share > HALF:
+            sentence = f"Lane {behind.lane} has not read {share:.0%} of {p}, and retention.bytes drops the oldest records."
+            return Diagnosis("error" if share > 1 - MOST else "warning", behind.name, sentence, _next_step(p, "bytes"))
+    return None
+
+
+def _is_deleting(settings: Mapping[str, str]) -> bool:
+    return "delete" in settings.get("cleanup.policy", "delete")
+
+
+def _next_step(partition: TopicPartition, what: str = "ms") -> str:
+    return (
+        f"Start the daemon or repair the lane. Raise retention.{what} of topic {partition.topic} until the lane has "
+        "caught up."
+    )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import Stop
+from replicator.ports.frames import Batch, Stop
 
-from .cluster import Cluster, Topic, list_partitions
-from .data_loss_check import find_losses, refuse_losses
-from .fetch_errors import FetchFailures
-from .group_offsets import GroupOffsets
+from ...kafka.client_log import client_log
+from ...kafka.shutdown import close_consumer
+from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
 from .options import KafkaOptions
-from .reader import PartitionReader
-from .stream_loop import ApplyBatch, StreamLoop
-from .topic_poller import TopicPoller, retry_patiently
+from .reader import PartitionReader, RecordBuffer
+from .topic_poller import TICK, WAIT, FetchFailures, TopicPoller, retry_patiently
 
 log = logging.getLogger(__name__)
 
@@ -115,3 +119,132 @@ class KafkaSource:
     def close(self) -> None:
         """Close the connections; waits up to two seconds for group offsets."""
         self._group.close()
+
+
+# The loop of a stream: batches from a reader, while a poller checks the topics.
+
+PACE = 0.1
+"""Seconds between the starts of two new topics, at most one per batch. Each start causes work in all later steps, and the
+other topics wait for it. A thousand new topics at once would delay them by half a minute."""
+ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
+
+
+class StreamLoop:
+    """A run over `reader`'s partitions, and over new ones that `watch` finds."""
+
+    def __init__(self, reader: PartitionReader, watch: TopicPoller, failures: FetchFailures) -> None:
+        self._reader, self._watch, self._failures = reader, watch, failures
+        self._handed = self._begun = time.monotonic()
+        self._fresh: dict[TopicPartition, int] = {}
+
+    def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
+        """Deliver batches until `stop`, or until all partitions with an end were read."""
+        self._failures.begin_run()
+        self._deliver(RecordBuffer(), apply_batch)
+        while not stop.is_set() and not self._reader.is_finished():
+            got = self._reader.gather(WAIT)
+            for partition, said in self._reader.take_refused().items():
+                self._watch.confirm_loss(partition, self._reader.next[partition], said)
+                self._reader.resume(partition)
+            self._refresh_topics()  # Before delivery, because records may belong to a topic that was created again.
+            for partition, error in self._reader.take_failed().items():
+                self._failures.add(partition, self._reader.next[partition], error)
+            self._failures.clear(self._reader.next)
+            if self._begin_topic() or got.records or time.monotonic() - self._handed >= TICK:
+                self._deliver(got, apply_batch)
+        if self._reader.is_finished() and self._reader.take_skipped_offsets():
+            self._deliver(RecordBuffer(), apply_batch)
+
+    def _deliver(self, got: RecordBuffer, apply_batch: ApplyBatch) -> None:
+        if got.records:
+            self._watch.note_answer()
+        apply_batch(self._reader.to_batch(got, self._watch.identity))
+        self._handed = time.monotonic()
+
+    def _refresh_topics(self) -> None:
+        moved = {p.topic for p in self._reader.take_skipped_offsets()}
+        if self._reader.is_doubtful():
+            moved |= {p.topic for p in self._reader.next}
+        elif not self._watch.is_due(moved):
+            return
+        self._fresh.update(self._watch.refresh({*self._reader.next, *self._fresh}, moved))
+
+    def _begin_topic(self) -> bool:
+        """Start with the topic that appeared first, if it is time."""
+        if not self._fresh or time.monotonic() - self._begun < PACE:
+            return False
+        topic = next(iter(self._fresh)).topic
+        self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
+        self._reader.refresh(topic)
+        self._begun = time.monotonic()
+        return True
+
+
+# Offsets of the consumer group, for people and lag tools. The program never reads them.
+
+PATIENCE = 2.0
+
+
+class GroupOffsets:
+    """Commits without joining the group, so that no rebalance happens. A failed commit is only logged."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._consumer: Consumer | None = None
+        self._sent: dict[tuple[str, int], int] = {}
+        self._waiting = 0
+        self._failing = False
+
+    def commit(self, position: Position) -> None:
+        """Send offsets that changed since the last call. Later calls read the answer."""
+        self._serve(0)
+        changed = [KafkaPartition(*p, offset) for p, offset in position.items() if self._sent.get(p) != offset]
+        if not changed:
+            return
+        try:
+            self._connect().commit(offsets=changed, asynchronous=True)
+        except KafkaException as error:
+            self._log_failure(error)
+            return
+        self._waiting += 1
+        self._sent.update({(p.topic, p.partition): p.offset for p in changed})
+
+    def _connect(self) -> Consumer:
+        if self._consumer is None:
+            settings: dict[str, Any] = {**self._options.consumer(), "on_commit": self._note_answer, "error_cb": self._ignore}
+            self._consumer = Consumer(settings, logger=client_log(self._options.hide_secrets))
+        return self._consumer
+
+    def _note_answer(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+        self._waiting -= 1
+        failed = error or next((p.error for p in partitions if p.error), None)
+        if failed:
+            self._sent.clear()
+            self._log_failure(failed)
+        else:
+            self._failing = False
+
+    def _log_failure(self, error: KafkaError | KafkaException) -> None:
+        """Log the first of consecutive failures."""
+        tell = log.debug if self._failing else log.warning
+        tell("Group offsets of %s were not published: %s", self._options.group_id, self._options.hide_secrets(str(error)))
+        self._failing = True
+
+    def _serve(self, seconds: float) -> None:
+        """Read available answers; wait up to `seconds` for missing ones."""
+        until = time.monotonic() + seconds
+        while self._consumer is not None and self._waiting > 0:
+            self._consumer.poll(min(0.1, seconds))
+            if time.monotonic() >= until:
+                return
+
+    def close(self) -> None:
+        """Wait up to `PATIENCE` seconds for answers, and close the connection."""
+        self._serve(PATIENCE)
+        if self._consumer is not None:
+            close_consumer(self._consumer)
+            self._consumer = None
+
+    def _ignore(self, error: KafkaError) -> None:
+        """Connection errors are handled and reported where records are read."""
+        log.debug("Group connection: %s", self._options.hide_secrets(str(error)))

@@ -7,7 +7,7 @@ nothing, because rows and position are one commit.
 
 **Query.** Each query reads all rows from the highest value that was read, less an overlap. Transactions that committed
 late have rows with older values, and several rows may share the highest value. Rows that were read before are recognised
-by their key and all of their values (`adapters.sources.query.recent_rows`), and left out.
+by their key and all of their values (`adapters.sources.query.source`), and left out.
 
 **Order.** For each key the row that was read later is newer, even if its time is older: clocks go back. Versions are times
 of reading.

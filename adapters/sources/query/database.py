@@ -6,22 +6,25 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import DecimalException
 from threading import Event
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow import types as t
 from sqlalchemy.pool import NullPool
 
-from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, ReplicatorError, Retryable
 from replicator.extras import explain_missing_modules
 
 from ...postgres.answer_timeout import ANSWER_SECONDS, TimeoutConnection
-from ..mysql_errors import MY_ANSWER_SECONDS
+from ...postgres.query import translate_query_error
+from .. import mysql_errors
+from ..mysql_errors import MY_ANSWER_SECONDS, driver_message
 from .columns import AnyType, SelectedColumn, declared_type, select_column, to_array
 from .cursor_values import CursorValues, Value
-from .errors import translate_errors
 from .options import QueryOptions
 
 PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
@@ -278,3 +281,43 @@ def _select_query(options: QueryOptions) -> tuple[Any, tuple[SelectedColumn, ...
     columns = [sa.column(name, made) for name, (_, made) in kinds.items()]
     relation = sa.text(f"\n{text}\n").columns(*columns).subquery("q")
     return relation, tuple(SelectedColumn(name, kind, relation.c[name], True) for name, (kind, _) in kinds.items())
+
+
+# Errors of SQLAlchemy and drivers as the program's errors: retryable or not. Messages contain no value of a row.
+
+CORRECT = "Correct `table`, `query` or `cursor_column` of the source."
+CAST = "Correct the row; or write a `query` that casts the column, to text for example, or leaves it out."
+
+
+@contextmanager
+def translate_errors(doing: str, dialect: sa.Dialect) -> Iterator[None]:
+    """Translate database errors while `doing`."""
+    try:
+        yield
+    except ReplicatorError:
+        raise
+    except sa.exc.DBAPIError as error:
+        raise _translate_error(error, doing, dialect) from error
+    except psycopg.Error as error:
+        raise translate_query_error(error, doing) from error
+    except sa.exc.SQLAlchemyError as error:
+        raise ConfigProblem(f"SQLAlchemy refused while {doing}: {type(error).__name__}.", next_step=CORRECT) from error
+    except (TypeError, ValueError, OverflowError, DecimalException) as error:
+        # From a driver or SQLAlchemy; its message contains the value. TypeError: text in a numeric column of
+        # SQLite.
+        raise Fatal(f"While {doing}: a value cannot be read ({type(error).__name__}).", next_step=CAST) from None
+
+
+def _translate_error(error: sa.exc.DBAPIError, doing: str, dialect: sa.Dialect) -> ReplicatorError:
+    cause = error.orig
+    if isinstance(cause, psycopg.Error):
+        if isinstance(cause, psycopg.DataError) and cause.sqlstate is None:
+            return Fatal(f"While {doing}: a date or time is beyond what is read here.", next_step=CAST)
+        return translate_query_error(cause, doing)
+    if dialect.name in ("mysql", "mariadb") and cause is not None and cause.args and isinstance(cause.args[0], int):
+        return mysql_errors.translate_mysql_error(cause, doing, CORRECT)
+    if error.connection_invalidated or isinstance(error, sa.exc.InterfaceError):
+        return Retryable(f"The database is not reachable while {doing}: {driver_message(cause)}")
+    if isinstance(error, sa.exc.DataError):
+        return Fatal(f"While {doing}: {type(cause).__name__}.", next_step=CAST)
+    return ConfigProblem(f"The database said while {doing}: {driver_message(cause)}", next_step=CORRECT)

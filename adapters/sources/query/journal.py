@@ -20,9 +20,8 @@ from ...delta.lake import local_folder
 from ...delta.tables import has_table
 from ...delta.types import storage_type
 from ..journal.options import CHANGE, VERSION
-from ..snapshot_diff.diff import align_rows
 from ..snapshot_diff.journal import KEPT_FOR_GOOD, restart_step, unwritable_error
-from ..snapshot_diff.snapshot_provider import ReadSnapshot
+from ..snapshot_diff.snapshots import ReadSnapshot, align_rows
 from .options import QueryOptions
 
 OF_COMMIT = "replicator.query"

@@ -1,15 +1,339 @@
-"""The query source: writes new rows to its journal, and reads that."""
+"""Polls of a database: schedule, and storage of new rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from replicator.domain.errors import Fenced, Retryable
+
+from ...delta.lane_lock import LaneLock
+from ...duckdb.session import open_session
 from ..delta_table.source import LocalTableRows
+from ..journal.options import VERSION
+from ..snapshot_diff.journal import unwritable_error
+from ..snapshot_diff.query_poll import FIRST_WITHIN, TURN, PacedPoller
+from ..snapshot_diff.snapshots import ReadSnapshot, refuse_unsupported, refuse_unusable, to_storable
 from ..snapshot_diff.source import SnapshotJournalRows
+from .cursor_values import CursorValues, Value
+from .database import QueryConnection, QueryDatabase
+from .journal import CursorRange, QueryJournal, QueryProgress
 from .options import QueryOptions
-from .query_poll import QueryPoller
+
+REMEDY = "Correct the rows in the database, or the query"
+
+
+class QueryPolls:
+    """Consecutive reads, each from the end of the last one. For one thread at a time."""
+
+    def __init__(self, options: QueryOptions) -> None:
+        self._options = options
+        self.database, self.journal, self._privacy = QueryDatabase(options), QueryJournal(options), options.row_masker()
+        self._progress: QueryProgress | None = None
+        self._recent: RecentRows | None = None
+
+    def run(self) -> bool:
+        """One complete read; False if another process is reading."""
+        try:
+            lock = LaneLock(Path(self._options.state) / "lock", self._options.name)
+        except Fenced:
+            return False
+        except OSError as error:
+            raise unwritable_error(Path(self._options.state), error) from error
+        try:
+            self.journal.check_rules()
+            with self.database.connect() as reading:
+                self._run(reading)
+        except BaseException:
+            # The journal has what was committed.
+            self._progress = self._recent = None
+            raise
+        finally:
+            lock.release()
+        return True
+
+    def _run(self, reading: QueryConnection) -> None:
+        refuse_unsupported(self._to_snapshot(to_storable(reading.schema.empty_table())), self._options.name)
+        schema = self._to_stored(reading.schema.empty_table()).schema
+        if not self.journal.has_rows:
+            reading.check_query()
+        reading.refuse_nulls()
+        self.journal.begin(schema)
+        progress = self._progress or self.journal.read_progress()
+        clock, borders = reading.read_clock(), reading.borders
+        if progress.border is None:
+            progress = self._read_in_parallel(reading, progress, clock)
+        border = None if progress.border is None else borders.from_text(progress.border)
+        recent = self._load_recent(schema, borders.lower_bound(border))
+        for some in reading.read_rows(borders.lower_bound(border)):
+            border = borders.advance(border, self._last_value(borders, some), clock)
+            progress = self._write_rows(some, recent, replace(progress, border=borders.to_text(border)))
+            self._drop_recent(recent, borders.lower_bound(border))
+        self._progress, self._recent = progress, recent
+
+    def _read_in_parallel(self, reading: QueryConnection, progress: QueryProgress, clock: Value | None) -> QueryProgress:
+        """Read the first rows in parts, if configured: all rows below the value that was the highest then."""
+        borders, is_new = reading.borders, not progress.version and not progress.parts
+        if is_new and self._options.ranges > 1:
+            progress = replace(progress, parts=split_range(reading, self._options.ranges))
+        if not progress.parts:
+            return progress
+        schema = self._to_stored(reading.schema.empty_table()).schema
+        begun = {n: part for n, part in enumerate(progress.parts) if part.border is not None and not part.done}
+        known = {n: self._load_recent(schema, borders.from_text(str(part.border))) for n, part in begun.items()}
+        for number, some in ParallelReader(self.database, progress.parts, borders).read_rows():
+            part = progress.parts[number]
+            if some is None:
+                progress = progress.with_part(number, replace(part, done=True))
+                continue
+            part = replace(part, border=borders.to_text(self._last_value(borders, some)))
+            progress = self._write_rows(some, known.get(number), progress.with_part(number, part))
+        end = borders.from_text(str(progress.parts[-1].upper))
+        return replace(progress, border=borders.to_text(borders.advance(None, end, clock)), parts=())
+
+    def _last_value(self, borders: CursorValues, rows: pa.Table) -> Value:
+        return borders.normalize(rows[self._options.cursor_column][-1].as_py())
+
+    def _write_rows(self, some: pa.Table, recent: RecentRows | None, progress: QueryProgress) -> QueryProgress:
+        """Store the new rows in the journal, with the progress. Returns the progress."""
+        rows = self._to_stored(some)
+        news = rows if recent is None else recent.select_news(rows)
+        if news.num_rows:
+            progress = replace(progress, version=_next_version(progress.version))
+            self.journal.append(news, progress)
+            if recent is not None:
+                recent.add(news, pa.repeat(pa.scalar(progress.version, pa.int64()), news.num_rows))
+        return progress
+
+    def _to_stored(self, some: pa.Table) -> pa.Table:
+        """The rows in the form in which they are stored. Raises for unusable rows."""
+        rows = to_storable(some)
+        refuse_unusable(self._to_snapshot(rows), self._options.keys)
+        return self._privacy.mask_rows(rows)
+
+    def _load_recent(self, schema: pa.Schema, floor: Value | None) -> RecentRows:
+        """The rows at or above `floor`: for each key the one that was read last."""
+        if self._recent is not None and self._recent.schema.equals(schema):
+            return self._recent
+        recent = RecentRows(schema, self._options.keys, self._options.cursor_column)
+        if floor is None:
+            return recent
+        cursor = schema.field(self._options.cursor_column)
+        at = pc.field(cursor.name) >= pa.scalar(floor, cursor.type)
+        oldest = min((pc.min(versions).as_py() for _, versions in self.journal.read_rows(at)), default=None)
+        if oldest is not None:
+            # Rows of these keys that were read later may be below the floor.
+            for rows, versions in self.journal.read_rows(pc.field(VERSION) >= oldest):
+                recent.add(_cast_rows(rows, schema), versions)
+        self._drop_recent(recent, floor)
+        return recent
+
+    def _drop_recent(self, recent: RecentRows, floor: Value | None) -> None:
+        if floor is not None:
+            recent.drop_below(pa.scalar(floor, recent.schema.field(self._options.cursor_column).type))
+
+    def _to_snapshot(self, rows: pa.Table) -> ReadSnapshot:
+        return ReadSnapshot(f"The result for {self._options.name}", 0, rows, remedy=REMEDY)
+
+
+def _next_version(version: int) -> int:
+    """The next version: the time in microseconds, or one above the last version if the clock is behind."""
+    return max(version + 1, time.time_ns() // 1_000)
+
+
+def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [rows[f.name] if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+class QueryPoller(PacedPoller):
+    """`SnapshotPoller` of new rows."""
+
+    def __init__(self, options: QueryOptions, polls: Callable[[QueryOptions], QueryPolls] = QueryPolls) -> None:
+        self._name, self._polls = options.name, polls(options)
+        super().__init__(self._polls.run, options.every)
+
+    def begin(self) -> None:
+        """Raises Retryable while the columns are unknown."""
+        ends = time.monotonic() + FIRST_WITHIN
+        while not self._polls.journal.has_rows and time.monotonic() < ends:
+            self._wait(TURN)
+        if not self._polls.journal.has_rows:
+            raise Retryable(
+                f"{self._name}: its columns are being read.",
+                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
+            )
+        self._polls.journal.check_rules()
+
+    def close(self) -> None:
+        """See `SnapshotPoller`: ends all reads."""
+        self._polls.database.cancel()
+
+
+# The first rows, read by several connections at the same time, each with a range of the cursor column.
+
+Come = tuple[int, pa.Table | None]
+"""Rows of the part with that number; None at its end."""
+
+
+def split_range(reading: QueryConnection, count: int) -> tuple[CursorRange, ...]:
+    """At most `count` ranges of equal width, with all rows below the highest value. Empty if nothing can be divided."""
+    low, high = reading.read_lowest(), reading.read_highest()
+    if low is None or high is None or low == high:
+        return ()
+    points = sorted({_value_between(low, high, i, count) for i in range(count)} | {high})
+    texts = [reading.borders.to_text(point) for point in points]
+    return tuple(CursorRange(lower, upper) for lower, upper in pairwise(texts))
+
+
+def _value_between(low: Value, high: Value, number: int, count: int) -> Value:
+    width: Any = high - low
+    if isinstance(width, timedelta):
+        return low + width * number // count
+    return low + type(low)(int(width) * number // count) if isinstance(low, Decimal) else low + width * number // count
+
+
+class ParallelReader:
+    """Reads the unfinished parts, each from its position, with a connection of its own. Few rows are queued."""
+
+    def __init__(self, database: QueryDatabase, parts: tuple[CursorRange, ...], borders: CursorValues) -> None:
+        self._database, self._parts, self._borders = database, parts, borders
+        self._come: Queue[Come | BaseException] = Queue(1)
+        self._ended = Event()
+
+    def read_rows(self) -> Iterator[Come]:
+        """The rows, for each part in its order. Raises the first error of any part."""
+        numbers = [number for number, part in enumerate(self._parts) if not part.done]
+        threads = [
+            Thread(target=self._read_range, args=(number,), name=f"range {number}", daemon=True) for number in numbers
+        ]
+        for thread in threads:
+            thread.start()
+        left = len(threads)
+        try:
+            while left:
+                come = self._next_rows()
+                if isinstance(come, BaseException):
+                    raise come
+                left -= come[1] is None
+                yield come
+        finally:
+            self._ended.set()
+
+    def _next_rows(self) -> Come | BaseException:
+        while True:
+            try:
+                return self._come.get(timeout=TURN)
+            except Empty:
+                self._database.refuse_cancelled()
+
+    def _read_range(self, number: int) -> None:
+        part = self._parts[number]
+        at = part.border or part.lower
+        try:
+            with self._database.connect() as reading:
+                lower, upper = (None if text is None else self._borders.from_text(text) for text in (at, part.upper))
+                for rows in reading.read_rows(lower, upper):
+                    if not self._offer((number, rows)):
+                        return
+            self._offer((number, None))
+        except BaseException as problem:  # Raised in the thread that reads the queue.
+            self._offer(problem)
+
+    def _offer(self, come: Come | BaseException) -> bool:
+        while not self._ended.is_set():
+            try:
+                self._come.put(come, timeout=TURN)
+            except Full:
+                continue
+            return True
+        return False
+
+
+# Rows that may be read again, identified by their key and a digest of all values.
+
+AT, DIGEST, VERSION_OF = "cursor_value", "digest", "version_of"
+
+
+class RecentRows:
+    """The last read row of each key with a cursor value at or above the floor: about 32 bytes per row, and its key. So a
+    table with equal times in all rows fits, too.
+
+    The digest has 64 bits, and is only compared with the last one of the same key.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], cursor: str) -> None:
+        self._schema, self._keys = schema, [schema.names.index(key) for key in keys]
+        self._cursor = schema.names.index(cursor)
+        own = [(f"k{i}", schema.field(i).type) for i in self._keys]
+        known = [*own, (AT, schema.field(self._cursor).type), (DIGEST, pa.uint64()), (VERSION_OF, pa.int64())]
+        self._known: pa.Table = pa.schema(known).empty_table()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the compared rows."""
+        return self._schema
+
+    def __len__(self) -> int:
+        return int(self._known.num_rows)
+
+    def select_news(self, rows: pa.Table) -> pa.Table:
+        """The rows that are new or have other values."""
+        if not self._known.num_rows:
+            return rows
+        same = " AND ".join(f"o.k{i} = n.k{i}" for i in self._keys)
+        with open_session() as duck:
+            duck.register("o", self._known)
+            duck.register("r", _number_rows(rows))
+            found = duck.sql(
+                f"WITH n AS (SELECT i, {self._digest_columns} FROM r) SELECT n.i FROM n LEFT JOIN o ON {same} "
+                f"WHERE o.{DIGEST} IS NULL OR o.{DIGEST} <> n.{DIGEST} ORDER BY n.i"
+            ).to_arrow_table()
+        return rows.take(found["i"])
+
+    def add(self, rows: pa.Table, versions: pa.Array) -> None:
+        """Add rows that were read, in any order: for each key the highest version counts."""
+        by = ", ".join(f"k{i}" for i in self._keys)
+        told = pa.table([*rows.columns, versions], names=[*_number_columns(rows), VERSION_OF])
+        with open_session() as duck:
+            duck.register("o", self._known)
+            duck.register("r", told)
+            found = duck.sql(
+                f"SELECT {by}, arg_max({AT}, {VERSION_OF}) AS {AT}, arg_max({DIGEST}, {VERSION_OF}) AS {DIGEST}, "
+                f"max({VERSION_OF}) AS {VERSION_OF} "
+                f"FROM (SELECT * FROM o UNION ALL SELECT {self._digest_columns}, {VERSION_OF} FROM r) GROUP BY {by}"
+            ).to_arrow_table()
+        self._known = pa.table(found).cast(self._known.schema)
+
+    def drop_below(self, floor: pa.Scalar) -> None:
+        """Remove rows below `floor`, which are not read again."""
+        self._known = self._known.filter(pc.greater_equal(self._known[AT], floor))
+
+    @property
+    def _digest_columns(self) -> str:
+        keys = [f"c{i} AS k{i}" for i in self._keys]
+        every = ", ".join(f"c{i}" for i in range(len(self._schema)))
+        return ", ".join([*keys, f"c{self._cursor} AS {AT}", f"hash({every}) AS {DIGEST}"])
+
+
+def _number_rows(rows: pa.Table) -> pa.Table:
+    return pa.table([*rows.columns, pa.array(range(rows.num_rows), pa.int64())], names=[*_number_columns(rows), "i"])
+
+
+def _number_columns(rows: pa.Table) -> list[str]:
+    """Columns by number, because DuckDB ignores the case of names."""
+    return [f"c{i}" for i in range(rows.num_columns)]
 
 
 class QuerySource(SnapshotJournalRows[pa.Table], LocalTableRows):

@@ -10,7 +10,7 @@ from ...spark.session import split_options
 from ..delta_table.spark import SparkTableRows
 from ..snapshot_diff.source import SnapshotJournalRows
 from .options import QueryOptions
-from .query_poll import QueryPoller
+from .source import QueryPoller
 
 
 class QuerySparkSource(SnapshotJournalRows[DataFrame], SparkTableRows):

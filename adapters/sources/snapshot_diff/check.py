@@ -12,11 +12,10 @@ from replicator.domain.plain_values import format_count
 from replicator.ports.diagnosis import Diagnosis
 
 from ...decoders.common.csv_dialect import CsvDialect
-from .file_formats import ParquetFormat, SnapshotFormat
+from .file_formats import CsvFormat, JsonLinesFormat, ParquetFormat, SnapshotFormat
 from .file_snapshots import list_snapshots
 from .options import SnapshotsOptions
 from .query_snapshots import snapshot_query
-from .text_formats import CsvFormat, JsonLinesFormat
 
 PLACE = ("path", "files", "dsn", "table", "query")
 OF_TEXT: Mapping[str, SnapshotFormat] = {"csv": CsvFormat({}, CsvDialect()), "jsonl": JsonLinesFormat({})}

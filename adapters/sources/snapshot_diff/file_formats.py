@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import csv as rows_of_text
+import gzip
+import io
+import sys
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from os import SEEK_END
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import ConfigProblem, DataLoss, Reject
+from replicator.domain.plain_values import format_count
 
+from ...arrow import record_errors
 from ...arrow.parquet_slices import ParquetSlices
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.text_values import NAMES, find_text_reader, read_texts
+from ...arrow.value_readers import UNSET, ValueReader, choose_objects
+from ...decoders.common.csv_dialect import CsvDialect
+from ...decoders.json.type_names import find_type_reader
+from .options import SnapshotsOptions
 
 SLICE_BYTES = 16 << 20
 """Bytes of text that are unpacked at once."""
@@ -102,3 +119,214 @@ def _describe_fault(file: Path) -> str:
 
 
 PARQUET: SnapshotFormat = ParquetFormat()
+
+
+# Snapshots as text, CSV or JSON Lines, with declared types. A file is read as a whole or not at all.
+
+STEP = "Write the snapshot again, or correct `schema` of its table."
+LARGEST = 256 << 20
+"""Bytes of text that are parsed at once: offsets in a text column have 31 bits."""
+LINES = 65_536
+"""Lines of JSON that are parsed at once."""
+BOM = b"\xef\xbb\xbf"
+
+
+def find_snapshot_format(options: SnapshotsOptions) -> SnapshotFormat:
+    """The format of the files. Raises ConfigProblem for unsupported column types."""
+    if options.files == "parquet":
+        return ParquetFormat(options.memory)
+    nodes = find_readers(options.columns, options.name)
+    form: TextFormat = CsvFormat(nodes, options.csv) if options.files == "csv" else JsonLinesFormat(nodes)
+    form.most = options.memory
+    return form
+
+
+def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader]:
+    """The readers of declared columns. Raises ConfigProblem for an unknown type, and if no column is declared."""
+    found = {}
+    for name, said in schema.items():
+        try:
+            found[name] = find_type_reader(said)
+        except ValueMisfit as unknown:
+            sentence = f"Column {name!r} in 'schema' of table {table}: {unknown}."
+            raise ConfigProblem(sentence, next_step=f"Write a type such as {NAMES}.") from None
+    if not found:
+        sentence = f"The columns of {table} are unknown, because its snapshots are text."
+        raise ConfigProblem(sentence, next_step="Write 'schema: {COLUMN: TYPE, ...}' in its table.")
+    return found
+
+
+class TextFormat(ABC):
+    """`SnapshotFormat` of text files; files with names ending in .gz are unpacked."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    settles = True
+    most = 1 << 30
+
+    def read(self, file: Path, room: int) -> pa.Table:
+        stamp = file.stat()
+        try:
+            with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
+                text = stream.read(room + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise broken_file_error(file, "is not a whole gzip file") from None
+        if len(text) > room:
+            raise SnapshotTooLarge
+        found = self.parse_rows(text.removeprefix(BOM), file)
+        if (now := file.stat()).st_mtime_ns != stamp.st_mtime_ns or now.st_size != stamp.st_size:
+            raise broken_file_error(file, "was written to while it was read")
+        return found
+
+    @abstractmethod
+    def parse_rows(self, text: bytes, file: Path) -> pa.Table:
+        """The rows of a whole file. Raises DataLoss."""
+
+
+class CsvFormat(TextFormat):
+    """CSV in this dialect. With a header row columns are found by name, and undeclared ones are left out. Without one
+    they have the declared order."""
+
+    name = "CSV"
+    suffixes: tuple[str, ...] = (".csv", ".csv.gz")
+
+    def __init__(self, nodes: Mapping[str, ValueReader], dialect: CsvDialect) -> None:
+        self._types = {name: node.type for name, node in nodes.items()}
+        self._dialect = dialect
+        for name, kind in self._types.items():
+            if find_text_reader(kind) is None:
+                raise ConfigProblem(f"Column {name!r} is {kind}, which CSV does not hold.", next_step=f"There are {NAMES}.")
+
+    def parse_rows(self, text: bytes, file: Path) -> pa.Table:
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise broken_file_error(file, "holds bytes that are not UTF-8") from None
+        text = text.lstrip(b"\r\n")  # Blank lines do not count, also before a header.
+        names, count = self._read_outline(text, file)
+        self._refuse_names(names, file)
+        cells = self._read_cells(text, names, file)
+        if cells.num_rows != count:
+            raise broken_file_error(file, "has quotes that do not stand around whole values")
+        columns = [self._read_column(cells[name].combine_chunks(), name, file) for name in self._types]
+        return pa.table(columns, names=list(self._types))
+
+    def _read_outline(self, text: bytes, file: Path) -> tuple[list[str], int]:
+        """The names of the columns and the number of rows, from a strict reader. The fast reader accepts quotes that are
+        never closed, or closed within a value, as text."""
+        rows_of_text.field_size_limit(sys.maxsize)
+        reader = rows_of_text.reader(
+            io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline=""), **self._strict_options()
+        )
+        names = None if self._dialect.header else list(self._types)
+        count = 0
+        try:
+            for row in reader:
+                if names is None:
+                    names = row
+                elif row:
+                    count += 1
+                    if len(row) != len(names):
+                        raise broken_file_error(
+                            file, f"row {count} has {format_count(len(row), 'column')}, expected: {len(names)}"
+                        )
+        except rows_of_text.Error:
+            raise broken_file_error(file, f"row {count + 1} has quotes that do not stand around whole values") from None
+        if names is None:
+            raise broken_file_error(file, "has no header")
+        return names, count
+
+    def _strict_options(self) -> dict[str, Any]:
+        said = self._dialect
+        quoting = rows_of_text.QUOTE_MINIMAL if said.quote else rows_of_text.QUOTE_NONE
+        signs = {"delimiter": said.delimiter, "quotechar": said.quote, "escapechar": said.escape}
+        return {**signs, "quoting": quoting, "doublequote": said.quote is not None, "strict": True}
+
+    def _refuse_names(self, names: Sequence[str], file: Path) -> None:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise broken_file_error(file, f"has two columns {twice[0]!r}")
+        lacking = [name for name in self._types if name not in names]
+        if lacking:
+            raise broken_file_error(file, f"lacks the column {lacking[0]!r}")
+
+    def _read_cells(self, text: bytes, names: list[str], file: Path) -> pa.Table:
+        # The reader treats an empty last field as quoted if the last line has no end.
+        whole = text if text.endswith((b"\n", b"\r")) else text + b"\n"
+        if not text.strip(b"\r\n"):
+            return pa.table({name: pa.array([], pa.string()) for name in self._types})
+        convert = self._dialect.convert_options(names, pa.string())
+        convert.include_columns = list(self._types)
+        try:
+            return csv.read_csv(
+                pa.BufferReader(whole),
+                csv.ReadOptions(
+                    column_names=None if self._dialect.header else names,
+                    use_threads=False,
+                    block_size=min(len(whole) + 1, LARGEST),
+                ),
+                csv.ParseOptions(**self._dialect.parse_options, newlines_in_values=True),
+                convert,
+            )
+        except pa.ArrowException:
+            # The original message contains the row.
+            raise broken_file_error(file, "cannot be read as rows of one width") from None
+
+    def _read_column(self, texts: pa.Array, name: str, file: Path) -> pa.Array:
+        values, bad = read_texts(texts, self._types[name], f"column {name!r}")
+        refuse_misfits(bad, 0, file)
+        return values
+
+
+class JsonLinesFormat(TextFormat):
+    """One JSON object per line. A missing field is NULL; undeclared fields are left out."""
+
+    name = "JSON Lines"
+    suffixes: tuple[str, ...] = (".jsonl", ".jsonl.gz")
+
+    def __init__(self, nodes: Mapping[str, ValueReader]) -> None:
+        self._objects = choose_objects(nodes)(dict(nodes))
+        self._decode = msgspec.json.Decoder(self._objects.wire).decode
+
+    def parse_rows(self, text: bytes, file: Path) -> pa.Table:
+        nodes = self._objects.nodes
+        found: dict[str, list[pa.Array]] = {name: [pa.array([], node.type)] for name, node in nodes.items()}
+        first = 0
+        for lines in _read_lines(text):
+            objects, bad = record_errors.decode_or_reject(self._decode, lines, self._objects.empty())
+            refuse_misfits(bad, first, file)
+            for name, node in nodes.items():
+                given = self._objects.values(objects, name)
+                values, bad = record_errors.build_or_reject(
+                    node.build, [None if v is UNSET else v for v in given], f"column {name!r}"
+                )
+                refuse_misfits(bad, first, file)
+                found[name].append(values)
+            first += len(lines)
+        return pa.table({name: pa.chunked_array(parts) for name, parts in found.items()})
+
+
+def _read_lines(text: bytes) -> Iterator[list[bytes]]:
+    """The lines that are not blank, in groups."""
+    some: list[bytes] = []
+    for line in io.BytesIO(text):
+        if line.strip():
+            some.append(line)
+        if len(some) == LINES:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def refuse_misfits(bad: Mapping[int, Reject], first: int, file: Path) -> None:
+    """Raise DataLoss for the first invalid row, by index after `first` other rows."""
+    if bad:
+        place = min(bad)
+        raise broken_file_error(file, f"row {first + place + 1}: {bad[place].sentence}")
+
+
+def broken_file_error(file: Path, what: str) -> DataLoss:
+    """The error for a file with invalid content."""
+    colon = ", " if what.startswith("row ") else " "
+    return DataLoss(f"{file}{colon}{what}.", next_step=STEP)

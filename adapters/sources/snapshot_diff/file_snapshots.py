@@ -16,7 +16,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from ...object_store.file_ages import seconds_until_stable
 from ..file_versions import find_version_digits
 from .file_formats import PARQUET, SnapshotFormat, SnapshotTooLarge
-from .snapshot_provider import ReadSnapshot, Taken, to_storable
+from .snapshots import ReadSnapshot, Taken, to_storable
 
 log = logging.getLogger(__name__)
 DONE = "_SUCCESS"

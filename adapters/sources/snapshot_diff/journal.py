@@ -21,10 +21,8 @@ from ...delta.lake import local_folder
 from ...delta.lane_lock import LaneLock
 from ...delta.tables import has_table
 from ..journal.masking import Noted
-from .diff import align_rows, diff_snapshots, refuse_unusable
 from .options import SnapshotsOptions
-from .snapshot_provider import ReadSnapshot, SnapshotProvider, Taken
-from .unsupported_values import refuse_unsupported
+from .snapshots import ReadSnapshot, SnapshotProvider, Taken, align_rows, diff_snapshots, refuse_unsupported, refuse_unusable
 
 KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
 OF_COMMIT = "replicator.snapshot"

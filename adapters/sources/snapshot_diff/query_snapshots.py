@@ -8,7 +8,7 @@ from replicator.domain.errors import ConfigProblem
 
 from ...postgres.query import SnapshotQuery, table_query
 from .options import SnapshotsOptions
-from .snapshot_provider import ReadSnapshot, Taken, to_storable
+from .snapshots import ReadSnapshot, Taken, to_storable
 
 REMEDY = "Correct the query, or the rows in the database"
 

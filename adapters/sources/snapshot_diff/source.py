@@ -11,14 +11,13 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryabl
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import F, Stop
 
-from ..delta_table.source import LocalTableRows, TableRows
-from ..delta_table.version_reader import ApplyBatch
+from ..delta_table.source import ApplyBatch, LocalTableRows, TableRows
+from .file_formats import find_snapshot_format
 from .file_snapshots import SnapshotFolder
 from .journal import SnapshotJournal, restart_step
 from .options import SnapshotsOptions
 from .query_poll import QuerySnapshotPoller
-from .snapshot_provider import SnapshotPoller
-from .text_formats import find_snapshot_format
+from .snapshots import SnapshotPoller
 
 
 class SnapshotJournalRows(TableRows[F]):

@@ -184,7 +184,7 @@ class SourcePipeline(Generic[F]):
             prefetch_batches(self._shared, self._prefetcher, self.take_batch, once=once) as take,
             self._note_source_call(READING_STREAM),
         ):
-            # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/stream_loop.py`). It calls
+            # The loop over the batches is in the source (for Kafka `adapters/sources/kafka/source.py`). It calls
             # `take_batch` for each batch, and for an empty one while no records arrive.
             self.context.source.run(start, self._pause_source_call(take), self._shared.stop, once=once)
         if once and not self._shared.stop.is_set():

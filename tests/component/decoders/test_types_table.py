@@ -41,7 +41,7 @@ from adapters.decoders.rows import RowsDecoder
 from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
 from adapters.delta.types import storage_type
 from adapters.postgres.types import new_type
-from adapters.sources.files.immutable.typed_rows import find_read_type, slice_to_json
+from adapters.sources.files.immutable import find_read_type, slice_to_json
 from replicator.domain.change import RAW
 from replicator.domain.table import Column
 from replicator.ports.decoder import Decoder

@@ -11,7 +11,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from support.loaded_items import TABLE, PostgresItems
 
-from adapters.sources.backfill.postgres import PostgresComparison, database
+from adapters.sources.backfill import PostgresComparison
+from adapters.sources.backfill.postgres import database
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.comparison import TableSplit
 

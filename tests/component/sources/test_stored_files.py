@@ -15,9 +15,8 @@ from support.stored_files import StoredFiles
 from adapters.object_store import files as stored_files
 from adapters.object_store import options
 from adapters.sources.files import ArchiveSource
-from adapters.sources.files.check import ArchiveCheck
-from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.source import DmsFilesCheck
+from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource
+from adapters.sources.files.source import ArchiveCheck
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 
@@ -218,7 +217,7 @@ def test_a_store_that_goes_away_while_a_file_is_read() -> None:
 
 
 def deliver_records() -> Any:
-    from adapters.sources.files.delivery_progress import DeliveryProgress
+    from adapters.sources.files.delivery import DeliveryProgress
 
     return DeliveryProgress({})
 

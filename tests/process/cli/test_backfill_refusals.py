@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from adapters.sources.backfill.database import BackfillTable, SnapshotPoint, refuse_names
-from adapters.sources.backfill.debezium_events import DebeziumEvents
+from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, SnapshotPoint, refuse_names
 from adapters.sources.backfill.postgres.columns import PostgresColumn as PgColumn
 from adapters.sources.backfill.postgres.database import PostgresDatabase
 from replicator.application.operations.backfill import BackfillWaiter

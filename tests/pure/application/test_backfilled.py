@@ -16,8 +16,7 @@ import pytest
 from support.avro_of_connect import runs
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from adapters.sources.backfill.database import BackfillTable, SnapshotPoint
-from adapters.sources.backfill.debezium_events import DebeziumEvents
+from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, SnapshotPoint
 from adapters.sources.backfill.journal import BackfillFolder
 from adapters.sources.backfill.postgres.database import PostgresLog
 from adapters.sources.backfill.source import JournalSource

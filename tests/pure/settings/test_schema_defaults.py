@@ -7,9 +7,9 @@ import pytest
 from adapters.delta.maintenance import EVERY_COMMITS
 from adapters.sources.delta_table.options import RowsOptions
 from adapters.sources.event_log.delta.options import DeltaSourceOptions
+from adapters.sources.files.file_list import SETTLED_SECONDS
 from adapters.sources.files.options import ArchiveOptions
 from adapters.sources.files.poller import EVERY
-from adapters.sources.files.stable_files import SETTLED_SECONDS
 from adapters.sources.query.options import QueryOptions
 from adapters.sources.snapshot_diff.options import SnapshotsOptions
 from replicator.settings.fields import to_timedelta

@@ -30,8 +30,8 @@ from adapters.decoders.avro.datum_reader import FREE_BYTES
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.files.avro_files import CODECS, HEADER, MAGIC, read_messages
 from adapters.sources.files.dispatch import archive_source
-from adapters.sources.files.file_format import LONGEST
 from adapters.sources.files.file_list import ArchiveFile, find_files
+from adapters.sources.files.file_reader import LONGEST
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError
 from replicator.domain.position import Position

@@ -22,8 +22,7 @@ from support.sink_folder import parquet
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.files import file_reader
-from adapters.sources.files.connect import ConnectFilesCheck, ConnectFilesSource
-from adapters.sources.files.connect.file_names import parse_name
+from adapters.sources.files.connect import ConnectFilesCheck, ConnectFilesSource, parse_name
 from adapters.sources.files.dispatch import archive_check, archive_source
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, Retryable
@@ -218,7 +217,7 @@ def test_keys_without_values_are_refused_once_files_are_stable(topics, monkeypat
     sink(topics, 0, "{}\n")
     sink(topics, 1, '{"id": 1}\n', ".keys.json", inside="tombstone")
     assert len(read(topics)) == 1
-    monkeypatch.setattr("adapters.sources.files.connect.file_list.SETTLED_SECONDS", 0)
+    monkeypatch.setattr("adapters.sources.files.connect.SETTLED_SECONDS", 0)
     with pytest.raises(ConfigProblem, match="of records without values") as refused:
         read(topics)
     assert "copy it there too" in refused.value.next_step

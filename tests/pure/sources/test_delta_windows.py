@@ -14,10 +14,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.recorded_log import RecordedLog
 
+from adapters.sources import delta_reader
 from adapters.sources.delta import DeltaSource
-from adapters.sources.delta_reader import data_files
-from adapters.sources.event_log.delta import open_files
-from adapters.sources.event_log.delta.window_reader import Period
+from adapters.sources.event_log.delta import source
+from adapters.sources.event_log.delta.source import Period
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
@@ -59,8 +59,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 pieces.extend([batch.num_rows] if "value" in named["columns"] else [])
                 yield batch
 
-    monkeypatch.setattr(data_files.pq, "ParquetFile", Counted)
-    monkeypatch.setattr(open_files, "PIECE_ROWS", 50)
+    monkeypatch.setattr(delta_reader.pq, "ParquetFile", Counted)
+    monkeypatch.setattr(source, "PIECE_ROWS", 50)
     return pieces
 
 
@@ -87,7 +87,7 @@ def test_each_row_of_a_long_file_is_read_once(log: RecordedLog, read: list[int])
 @pytest.mark.parametrize("held", [64_000_000, 0])
 def test_rows_in_any_order(log: RecordedLog, read: list[int], monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     """Of two partitions; kept for later windows, or read again."""
-    monkeypatch.setattr(open_files, "HELD_BYTES", held)
+    monkeypatch.setattr(source, "HELD_BYTES", held)
     places = [(partition, offset) for partition in (0, 1) for offset in range(150)]
     log.append(records(places))
     table = DeltaTable(str(log.path))

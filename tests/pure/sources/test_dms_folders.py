@@ -15,9 +15,7 @@ import pytest
 from support.dms_folder import settle
 
 from adapters.decoders.dms_csv import DmsCsvDecoder
-from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.file_names import find_table, parse_name
-from adapters.sources.files.dms.source import DmsFilesCheck
+from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource, find_table, parse_name
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
 from replicator.domain.table import Column, TableSpec
@@ -178,7 +176,7 @@ def test_a_file_that_is_being_written_holds_back_its_table_alone(users):
 
 @pytest.mark.slow
 def test_until_caught_up_waits_for_files_that_are_being_written(users, monkeypatch):
-    monkeypatch.setattr("adapters.sources.files.stable_files.SETTLED_SECONDS", 1.5)
+    monkeypatch.setattr("adapters.sources.files.file_list.SETTLED_SECONDS", 1.5)
     put(users, "LOAD00000001.csv", "1,a\n2,b", settled=False)
     put(users, CDC, "U,1,c\n")
     assert [value for *_, value in read(users)] == [b"1,a", b"2,b", b"U,1,c"]

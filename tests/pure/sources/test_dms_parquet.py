@@ -16,8 +16,7 @@ from support.dms_folder import settle
 
 from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
 from adapters.sources.files import file_reader
-from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.source import DmsFilesCheck
+from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.position import Position
 

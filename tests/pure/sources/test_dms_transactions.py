@@ -9,9 +9,7 @@ from test_dms_folders import follow, put, read
 
 from adapters.decoders.common.csv_dialect import CsvDialect
 from adapters.decoders.dms_csv import DmsCsvDecoder
-from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.file_names import find_table, parse_name
-from adapters.sources.files.dms.transaction_files import TransactionRows
+from adapters.sources.files.dms import DmsFilesSource, TransactionRows, find_table, parse_name
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, Producer
 
 from adapters.kafka.errors import LASTING, REFUSED, is_transient, translate_error
 from adapters.sources.kafka import KafkaSource
-from adapters.sources.kafka.compaction import TableReaders, check_compaction
-from adapters.sources.kafka.data_loss_check import describe_out_of_range, describe_recreated
+from adapters.sources.kafka.check import TableReaders, check_compaction
+from adapters.sources.kafka.cluster import describe_out_of_range, describe_recreated
 from adapters.sources.kafka.options import CORRECTNESS, KafkaOptions
 from adapters.sources.kafka.reader import PartitionReader
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable

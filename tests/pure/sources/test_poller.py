@@ -142,7 +142,7 @@ def test_what_cannot_be_watched_is_looked_through(tmp_path, monkeypatch, caplog)
 @pytest.mark.parametrize("path", ["", "s3"])
 def test_the_end_is_heard_at_once(tmp_path, path):
     from adapters.object_store.options import Storage
-    from adapters.sources.files.object_folder import ObjectFolder
+    from adapters.sources.files.file_list import ObjectFolder
 
     place = ObjectFolder("bucket", "x", Storage()) if path else str(tmp_path)
     watch, stop, started = FilePoller(place, deep=True, every=60), threading.Event(), time.monotonic()

@@ -20,9 +20,7 @@ from support.rows_folder import WRITTEN, put
 from adapters.decoders.common.csv_dialect import CsvDialect
 from adapters.sources.files.dispatch import files_check, files_source
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.rows import RowsFilesSource
-from adapters.sources.files.rows.csv_cells import CsvCellParser
-from adapters.sources.files.rows.file_names import find_table, parse_number
+from adapters.sources.files.rows import CsvCellParser, RowsFilesSource, find_table, parse_number
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
 from replicator.domain.position import Position

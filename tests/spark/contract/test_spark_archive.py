@@ -28,9 +28,10 @@ from support.variants import READ_TESTS, SPLIT_TESTS
 
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dispatch import archive_source
-from adapters.sources.files.spark import ArchiveSparkSource, split_reader, splits
-from adapters.sources.files.spark.dispatch import archive_spark_source
-from adapters.sources.files.spark.dms import DmsFilesSparkSource
+from adapters.sources.files.spark import scan
+from adapters.sources.files.spark import source as spark_files
+from adapters.sources.files.spark.dispatch import DmsFilesSparkSource, archive_spark_source
+from adapters.sources.files.spark.source import ArchiveSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
@@ -262,8 +263,8 @@ SEEDS = [5, 8] if OnSpark.one_in >= EXAMPLES else range(SEED, SEED + EXAMPLES //
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
     """Overlaps, holes, doubles, bad lines and half ones, files that grow: cut into pieces in the middle of lines."""
-    monkeypatch.setattr(splits, "SMALLEST", 1)
-    monkeypatch.setattr(split_reader, "SMALLEST", 1)
+    monkeypatch.setattr(scan, "SMALLEST", 1)
+    monkeypatch.setattr(spark_files, "SMALLEST", 1)
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.0)
     seen = []
     for name, of in (("local", ArchiveSource), ("spark", spark_source)):

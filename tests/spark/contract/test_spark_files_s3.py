@@ -20,8 +20,8 @@ from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.spark import DeltaSparkSource
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.spark import ArchiveSparkSource
-from adapters.sources.files.spark.dms import DmsFilesSparkSource
+from adapters.sources.files.spark.dispatch import DmsFilesSparkSource
+from adapters.sources.files.spark.source import ArchiveSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Retryable

@@ -13,12 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from adapters.sources.files.delivery_progress import DeliveryProgress
-from adapters.sources.files.file_format import ArchiveFormat
+from adapters.sources.files.delivery import DeliveryProgress
 from adapters.sources.files.file_list import ArchiveFile
-from adapters.sources.files.file_reader import ArchiveReader
-from adapters.sources.files.spark.scan import SliceFacts, SliceLimits, SplitScan, find_runs
-from adapters.sources.files.spark.splits import FileSplit, group_splits, split_file
+from adapters.sources.files.file_reader import ArchiveFormat, ArchiveReader
+from adapters.sources.files.spark.scan import (
+    FileSplit,
+    SliceFacts,
+    SliceLimits,
+    SplitScan,
+    find_runs,
+    group_splits,
+    split_file,
+)
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import TopicPartition

@@ -18,16 +18,14 @@ from adapters.kafka.errors import DISALLOWED, translate_error
 from adapters.kafka.requests import Requests
 from adapters.sinks.kafka.options import TopicOptions
 from adapters.sinks.kafka.topic import DeadLetterTopic, TopicTruncated
-from adapters.sources.kafka import KafkaSource, data_loss_check, fetch_errors, topic_poller
+from adapters.sources.kafka import KafkaSource, cluster, topic_poller
+from adapters.sources.kafka.check import LaneBacklog, check_retention
 from adapters.sources.kafka.cluster import Cluster, Topic
-from adapters.sources.kafka.fetch_errors import FetchFailures
-from adapters.sources.kafka.group_offsets import GroupOffsets
 from adapters.sources.kafka.options import KafkaOptions
 from adapters.sources.kafka.reader import PartitionReader, RecordBuffer
-from adapters.sources.kafka.retention import LaneBacklog, check_retention
-from adapters.sources.kafka.spark.errors import translate_error as translated_on_spark
-from adapters.sources.kafka.stream_loop import StreamLoop
-from adapters.sources.kafka.topic_poller import BELIEVED, TopicPoller
+from adapters.sources.kafka.source import GroupOffsets, StreamLoop
+from adapters.sources.kafka.spark.streaming_query import translate_error as translated_on_spark
+from adapters.sources.kafka.topic_poller import BELIEVED, FetchFailures, TopicPoller
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 
@@ -185,7 +183,7 @@ def test_a_partition_that_fails_for_long_makes_the_source_away(
 
 def test_rare_failures_are_no_long_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(fetch_errors, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(topic_poller, "time", SimpleNamespace(monotonic=lambda: now))
     failures = FetchFailures(30)
     for now in (1.0, 9.0, 18.0, 40.0, 49.0, 58.0, 67.0):  # noqa: B007
         failures.add(PLACE, 7, "odd")
@@ -261,7 +259,7 @@ def test_lost_records_have_the_same_next_step_everywhere() -> None:
         "`replicator backfill TABLE` loads the rows from the `database` of the source, if it has one."
     )
     for refuse, step in (
-        (data_loss_check.refuse_losses, both),
+        (cluster.refuse_losses, both),
         (bounds.refuse_losses, f"Restore the event log. Otherwise, {both}"),
     ):
         with pytest.raises(DataLoss, match="is gone") as caught:

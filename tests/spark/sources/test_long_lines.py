@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from adapters.sources.files import ArchiveSource
-from adapters.sources.files.dms.source import DmsFilesSource
-from adapters.sources.files.rows.source import RowsFilesSource
-from adapters.sources.files.spark.scan import SliceLimits, SplitScan
-from adapters.sources.files.spark.splits import FileSplit
+from adapters.sources.files.dms import DmsFilesSource
+from adapters.sources.files.rows import RowsFilesSource
+from adapters.sources.files.spark.scan import FileSplit, SliceLimits, SplitScan
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.position import Position
 

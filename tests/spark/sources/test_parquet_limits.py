@@ -19,13 +19,12 @@ from support.recorded_log import RecordedLog
 
 from adapters.arrow import parquet_slices
 from adapters.sources.delta import DeltaSource, delta_source
-from adapters.sources.delta_table.offsets import first_change_offset, first_whole_offset
-from adapters.sources.files import ArchiveSource, parquet_rows
-from adapters.sources.files.connect.source import ConnectFilesSource
-from adapters.sources.files.dms.source import DmsFilesSource
-from adapters.sources.files.rows.source import RowsFilesSource
-from adapters.sources.files.spark.scan import SliceLimits, SplitScan
-from adapters.sources.files.spark.splits import FileSplit
+from adapters.sources.delta_table.splits import first_change_offset, first_whole_offset
+from adapters.sources.files import ArchiveSource, file_reader
+from adapters.sources.files.connect import ConnectFilesSource
+from adapters.sources.files.dms import DmsFilesSource
+from adapters.sources.files.rows import RowsFilesSource
+from adapters.sources.files.spark.scan import FileSplit, SliceLimits, SplitScan
 from adapters.sources.snapshot_diff import SnapshotsSource
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from replicator.domain.change import ERROR_HEADER, RAW
@@ -224,7 +223,7 @@ def test_rows_are_the_same_however_they_are_read(
     source = kind.open(tmp_path)
     rows = read(source)
     monkeypatch.setattr(parquet_slices, "MAX_EXPANSION", 0)
-    monkeypatch.setattr(parquet_rows, "MIN_BUDGET_BYTES", 10_000)
+    monkeypatch.setattr(file_reader, "MIN_BUDGET_BYTES", 10_000)
     source._form.longest = 40_000
     assert read(source) == rows and len(rows) == 1_000
 

@@ -12,9 +12,7 @@ import pymysql
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from .connection import connect, fetch_rows, translate_errors
-from .snapshot import refuse_prepared
-from .table import refuse_server, refuse_unread
+from .database import connect, fetch_rows, refuse_prepared, refuse_server, refuse_unread, translate_errors
 
 START = "Start the server, or correct host and port in `database.dsn` of the source."
 ANSWER_SECONDS = 10

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,20 +13,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
+import sqlalchemy as sa
+from pymysql.converters import encoders
 
-from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
 from replicator.ports.comparison import CHECKSUMS, ChecksumKind, KeyRange, TableSplit
 
 from ....kafka.connect_worker import read_offsets
 from ....sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
 from ....sql.dialect import MARIADB
-from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, refuse_unread_columns
-from ..snapshot_reader import TableBackfill
+from ... import mysql_errors
+from ..database import (
+    BackfillTable,
+    Row,
+    SnapshotPoint,
+    Tell,
+    divide_range,
+    refuse_keyless,
+    refuse_unread_columns,
+    split_name,
+)
+from ..snapshot_reader import DatabaseComparison, TableBackfill
 from .columns import INTEGERS, MariaDbColumn, Raw
-from .connection import connect, fetch_rows, quote_name, translate_errors
-from .snapshot import is_passed, open_snapshot
-from .table import describe_readable_table, describe_table
 
 FIRST_FETCH, MOST_FETCHED = 100, 5_000
 """Rows per fetch: at first, and at most."""
@@ -317,3 +326,246 @@ def _compare_keys(left: Sequence[str], right: Sequence[str], how: str) -> str:
         return f"{left[0]} {how} {right[0]}"
     rest = _compare_keys(left[1:], right[1:], how)
     return f"({left[0]} {how[0]} {right[0]} OR ({left[0]} = {right[0]} AND {rest}))"
+
+
+# Descriptions of MariaDB tables for backfills, with checks that their changes are sent.
+
+ComparableTable = tuple[BackfillTable[MariaDbColumn], Mapping[str, str]]
+"""See `SourceDatabase.describe_comparable`."""
+OLDEST = (10, 6)
+INSTEAD = "Use Debezium's own incremental snapshots (docs/reference/debezium.md)."
+WANTED = (("log_bin", "1"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
+"""Global variables with the values that they need, so that the binlog contains whole rows."""
+READERS = "SELECT count(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+FOUND = """
+SELECT table_schema, table_name, table_type, engine FROM information_schema.tables
+WHERE table_schema = %s AND table_name = %s"""
+COLUMNS = """
+SELECT column_name, is_nullable = 'NO', concat(column_type, coalesce(concat(' COLLATE ', collation_name), '')), data_type,
+       coalesce(datetime_precision, numeric_precision, 0), coalesce(numeric_scale, 0),
+       coalesce(character_set_name, ''), coalesce(collation_name, '')
+FROM information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
+INDEXES = """
+SELECT index_name, column_name FROM information_schema.statistics
+WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name <> 'PRIMARY', index_name, seq_in_index"""
+
+
+def describe_readable_table(
+    connection: pymysql.Connection[Any], table: str, keys: Sequence[str] | None, *, precise: bool
+) -> ComparableTable:
+    """`describe_table`, if the rows are readable and the changes are sent. Raises ConfigProblem or EnvironmentProblem
+    otherwise, with the next step."""
+    schema, name = split_name(table)
+    refuse_server(connection)
+    refuse_unread(connection)
+    _refuse_filtered(connection, schema)
+    _refuse_kind(connection, schema, name)
+    return describe_table(connection, schema, name, keys, precise=precise)
+
+
+def refuse_server(connection: pymysql.Connection[Any]) -> None:
+    """Refuse other servers, and servers with unsuitable binlog settings."""
+    [(version,)] = fetch_rows(connection, "SELECT version()")
+    if "mariadb" not in version.lower():
+        raise EnvironmentProblem(f"The source's server is MySQL {version}, and no MariaDB.", next_step=INSTEAD)
+    numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
+        raise EnvironmentProblem("The source's server is older than MariaDB 10.6.", next_step="Upgrade it.")
+    [values] = fetch_rows(connection, f"SELECT {', '.join(f'@@global.{name}' for name, _ in WANTED)}")
+    for (name, wanted), value in zip(WANTED, values, strict=True):
+        if value != wanted:
+            raise EnvironmentProblem(
+                f"{name} of the source's server is {value}, so its binlog does not hold whole rows.",
+                next_step=f"Set {name}={'ON' if wanted == '1' else wanted} on the server, for all sessions.",
+            )
+
+
+def refuse_unread(connection: pymysql.Connection[Any]) -> None:
+    """Refuse a server whose binlog has no reader."""
+    [(readers,)] = fetch_rows(connection, READERS)
+    if readers == "0":
+        raise EnvironmentProblem(
+            "No visible session reads the binlog, so changes after the snapshot would be lost.",
+            next_step="Start the connector first (with `snapshot.mode: no_data`); and GRANT PROCESS to the user of "
+            "`database.dsn`, who does not see the connector otherwise.",
+        )
+
+
+def _refuse_filtered(connection: pymysql.Connection[Any], schema: str) -> None:
+    for _, _, only, without, *_ in fetch_rows(connection, "SHOW MASTER STATUS"):
+        if (only and schema not in only.split(",")) or schema in (without or "").split(","):
+            raise EnvironmentProblem(
+                f"The server leaves the database {schema} out of its binlog (binlog_do_db, binlog_ignore_db).",
+                next_step="Take the filter out of the server's options.",
+            )
+
+
+def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) -> None:
+    found = [row for row in fetch_rows(connection, FOUND, (schema, name)) if row[:2] == (schema, name)]
+    if not found:
+        raise ConfigProblem(
+            f"The database has no table {schema}.{name} that this user may see.",
+            next_step="Correct the name, letter by letter, or GRANT SELECT.",
+        )
+    [(_, _, kind, engine)] = found
+    if kind != "BASE TABLE" or (engine or "").lower() != "innodb":
+        what = f"a table of the engine {engine}" if kind == "BASE TABLE" else f"a {kind.lower()}"
+        raise ConfigProblem(f"{schema}.{name} is {what}, for which a snapshot is not consistent.", next_step=INSTEAD)
+
+
+def describe_table(
+    connection: pymysql.Connection[Any], schema: str, name: str, keys: Sequence[str] | None, *, precise: bool
+) -> ComparableTable:
+    """The table with its current columns, without those of types that are not read. Also these columns, with their types."""
+    qualified = f"{schema}.{name}"
+    rows = fetch_rows(connection, COLUMNS, (schema, name))
+    columns = tuple(
+        MariaDbColumn(column, required == "1", sql, kind, int(digits), int(scale), charset, collation, precise)
+        for column, required, sql, kind, digits, scale, charset, collation in rows
+    )
+    unread = {column.name: column.sql for column in columns if column.form is None}
+    indexes: dict[str, list[str]] = {}
+    for index, column in fetch_rows(connection, INDEXES, (schema, name)):
+        indexes.setdefault(index, []).append(column)
+    own = refuse_keyless(qualified, columns, tuple(keys or indexes.get("PRIMARY") or ()))
+    refuse_unread_columns(qualified, {column: sql for column, sql in unread.items() if column in own})
+    read = tuple(column for column in columns if column.name not in unread)
+    table = BackfillTable(schema, schema, name, read, _order_by_index(qualified, own, indexes.values()))
+    _refuse_unordered(table)
+    return table, unread
+
+
+def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
+    """The keys in the order of a unique index over exactly these columns, which is used to read rows in batches."""
+    found = next((index for index in indexes if set(index) == set(keys)), None)
+    if found is None:
+        raise ConfigProblem(
+            f"Table {table} has no unique index over {', '.join(keys)}, by which its rows could be read.",
+            next_step=f"Add one, or correct `keys` of the table. {INSTEAD}",
+        )
+    return tuple(found)
+
+
+def _refuse_unordered(table: BackfillTable[MariaDbColumn]) -> None:
+    for column in table.key_columns:
+        if not column.required or column.required_form.typed is None:
+            what = f"is of the type {column.sql}" if column.required else "may be NULL"
+            raise ConfigProblem(
+                f"{column.name} of the key of {table.schema}.{table.name} {what}, so rows cannot be read in its order.",
+                next_step=INSTEAD,
+            )
+
+
+# A MariaDB snapshot with an exactly known binlog position.
+
+REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+WHERE = "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')"
+NOW = "SELECT CAST(unix_timestamp(now(6)) * 1000000 AS SIGNED)"
+PREPARED = "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'"
+FILE = re.compile(r".*\.(\d{1,17})\Z")
+
+
+@contextmanager
+def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotPoint]]:
+    """A connection in a transaction with a consistent snapshot, and its point.
+
+    The server itself returns the binlog position of the snapshot. It reads both under the lock that makes transactions
+    visible one by one, in binlog order. The next transaction begins at that position, and every event is longer than one
+    byte. So no change of any transaction is at the position one byte before. Rows read there are above all changes that
+    they contain and below all others. The third number, the clock, orders two snapshots without a change between them.
+
+    Takes no lock and waits for no transaction. Raises the driver's errors.
+    """
+    with closing(connect(dsn)) as reader:
+        fetch_rows(reader, REPEATABLE)
+        fetch_rows(reader, BEGIN)
+        said = {name.lower(): value for name, value in fetch_rows(reader, WHERE)}
+        found = FILE.match(said.get("binlog_snapshot_file", ""))
+        if found is None:
+            raise EnvironmentProblem(
+                "The server does not show the binlog position of a snapshot (Binlog_snapshot_file).",
+                next_step="Switch the binlog on (log_bin), in files that are numbered.",
+            )
+        refuse_prepared(reader)
+        micros = int(fetch_rows(reader, NOW)[0][0])
+        place = int(found[1]), int(said["binlog_snapshot_position"]) - 1, micros
+        yield reader, SnapshotPoint(place, micros)
+        reader.rollback()
+
+
+def is_passed(stored: Mapping[str, Any], point: SnapshotPoint) -> bool:
+    """True if the connector has sent everything that is in the binlog before a point, by an offset that it has stored.
+
+    `file` and `pos` are the place at which it continues: the start of a transaction, or the end of the last one. An offset
+    of its own snapshot has such a place before the rows are sent.
+    """
+    found = FILE.match(str(stored.get("file")))
+    return bool(found and not stored.get("snapshot") and (int(found[1]), int(stored["pos"])) > point.place[:2])
+
+
+def refuse_prepared(connection: pymysql.Connection[Any]) -> None:
+    """Refuse a server on which transactions are prepared before they are committed. Their changes are in the binlog at
+    the prepare, and become visible later. A snapshot in between has no exact position."""
+    if fetch_rows(connection, "XA RECOVER") or any(int(count) for _, count in fetch_rows(connection, PREPARED)):
+        raise EnvironmentProblem(
+            "Programs use XA PREPARE on this server, whose transactions are in the binlog before they are visible: "
+            "a snapshot has no exact place among them.",
+            next_step="Use Debezium's own incremental snapshots (docs/reference/debezium.md).",
+        )
+
+
+# MariaDB connections that return values unconverted.
+
+SESSION = (
+    # TIMESTAMP values are returned in the session's time zone.
+    "SET SESSION time_zone = '+00:00', sql_mode = '', max_statement_time = 0, idle_transaction_timeout = 0, "
+    "idle_readonly_transaction_timeout = 0, wait_timeout = 28800"
+)
+CORRECT = "Correct the table's name, or `database` of the source."
+Record = tuple[Any, ...]
+
+
+def connect(dsn: str, seconds: int = mysql_errors.MY_ANSWER_SECONDS) -> pymysql.Connection[Any]:
+    """A connection in autocommit mode: text in UTF-8, times in UTC, no conversions. `seconds`: the timeout for answers,
+    if `dsn` has none. Raises the driver's errors, and ConfigProblem for a URL option that the driver does not support."""
+    _, _, rest = dsn.partition("://")
+    url = sa.make_url(f"mysql+pymysql://{rest}")
+    _, options = sa.create_engine(url).dialect.create_connect_args(url)
+    more = {
+        "connect_timeout": 10,
+        "read_timeout": seconds,
+        "write_timeout": seconds,
+        "charset": "utf8mb4",
+        "init_command": SESSION,
+        "program_name": "replicator backfill",
+    }
+    try:
+        return pymysql.connect(**{**more, **options, "autocommit": True, "conv": dict(encoders)})
+    except TypeError as error:
+        raise ConfigProblem(
+            "The driver of MariaDB does not know an option in the URL.", next_step="Correct `database.dsn` of the source."
+        ) from error
+
+
+def fetch_rows(connection: pymysql.Connection[Any], query: str, parameters: Sequence[Any] = ()) -> list[Record]:
+    """The rows of a query; values are text, bytes or None."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, parameters or None)
+        return list(cursor.fetchall())
+
+
+def quote_name(*parts: str) -> str:
+    """The parts as one qualified identifier."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+
+@contextmanager
+def translate_errors(doing: str) -> Iterator[None]:
+    """Translate errors of the driver while `doing`."""
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        raise mysql_errors.translate_mysql_error(error, doing, CORRECT) from error
+    except OSError as error:
+        raise Retryable(f"The server is not reachable while {doing}: {type(error).__name__}.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -12,23 +13,30 @@ import psycopg
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
-from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.ports.comparison import ChecksumKind, KeyRange, TableSplit
 
+from ....postgres.answer_timeout import TimeoutConnection
 from ....postgres.checksums import SETTINGS, TableChecksums
-from ....postgres.connection import PostgresSession
+from ....postgres.connection import KEEPALIVE, PostgresSession, application_name
 from ....postgres.errors import describe_error_class, is_row_refusal, translate_error
 from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
 from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ....sql.dialect import POSTGRES
 from ....sql.render import render_expression
-from ..comparison import DatabaseComparison
-from ..database import BackfillTable, Row, SnapshotPoint, Tell, divide_range, refuse_unread_columns, split_name
-from ..snapshot_reader import TableBackfill
+from ..database import (
+    BackfillTable,
+    Row,
+    SnapshotPoint,
+    Tell,
+    divide_range,
+    refuse_keyless,
+    refuse_unread_columns,
+    split_name,
+)
+from ..snapshot_reader import DatabaseComparison, TableBackfill
 from .columns import PostgresColumn
-from .snapshot import describe_oldest_transaction, open_snapshot, read_system_id
-from .table import describe_readable_table
 
 FETCH = 5_000
 TRIES = 3
@@ -341,3 +349,191 @@ def _compare_keys(table: BackfillTable[PostgresColumn], how: str) -> str:
 def _escape_literal(text: str) -> str:
     """SQL text escaped for a statement with parameters."""
     return text.replace("%", "%%")
+
+
+# Descriptions of PostgreSQL tables for backfills: columns, key, and the part that the publication sends.
+
+OLDEST = 140_000
+COLUMNS = """
+WITH RECURSIVE made AS (
+    SELECT a.attnum, a.attname, a.attnotnull, a.attgenerated, a.atttypid AS oid, a.atttypmod AS modifier
+    FROM pg_attribute a
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT m.attnum, m.attname, m.attnotnull, m.attgenerated, t.typbasetype, greatest(m.modifier, t.typtypmod)
+    FROM made m JOIN pg_type t ON t.oid = m.oid WHERE t.typtype = 'd')
+SELECT m.attname, m.attnotnull, m.attgenerated <> '', format_type(m.oid, m.modifier), t.typname, t.typtype::text, m.modifier,
+       (SELECT i.typname FROM pg_type i WHERE t.typcategory = 'A' AND i.oid = t.typelem)
+FROM made m JOIN pg_type t ON t.oid = m.oid WHERE t.typtype <> 'd' ORDER BY m.attnum"""
+KEY = """
+SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+JOIN pg_attribute a ON a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid ORDER BY k.place"""
+PUBLISHED = """
+SELECT to_jsonb(p) FROM pg_publication_tables p
+WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s"""
+SLOT = "SELECT plugin FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()"
+
+
+def describe_readable_table(
+    connection: psycopg.Connection[Any], table: str, publication: str, slot: str, keys: Sequence[str] | None
+) -> BackfillTable[PostgresColumn]:
+    """The table, if its rows are readable and its changes are sent. Raises ConfigProblem or EnvironmentProblem otherwise,
+    with the next step. Columns of types that are not read are there, without a form."""
+    if connection.info.server_version < OLDEST:
+        raise EnvironmentProblem("The source's server is older than PostgreSQL 14.", next_step="Upgrade it.")
+    _refuse_slot(connection, slot)
+    schema, name = split_name(table)
+    said = connection.execute(PUBLISHED, (publication, schema, name)).fetchone()
+    if said is None and not _read_oid(connection, schema, name):
+        raise EnvironmentProblem(
+            f"The source has no table {table}.", next_step="Check the name: `replicator plan` lists the tables."
+        )
+    if said is None:
+        raise EnvironmentProblem(
+            f"Publication {publication} has no table {table}, so its changes would not follow the rows that are read.",
+            next_step=f"ALTER PUBLICATION {publication} ADD TABLE {table}; and see `replicator doctor`.",
+        )
+    columns = _read_columns(connection, schema, name, said[0])
+    found = tuple(row[0] for row in connection.execute(KEY, (_read_oid(connection, schema, name),)).fetchall())
+    own = refuse_keyless(table, columns, tuple(keys or found))
+    return BackfillTable(connection.info.dbname, schema, name, columns, own)
+
+
+def _refuse_slot(connection: psycopg.Connection[Any], slot: str) -> None:
+    found = connection.execute(SLOT, (slot,)).fetchone()
+    if found is None:
+        raise EnvironmentProblem(
+            f"The database has no replication slot {slot}, so changes that follow the snapshot would be lost.",
+            next_step="Start the connector first (with `snapshot.mode: no_data`), or correct `database.slot` of the source.",
+        )
+    if found[0] != "pgoutput":
+        raise EnvironmentProblem(
+            f"Slot {slot} is of the plugin {found[0]}, in whose stream a snapshot has no exact place.",
+            next_step="Use `plugin.name: pgoutput`, or Debezium's own incremental snapshots (docs/reference/debezium.md).",
+        )
+
+
+def _read_oid(connection: psycopg.Connection[Any], schema: str, name: str) -> int:
+    row = connection.execute(
+        "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+        (schema, name),
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _read_columns(
+    connection: psycopg.Connection[Any], schema: str, name: str, published: Mapping[str, Any]
+) -> tuple[PostgresColumn, ...]:
+    table = f"{schema}.{name}"
+    if published.get("rowfilter"):
+        raise ConfigProblem(
+            f"The publication sends only some rows of {table}, and a backfill reads all.",
+            next_step="Take the WHERE out of the publication, and say `where` in the config.",
+        )
+    rows = connection.execute(COLUMNS, (_read_oid(connection, schema, name),)).fetchall()
+    sent = published.get("attnames")
+    return tuple(PostgresColumn(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made))
+
+
+# A PostgreSQL snapshot with an exactly known position among the connector's changes.
+
+FOLLOW = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', true)"
+MARK = "SELECT pg_logical_emit_message(true, 'replicator', 'backfill')"
+EXPORT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+COMMITS = """
+SELECT max(lsn) - '0/0'::pg_lsn FROM pg_logical_slot_peek_binary_changes(
+    %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'messages', 'true')
+WHERE get_byte(data, 0) = 67 AND lsn <= %s::pg_lsn"""
+"""The end of the last commit in the publication's stream up to a position: 67 is the C of a commit message."""
+OLDEST_TRANSACTION = """
+SELECT pid, extract(epoch FROM now() - xact_start)::bigint, application_name FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1"""
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+BEGIN = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; SET LOCAL cursor_tuple_fraction = 1; "
+    "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL row_security = off"
+)
+"""The transaction is idle while a lane passes its point, and while rows are compared. With row security, a user would not
+see all rows: without it, the server refuses to read."""
+
+
+@contextmanager
+def open_snapshot(
+    session: PostgresSession, publication: str, patience: float | None
+) -> Iterator[tuple[psycopg.Connection[Any], SnapshotPoint]]:
+    """A connection in a transaction with a consistent snapshot, and its point.
+
+    Debezium orders a change by the commit before its own (`source.sequence`), and then by its own position. So read rows
+    are placed at 0 directly after the last commit that they contain, where no change is.
+
+    The server itself returns that commit. A slot that exports a snapshot names the log position between visible and
+    invisible changes. Another slot, created before, returns the last commit before that position in the connector's own
+    stream. A message between the two ensures that there is one. Both slots end with their connections; only that message
+    is written.
+
+    Waits for open transactions, at most `patience` seconds for each. Raises the driver's errors.
+    """
+    with closing(session.open(autocommit=True)) as follower, closing(session.open(autocommit=True)) as reader:
+        wait = f"SET lock_timeout = {int((patience or 0) * 1000)}".encode()
+        follower.execute(wait)
+        slot = f"replicator_backfill_{follower.info.backend_pid}"
+        follower.execute(FOLLOW, (slot,))
+        follower.execute(MARK)
+        with closing(open_walsender(session)) as sender:
+            sender.execute(wait)
+            _, point, name, _ = _fetch_answer(sender, EXPORT.format(f"{slot}_x"))
+            [micros] = reader.execute(NOW).fetchone() or (0,)
+            reader.execute(BEGIN.format(name).encode(), prepare=False)
+        [place] = follower.execute(COMMITS, (slot, point, _to_option(publication), point)).fetchone() or (None,)
+        follower.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+        if place is None:
+            raise EnvironmentProblem(
+                "The stream of changes shows no commit of a message, so the snapshot has no place in it.",
+                next_step="Use Debezium's own incremental snapshots (docs/reference/debezium.md).",
+            )
+        yield reader, SnapshotPoint((int(place),), micros)
+        reader.rollback()
+
+
+def describe_oldest_transaction(session: PostgresSession) -> str:
+    """The transaction in the source that has written and is open longest, in words; empty if none is seen."""
+    with closing(session.open(autocommit=True)) as connection:
+        found = connection.execute(OLDEST_TRANSACTION).fetchone()
+    if found is None:
+        return ""
+    pid, seconds, name = found
+    return f"pid {pid}, open for {seconds} s" + (f", {name}" if name else "")
+
+
+def read_system_id(session: PostgresSession) -> str:
+    """An identifier of the database. It differs for other databases, and after a failover."""
+    with closing(open_walsender(session)) as sender:
+        identifier, timeline, _, database = _fetch_answer(sender, "IDENTIFY_SYSTEM")
+    return f"{identifier}/{timeline}/{database}"
+
+
+def open_walsender(session: PostgresSession) -> psycopg.Connection[Any]:
+    """A connection for replication commands."""
+    connection = TimeoutConnection.connect(
+        session.dsn,
+        autocommit=True,
+        prepare_threshold=None,
+        replication="database",
+        application_name=application_name(f"backfill {os.getpid()}"),
+        connect_timeout=10,
+        **KEEPALIVE,
+    )
+    session.limit_waits(connection)
+    return connection
+
+
+def _fetch_answer(sender: psycopg.Connection[Any], command: str) -> list[str]:
+    """The single row that a replication command returns, as text."""
+    row = sender.execute(command.encode()).fetchone() or ()
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in row]
+
+
+def _to_option(name: str) -> str:
+    """A publication's name as the plugin's option."""
+    return '"' + name.replace('"', '""') + '"'

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
@@ -20,7 +21,6 @@ from ....postgres.event_log_reader import LogState, open_snapshot, read_log_stat
 from ....postgres.target_location import TableLocation
 from ..source import LogSource
 from ..version_loop import read_ahead
-from .batches import split_batches
 from .options import PostgresLogOptions
 
 ROLE = "event log reader"
@@ -155,3 +155,35 @@ class PostgresLogReader:
 
 def _read_ahead(coming: Generator[Batch[pa.Table], None, None]) -> Generator[Batch[pa.Table], None, None]:
     return read_ahead(partial(next, coming, None), coming.close)
+
+
+# Slices of a stream as batches.
+
+
+def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterator[pa.Table]:
+    """The records of raw frames in frames of at most `records` records and `size` bytes of keys and values, or of one
+    record."""
+    waiting: list[pa.Table] = []
+    count = weight = 0
+    for piece in pieces:
+        left = piece
+        while left.num_rows:
+            taken = _count_within_limit(left, records - count, size - weight) or (0 if waiting else 1)
+            if taken:
+                head, left = left.slice(0, taken), left.slice(taken)
+                waiting.append(head)
+                count, weight = count + taken, weight + payload_bytes(head)
+            if left.num_rows:
+                yield pa.concat_tables(waiting)
+                waiting, count, weight = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _count_within_limit(piece: pa.Table, records: int, size: int) -> int:
+    """The number of first records within these limits."""
+    if piece.num_rows <= records and payload_bytes(piece) <= size:
+        return int(piece.num_rows)
+    lengths = [pc.fill_null(pc.binary_length(piece[name]), 0).cast(pa.int64()) for name in ("key", "value")]
+    sums = pc.cumulative_sum(pc.add(*lengths))
+    return max(0, min(records, pc.sum(pc.less_equal(sums, size)).as_py() or 0))

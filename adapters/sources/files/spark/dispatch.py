@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from ..connect import ConnectFilesSource
 from ..dispatch import CONNECT, LINES, RECORDED, ROWS, split_options
+from ..dms import DmsFilesSource
 from ..line_file import LineFileSource
 from ..rows import RowsFilesSource
-from .dms import DmsFilesSparkSource
 from .source import ArchiveSparkSource
 
 
@@ -36,3 +36,10 @@ def archive_spark_source(options: Mapping[str, object]) -> ArchiveSparkSource:
 def files_spark_source(options: Mapping[str, object]) -> DmsFilesSparkSource | RowsFilesSparkSource:
     """The source for folders with files of `format`."""
     return RowsFilesSparkSource(options) if options.get("format") == ROWS else DmsFilesSparkSource(options)
+
+
+# Folders of DMS, read by Spark's executors.
+
+
+class DmsFilesSparkSource(DmsFilesSource, ArchiveSparkSource):
+    """`DmsFilesSource` with `pyspark.sql.DataFrame` as frames; one task reads a file."""

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from pyspark.sql import SparkSession
+import msgspec
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
+from replicator.domain.change import RAW
 from replicator.domain.position import TopicPartition
-from replicator.ports.frames import Stop
+from replicator.ports.frames import Batch, Stop
 
+from ....spark.errors import translate_error, translate_errors
+from ....spark.frames import cache_frame, cache_with_size, column, filter_rows, flat_map_frame, from_arrow, keep_parents
 from ....spark.session import split_options
-from ..delivery_progress import DeliveryProgress
-from ..file_format import FileFormat
+from ....spark.types import spark_schema
+from ..delivery import ROWS as CHUNK_RECORDS
+from ..delivery import DeliveryProgress, OffsetIndex
 from ..file_list import ArchiveFile
-from ..offset_index import OffsetIndex
+from ..file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
 from ..options import ArchiveOptions
 from ..source import ArchiveSource, FileDelivery
-from .delivery import UNBOUNDED, SparkDelivery, get_slice_limits, split_size
-from .scan import TOLD, scan_bounds
-from .split_reader import FilesChanged, SplitPlan, read_facts, scan_splits
+from .scan import (
+    CHUNK,
+    FACTS,
+    IN_PIECE,
+    ROWS,
+    SMALLEST,
+    STRETCH,
+    TOLD,
+    FileSplit,
+    OffsetRuns,
+    SliceFacts,
+    SliceLimits,
+    group_splits,
+    scan_bounds,
+    scan_rows,
+    split_file,
+)
 
 
 class ArchiveSparkSource(ArchiveSource):
@@ -70,3 +93,266 @@ class SparkOffsetIndex(OffsetIndex):
             break
         self._plan.close(without=moved)
         return self
+
+
+# Batches of records that executors have read. The driver uses only facts about them, and sees no record.
+
+ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
+CHUNK_BYTES = 8 * 1024 * 1024
+UNBOUNDED = 2**62
+WAVE_BYTES = 128 * 1024 * 1024
+"""The most bytes that are read at once, for all cores. A larger batch is read in several waves."""
+PIECES = 2
+"""Splits per core and batch, so that no core is idle while others read the last split."""
+FROM, END = "_from", "_end"
+PART = pa.schema([(CHUNK, pa.int64()), (STRETCH, pa.int32()), (FROM, pa.int64()), (END, pa.int64())])
+
+
+class OffsetSlice(NamedTuple):
+    """Records of a run with offsets in [first, end)."""
+
+    chunk: int
+    stretch: int
+    first: int
+    end: int
+
+
+class SliceBatch:
+    """The part of a frame for the next batch. `is_whole`: it includes all records of the added slices. `is_cut`: it
+    includes a part of some run, whose size is unknown."""
+
+    def __init__(self) -> None:
+        self.parts: list[OffsetSlice] = []
+        self.records = self.size = 0
+        self.is_whole, self.is_cut = True, False
+
+    def add(self, chunk: ScannedSlice, delivered: DeliveryProgress) -> None:
+        """Add the undelivered records of the slice."""
+        for number, stretch in enumerate(chunk.facts.stretches):
+            first, end, records = _select_range(stretch, chunk.piece.file.label, delivered)
+            is_whole = (first, end) == (stretch.bounds[0], stretch.bounds[-1])
+            self.is_whole = self.is_whole and is_whole
+            if records:
+                self.parts.append(OffsetSlice(chunk.number, number, first, end))
+                self.is_cut = self.is_cut or not is_whole
+                self.records += records
+                self.size += stretch.size
+
+    def has_room(self, chunk: ScannedSlice, options: ArchiveOptions) -> bool:
+        """True if the whole slice fits in the batch, or the batch is empty."""
+        records = sum(b - a for s in chunk.facts.stretches for a, b in _split_runs(s))
+        size = sum(s.size for s in chunk.facts.stretches)
+        fits = self.records + records <= options.batch_records and self.size + size <= options.batch_bytes
+        return fits or not self.parts
+
+
+def _split_runs(stretch: OffsetRuns) -> Iterator[tuple[int, int]]:
+    return zip(stretch.bounds[::2], stretch.bounds[1::2], strict=True)
+
+
+def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) -> tuple[int, int, int]:
+    """The first offset, the end and the number of records of a run that must be delivered."""
+    place = TopicPartition(stretch.topic, stretch.partition)
+    taken = [delivered.accept_range(place, first, end, label) for first, end in _split_runs(stretch)]
+    some = [(first, end) for first, end in taken if first < end]
+    return (some[0][0], some[-1][1], sum(b - a for a, b in some)) if some else (0, 0, 0)
+
+
+class SparkDelivery:
+    """`FileDelivery` of Spark frames.
+
+    Executors read a wave of splits, about one batch, which is cached in Spark's storage. The driver divides it into
+    batches by the facts of its slices. A batch may exceed the limits by one slice.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        form: FileFormat,
+        options: ArchiveOptions,
+        delivered: DeliveryProgress,
+        apply_batch: ApplyBatch,
+        *,
+        stop: Stop,
+    ) -> None:
+        self._rows = partial(scan_rows, form)
+        self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
+        self._plan = SplitPlan(form, split_size(spark, options))
+        self._limits = get_slice_limits(options)
+        self._nothing = spark.createDataFrame([], spark_schema(RAW))
+
+    def read(self, files: Iterable[ArchiveFile]) -> None:
+        moved: frozenset[str] = frozenset()
+        for wave in group_splits(self._plan.plan_splits(files), self._options.batch_bytes):
+            moved |= self._read_splits([piece for piece in wave if piece.file.label not in moved])
+            if self._stop.is_set():
+                return
+        self._plan.close(without=moved)
+
+    def _read_splits(self, pieces: list[FileSplit]) -> frozenset[str]:
+        """Deliver the records of the splits. Returns the files that changed; nothing of these is delivered."""
+        if not pieces:
+            return frozenset()
+        frame = cache_frame(scan_splits(self._spark, pieces, self._rows, self._limits, ROWS))
+        try:
+            chunks = read_facts(frame, pieces)
+        except FilesChanged as moved:
+            return moved.labels | self._read_splits([piece for piece in pieces if piece.file.label not in moved.labels])
+        gathered = SliceBatch()
+        for chunk in chunks:
+            if not gathered.has_room(chunk, self._options):
+                self._hand_over(frame, gathered)
+                gathered = SliceBatch()
+            if self._stop.is_set():
+                if not self._options.is_whole:
+                    # Added records count as delivered.
+                    self._hand_over(frame, gathered)
+                return frozenset()
+            gathered.add(chunk, self._delivered)
+        self._hand_over(frame, gathered)
+        self._plan.record_slices(chunks)
+        return frozenset()
+
+    def _hand_over(self, frame: DataFrame, gathered: SliceBatch) -> None:
+        if not gathered.records:
+            return
+        span = self._delivered.next_span()
+        part = keep_parents(_to_frame(self._spark, frame, gathered).select([column(name) for name in RAW.names]), frame)
+        if not gathered.is_cut:
+            self._apply(Batch(part, span, gathered.records, gathered.size))
+            return
+        with translate_errors("reading files"):
+            part, records, size = cache_with_size(part)
+        self._apply(Batch(part, span, records, size))
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """Delivers positions only: no records are left."""
+        span = self._delivered.next_span()
+        if not (span.end or even_empty):
+            return False
+        self._apply(Batch(self._nothing, span, 0, 0))
+        return True
+
+
+def split_size(spark: SparkSession, options: ArchiveOptions) -> int:
+    """The bytes per split that keep every core busy with one batch."""
+    return min(options.batch_bytes, WAVE_BYTES) // (PIECES * spark.sparkContext.defaultParallelism)
+
+
+def get_slice_limits(options: ArchiveOptions) -> SliceLimits:
+    """The limits of a slice: the driver divides batches between slices."""
+    return SliceLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
+
+
+def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> DataFrame:
+    """The collected records, in the order of the frame."""
+    within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
+    found = filter_rows(frame, within & column(FACTS).isNull())
+    if gathered.is_whole:
+        return found
+    parts = from_arrow(
+        spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in gathered.parts], PART)
+    )
+    # Broadcast, so that no record moves between executors.
+    found = found.join(sf.broadcast(parts), [CHUNK, STRETCH])
+    return found.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))
+
+
+# Splits that executors read, and their facts on the driver.
+
+TASKS = 8
+"""Tasks per core: small files share tasks."""
+
+
+class ScannedSlice(NamedTuple):
+    """A slice as the driver sees it: its number in the frame, its split, its facts."""
+
+    number: int
+    piece: FileSplit
+    facts: SliceFacts
+
+
+class FilesChanged(Exception):
+    """Files that changed since they were listed."""
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        super().__init__(*labels)
+        self.labels = frozenset(labels)
+
+
+def scan_splits(
+    spark: SparkSession,
+    pieces: Sequence[FileSplit],
+    scan: Callable[[int, FileSplit, SliceLimits], Iterator[pa.Table]],
+    limits: SliceLimits,
+    schema: pa.Schema,
+) -> DataFrame:
+    """The results of `scan` for each split, on the executors, in order. The driver sends only the plan."""
+
+    def tables(numbers: pa.Table) -> Iterator[pa.Table]:
+        for number in numbers["id"].to_pylist():
+            yield from scan(number, pieces[number], limits)
+
+    tasks = min(len(pieces), TASKS * spark.sparkContext.defaultParallelism)
+    return flat_map_frame(spark.range(0, len(pieces), 1, tasks), tables, schema)
+
+
+def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedSlice]:
+    """The facts in a scanned frame, in order. Raises FilesChanged; EnvironmentProblem for an unreadable file."""
+    try:
+        found = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
+    except (Py4JError, PySparkException) as error:
+        _refuse_changed(pieces)
+        raise translate_error(error, "reading files") from error
+    _refuse_changed(pieces)
+    chunks = [ScannedSlice(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=SliceFacts)) for n, facts in found]
+    return sorted(chunks, key=lambda chunk: chunk.number)
+
+
+def _refuse_changed(pieces: Iterable[FileSplit]) -> None:
+    files = {piece.file.label: piece.file for piece in pieces}
+    moved = [label for label, file in files.items() if file.is_replaced]
+    if moved:
+        raise FilesChanged(moved)
+
+
+class SplitPlan:
+    """New content of files as splits, with the read positions."""
+
+    def __init__(self, form: FileFormat, size: int) -> None:
+        self._form, self._size = form, max(SMALLEST, size)
+        self._progress = FileProgress(growing=form.growing)
+        self._files: dict[str, tuple[ArchiveFile, int, int]] = {}
+
+    def plan_splits(self, files: Iterable[ArchiveFile]) -> list[FileSplit]:
+        """The splits of every file that is new or has grown, in order."""
+        self._files = {}
+        return [piece for file in files for piece in self._plan_file(file)]
+
+    def _plan_file(self, file: ArchiveFile) -> list[FileSplit]:
+        begun = self._progress.begin(file)
+        if begun is None:
+            return []
+        try:
+            found = list(split_file(self._form, file, *begun, self._size))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise unusable_error(file, error) from error
+        self._files[file.label] = (file, *begun)
+        return found
+
+    def record_slices(self, chunks: Iterable[ScannedSlice]) -> None:
+        """Store the read positions from ordered slices, which must include all slices of their splits."""
+        last = {chunk.piece: chunk.facts for chunk in chunks}
+        for piece, facts in last.items():
+            file, _, lines = self._files[piece.file.label]
+            if facts.lines:
+                self._files[piece.file.label] = (file, facts.at, lines + facts.lines)
+            if facts.unfinished:
+                log_unfinished(file, lines + facts.lines + 1)
+
+    def close(self, *, without: Iterable[str] = ()) -> None:
+        """Mark all splits as read, except for files that changed, which are read again."""
+        for label in self._files.keys() - set(without):
+            self._progress.end(*self._files[label])

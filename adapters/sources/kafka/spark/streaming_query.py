@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    SourceProgress,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 
-from replicator.domain.errors import Retryable
+from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import describe_reload_or_skip
+from replicator.ports.telemetry import Pace
 
-from .errors import translate_error
+from ....kafka.errors import SKIP
+from ....spark.errors import translate_error as of_spark
 
 log = logging.getLogger(__name__)
 WAIT = 0.2
@@ -104,3 +119,86 @@ class StreamingRecords:
         """True if the checkpoint or a part of it was deleted."""
         missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
         return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, said) is not None
+
+
+# Progress of a streaming query, from Spark's listener events.
+
+Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
+
+
+class ProgressListener(StreamingQueryListener):
+    """Receives events of all queries in its session, and stores the progress of one of them."""
+
+    def __init__(self) -> None:
+        self.run_id = ""
+        self.pace: Pace | None = None
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Does nothing: there is no progress yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Store the progress after a batch."""
+        if str(event.progress.runId) == self.run_id:
+            self.pace = to_pace(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Set the rates to zero after some seconds without a record."""
+        if str(event.runId) == self.run_id and self.pace is not None:
+            self.pace = replace(self.pace, input_rows_per_second=0.0, processed_rows_per_second=0.0)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Does nothing: the next query continues."""
+
+
+def to_pace(progress: StreamingQueryProgress) -> Pace:
+    """The pace of a batch. Spark gives no finite rate after a division by zero."""
+    lags = [lag for source in progress.sources if (lag := _read_lag(source)) is not None]
+    return Pace(
+        batch_seconds=progress.batchDuration / 1000,
+        input_rows_per_second=_to_finite(progress.inputRowsPerSecond),
+        processed_rows_per_second=_to_finite(progress.processedRowsPerSecond),
+        lag_records=sum(lags) if lags else None,
+    )
+
+
+def _to_finite(rate: float) -> float:
+    return round(rate, 1) if math.isfinite(rate) else 0.0
+
+
+def _read_lag(source: SourceProgress) -> int | None:
+    """The number of records between the end of a batch and the topics' ends when it was planned."""
+    if not source.endOffset or not source.latestOffset:
+        return None
+    end: Offsets = json.loads(source.endOffset)
+    latest: Offsets = json.loads(source.latestOffset)
+    return sum(
+        max(0, offset - end.get(topic, {}).get(partition, offset))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    )
+
+
+# Errors of a query over Kafka as the program's own errors.
+
+TOO_FAR = "a record has a time more than 292,271 years from 1970, and Spark's Kafka reader cannot read such a time"
+STEP = f"Run this source with `engine: local`, or leave the record out with {SKIP} the record."
+LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
+
+
+def translate_error(error: Exception) -> ReplicatorError:
+    """The program's error for `error`."""
+    text = str(error)
+    if any(sign in text for sign in LOST):
+        return DataLoss("The next records to read are gone from the broker.", next_step=describe_reload_or_skip())
+    if "long overflow" in text:
+        return Fatal(TOO_FAR, next_step=STEP)
+    return of_spark(error, "reading from Kafka")
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Translate Spark's errors with `translate_error`."""
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise translate_error(error) from error

@@ -1,1 +1,0 @@
-"""Reading of Delta tables while others write them."""

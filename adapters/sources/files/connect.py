@@ -1,0 +1,484 @@
+"""Files of Kafka Connect's object store sinks (S3, OSS and others with the same names), read as the original topics.
+
+**Names.** `TOPIC+PARTITION+OFFSET.json`, optionally `.gz`, in any folders: `topics/orders/partition=0/` by default. The
+offset belongs to the first record; each line is the next record. A file with more records than fit before the next one is
+refused. A partitioner has sorted records of a partition into several files, so their offsets are unknown. If the connector
+skipped records, later records have lower offsets here, in the same order.
+
+**Values.** A line of `.json` is the value (`JsonFormat`). A line that is a JSON string stands for its text, because the
+connector writes text messages so (`StringConverter`). A line of `.bin` (`ByteArrayFormat`) is the message as it was. A
+record of Avro (`AvroFormat`) or a row of Parquet (`ParquetFormat`) becomes the JSON of the value with its schema. The
+schema is in the file. Text and bytes in Avro are messages as they were.
+
+**Keys and headers** are in separate files, `TOPIC+PARTITION+OFFSET.keys.json` or `.keys.avro`, and the same with `.headers`,
+in the order of the values (`store.kafka.keys`, `store.kafka.headers`). Once a partition has them, a file without them is
+incomplete. Keys without values are tombstones (`behavior.on.null.values: write`). They are refused, because their
+position among the values is unknown.
+
+**Time.** The time of a record is the modification time of its file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyarrow import types as t
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.plain_values import format_count
+from replicator.domain.position import TopicPartition
+from replicator.domain.time_bounds import FIRST_MS, LAST_MS
+
+from ...decoders.avro.connect_schema import NO_SCHEMA, Mend
+from .avro_files import STEP, describe_reason, read_cached_schema
+from .file_list import SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
+from .file_reader import AVRO, LONGEST, NULL, FileFormat, Number
+from .immutable import ImmutableFilesSource, Naming, read_lines
+from .options import ArchiveOptions
+from .records import ArchiveRecord, LineTooLong, LongLine, RecordColumns, unreadable_record
+from .source import ArchiveCheck
+
+# File names of Connect's sinks.
+
+PARQUET = ".parquet"
+SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz", AVRO, PARQUET)
+OTHERS = (".keys.parquet", ".headers.parquet", ".snappy", ".zip")
+"""Endings of sink files that cannot be read."""
+RAW = (".bin", ".bin.gz")
+"""Endings of files whose lines are messages as they were."""
+_NAME = re.compile(
+    r"(?P<stem>(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]{1,10})\+(?P<offset>[0-9]{1,19})(?:\+[0-9]{1,19})?)"
+    r"(?:\.(?P<part>keys|headers))?"
+    r"(?:(?:\.json|\.bin)(?:\.gz)?|\.avro|(?:\.(?:snappy|gz|zstd|lz4|lz4raw|lzo|br))?\.parquet)"
+)
+"""Sinks to HDFS also include the last offset in the name."""
+_OF_AIVEN = re.compile(r"[A-Za-z0-9._-]+-[0-9]+-[0-9]+(?:\.(?:gz|snappy|zst))?")
+_OF_STRINGS = re.compile(r"[A-Za-z0-9._-]+(?:\+[0-9]+){3}\.txt")
+_OF_LENSES = re.compile(r"[0-9]+_[0-9]+_[0-9]+\D.*|.+\([0-9]+_[0-9]+\).*")
+_OF_CLOUDERA = re.compile(r".+_[0-9]+_[0-9]+\.[a-z.]+")
+_FOREIGN = (
+    (_OF_AIVEN, "Aiven's sinks name files, in which fields of a record lie around the value"),
+    (_OF_STRINGS, "sinks to HDFS name files of StringFormat, which is not read"),
+    (_OF_LENSES, "Lenses' sinks name files: by the last offset, and not by the first"),
+    (_OF_CLOUDERA, "Cloudera's sinks name files: by the last offset, and not by the first"),
+)
+"""File names of other sinks, which are not supported."""
+LISTED = 2**17
+"""Cached names: folders are listed again and again."""
+
+
+class SinkFileName(NamedTuple):
+    """A parsed file name: the partition, the first offset, and the kind of content (None for values). `stem`: the common
+    part of files with the same records."""
+
+    place: TopicPartition
+    first: int
+    part: str | None
+    stem: str
+
+
+@lru_cache(LISTED)
+def parse_name(path: FilePath) -> SinkFileName:
+    """The parsed name of the file at `path`. Raises ConfigProblem for an unknown name."""
+    found = _NAME.fullmatch(path.name)
+    if path.name.endswith(OTHERS) or (found and found["part"] and path.name.endswith(PARQUET)):
+        raise ConfigProblem(
+            f"{path} has an unsupported format. Values can be JSON, lines of messages, Avro or Parquet. Keys and headers "
+            "can be JSON, lines or Avro",
+            next_step="Let the connector write AvroFormat or JsonFormat, as `keys.format.class` and "
+            "`headers.format.class` too, in another folder.",
+        )
+    if found is None or int(found["partition"]) >= 2**31 or int(found["offset"]) >= 2**62:
+        whose = next((f"it is named as {whose}" for names, whose in _FOREIGN if names.fullmatch(path.name)), None)
+        raise ConfigProblem(
+            f"{path} is no file of a sink that can be read: {whose or 'its name is not like orders+0+0000000042.json'}",
+            next_step="Move it to another place. Confluent's and Alibaba's sinks write files that are read; leave their "
+            "`file.delim` at +.",
+        )
+    place = TopicPartition(found["topic"], int(found["partition"]))
+    return SinkFileName(place, int(found["offset"]), found["part"], found["stem"])
+
+
+def is_sink_file(name: str) -> bool:
+    """True for file names that must be checked; other files are skipped."""
+    return name.endswith((*SUFFIXES, *OTHERS)) or any(names.fullmatch(name) for names in (_OF_AIVEN, _OF_STRINGS))
+
+
+def to_partition(path: FilePath) -> TopicPartition:
+    """The partition of the file's records."""
+    return parse_name(path).place
+
+
+def first_offset(path: FilePath) -> int:
+    """The offset of the first record."""
+    return parse_name(path).first
+
+
+def max_records(_: FilePath) -> int:
+    """The lowest possible number of records: the name does not contain it."""
+    return 1
+
+
+# Files of sinks in their order, each with its files of keys and headers.
+
+PARTS = ("keys", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFile(ArchiveFile):
+    """A file of values. `keys`, `headers`: the files with keys and headers of its records, line by line. `lacks`: the
+    kind of file that is missing here, but present for earlier files of the partition. `following`: the next file in the
+    partition.
+
+    Comparisons include all fields: a file is read again when another one follows it, and may then start too early.
+    """
+
+    keys: ArchiveFile | None = None
+    headers: ArchiveFile | None = None
+    lacks: str | None = None
+    following: ArchiveFile | None = None
+
+
+def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
+    """The files of values, by partition and offset.
+
+    Raises ConfigProblem for a file of another kind, and for two files with the same first record. Also raises it for keys
+    or headers that have no values `settle` seconds after they were written.
+    """
+    found = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
+    beside = {(_record_key(file), part): file for file in found if (part := parse_name(file.path).part) is not None}
+    values = [file for file in found if parse_name(file.path).part is None]
+    values.sort(key=lambda file: (parse_name(file.path).place, parse_name(file.path).first, file.label))
+    lonely = beside.keys() - {(_record_key(f), part) for f in values for part in PARTS}
+    _refuse_unmatched((beside[which] for which in lonely), settle)
+    for one, other in pairwise(values):
+        if parse_name(one.path)[:2] == parse_name(other.path)[:2]:
+            raise ConfigProblem(
+                f"{one.path} and {other.path} begin with the same record", next_step="Remove the one that is a copy."
+            )
+    return list(_add_parts(values, beside))
+
+
+def _add_parts(values: list[ArchiveFile], beside: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
+    known: set[tuple[TopicPartition, str]] = set()
+    for file, following in zip(values, [*values[1:], None], strict=False):
+        place = parse_name(file.path).place
+        parts = {part: beside[_record_key(file), part] for part in PARTS if (_record_key(file), part) in beside}
+        known |= {(place, part) for part in parts}
+        lacks = next((part for part in PARTS if (place, part) in known and part not in parts), None)
+        after = following if following is not None and parse_name(following.path).place == place else None
+        # An executor has a working folder of its own.
+        absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}
+        yield SinkFile(
+            *(file.name, file.path, file.label, file.size, file.stamp, file.changed),
+            keys=absolute.get("keys"),
+            headers=absolute.get("headers"),
+            lacks=lacks,
+            following=after,
+        )
+
+
+def _record_key(file: ArchiveFile) -> str:
+    """Identifies the records of a file: its folder, and its name without the kind of content."""
+    return file.label.removesuffix(file.name) + parse_name(file.path).stem
+
+
+def _refuse_unmatched(files: Iterable[ArchiveFile], settle: float) -> None:
+    """Raise ConfigProblem for files without values. Recent files are allowed, because listing and copying take time."""
+    for file in files:
+        if seconds_until_complete(file, max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
+            raise ConfigProblem(
+                f"{file.path} has keys or headers of records without values, whose position among other records is unknown",
+                next_step="If there is a file of their values, copy it there too. Otherwise let the connector ignore such "
+                "records (`behavior.on.null.values: ignore`), and remove its files.",
+            )
+
+
+# Parquet rows as JSON text in the form of Connect's JsonConverter, with their schema.
+#
+# A sink writes rows with their Avro schema, which it stores in the file (`parquet.avro.schema`): it is Connect's schema.
+
+SCHEMAS = (b"parquet.avro.schema", b"avro.schema")
+"""Metadata names of the schema, from new and old Avro writers of Parquet."""
+KNOWN = (t.is_boolean, t.is_integer, t.is_floating, t.is_string, t.is_binary, t.is_fixed_size_binary, t.is_decimal)
+EXACT = Context(prec=100)
+"""More digits than Parquet's decimals have."""
+
+
+def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
+    """Raise ConfigProblem for a file that is not a sink's file of structs."""
+    said = _read_schema(schema)
+    if said is None:
+        raise ConfigProblem(f"{file.path} does not name the schema of its records (parquet.avro.schema)", next_step=STEP)
+    try:
+        names = [field["field"] for field in read_cached_schema(said).connect.get("fields", ())]
+    except NO_SCHEMA as error:
+        raise ConfigProblem(f"{file.path} cannot be read: {describe_reason(error)}", next_step=STEP) from None
+    if names != schema.names:
+        raise ConfigProblem(f"{file.path} has other columns than the schema that it names", next_step=STEP)
+    for field in schema:
+        if _avro_type(field.type) is None:
+            raise ConfigProblem(
+                f"column {field.name!r} of {file.path} is of type {field.type}, which Connect does not have",
+                next_step=STEP,
+            )
+
+
+def to_messages(chunk: pa.RecordBatch) -> list[bytes]:
+    """The messages of rows from an accepted file."""
+    written = read_cached_schema(_read_schema(chunk.schema) or b"")
+    columns = []
+    for column in chunk.columns:
+        values, mend = column.cast(_avro_type(column.type)).to_pylist(), _make_mend(column.type)
+        columns.append(values if mend is None else list(map(mend, values)))
+    rows = (dict(zip(chunk.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+    return [written.to_text(row) for row in rows]
+
+
+def _read_schema(schema: pa.Schema) -> bytes | None:
+    return next((said for name in SCHEMAS if (said := (schema.metadata or {}).get(name)) is not None), None)
+
+
+def _avro_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type with integers for dates and times, as in Avro. None for a type that Connect does not have, such as times
+    in other units than milliseconds."""
+    if t.is_date32(kind) or kind == pa.time32("ms"):
+        return pa.int32()
+    if t.is_timestamp(kind):
+        return pa.int64() if kind.unit == "ms" else None
+    if t.is_struct(kind):
+        fields = [(kind.field(i).name, _avro_type(kind.field(i).type)) for i in range(kind.num_fields)]
+        return pa.struct(fields) if all(inner is not None for _, inner in fields) else None
+    if t.is_list(kind):
+        items = _avro_type(kind.value_type)
+        return None if items is None else pa.list_(items)
+    if t.is_map(kind):
+        key, item = _avro_type(kind.key_type), _avro_type(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    return kind if any(applies(kind) for applies in KNOWN) else None
+
+
+def _make_mend(kind: pa.DataType) -> Mend | None:
+    """The conversion from Arrow's values of a type to Avro's; None if they are equal."""
+    if t.is_decimal(kind):
+        return _keep_null(lambda value: _to_unscaled(value, kind.scale))
+    if t.is_list(kind):
+        one = _make_mend(kind.value_type)
+        return None if one is None else _keep_null(lambda values: [one(value) for value in values])
+    if t.is_map(kind):
+        of_item = _make_mend(kind.item_type) or (lambda value: value)
+        return _keep_null(lambda pairs: {key: of_item(value) for key, value in pairs})
+    if not t.is_struct(kind):
+        return None
+    inner = [kind.field(i) for i in range(kind.num_fields)]
+    mends = [(field.name, mend) for field in inner if (mend := _make_mend(field.type)) is not None]
+    if not mends:
+        return None
+
+    def of_struct(value: dict[str, Any]) -> dict[str, Any]:
+        return value | {name: mend(value[name]) for name, mend in mends}
+
+    return _keep_null(of_struct)
+
+
+def _keep_null(mend: Mend) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else mend(value)
+
+
+def _to_unscaled(value: Decimal, scale: int) -> bytes:
+    number = int(value.scaleb(scale, EXACT))
+    size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return number.to_bytes(size, "big", signed=True)
+
+
+# Files of sinks as lines, and their records.
+
+
+class _Header(msgspec.Struct):
+    key: str
+    value: str | None = None
+
+
+class _Headers(msgspec.Struct):
+    headers: list[_Header]
+
+
+class _TypedHeaders(msgspec.Struct):
+    payload: list[_Header]
+
+
+_text = msgspec.json.Decoder(str).decode
+_headers = msgspec.json.Decoder(_Headers).decode
+_typed_headers = msgspec.json.Decoder(_TypedHeaders).decode
+
+
+class SinkFileFormat:
+    """`FileFormat` of JSON lines, message lines, Avro and Parquet."""
+
+    suffixes: tuple[str, ...] = SUFFIXES
+    divisible = growing = False
+    deep = True
+    longest = LONGEST
+
+    def __init__(self, settle: float) -> None:
+        self._settle = settle
+        self._beside: dict[str, _SideLines] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Open files are not pickled."""
+        return {**self.__dict__, "_beside": {}}
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `FileFormat.files`: by partition and offset."""
+        return list_sink_files(path, self._settle)
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        return iter(stream)
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+        """Raises ConfigProblem for a file that overlaps the next, EnvironmentProblem if keys or headers end too early."""
+        at = number()
+        found = self._make_record(file, at)
+        if isinstance(found, ValueError):
+            return found
+        if not line.strip() and not file.name.endswith((*RAW, AVRO)):
+            return None
+        return found._replace(value=_to_message(file, line))
+
+    def _make_record(self, file: ArchiveFile, at: int) -> ArchiveRecord | ValueError:
+        """The record with that number, without its value."""
+        assert isinstance(file, SinkFile)  # noqa: S101 - `files` returns no others
+        name = parse_name(file.path)
+        offset = name.first + at - 1
+        if file.following is not None and offset >= parse_name(file.following.path).first:
+            raise ConfigProblem(
+                f"{file.path} continues at record {offset} of {name.place}, with which {file.following.path} begins. "
+                "Records of a partition were sorted into several files at a time, so their offsets are unknown",
+                next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
+            )
+        try:
+            key = self._read_part(file, "keys", at)
+            headers = self._read_part(file, "headers", at)
+            said = None if headers is None else [(one.key, _to_bytes(one.value)) for one in _read_headers(file, headers)]
+        except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
+            return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
+        time = file.stamp[1] // 1_000_000
+        return ArchiveRecord(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, None)
+
+    def _read_part(self, file: SinkFile, part: str, at: int) -> bytes | None:
+        """The key or headers of a record; None if there are none."""
+        beside: ArchiveFile | None = getattr(file, part)
+        if beside is None:
+            return None
+        there = self._beside.get(part)
+        if there is None or there.file is not beside or there.at >= at:
+            there = self._beside[part] = _SideLines(beside, self)
+        line = there.read_line(at)
+        if line is None:
+            raise EnvironmentProblem(
+                f"{beside.path} has {format_count(there.at, 'line')}, and {file.path} has more: it is not whole."
+            )
+        return line if part == "headers" else _to_message(beside, line)
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """See `FileFormat.frame`: every row is a message."""
+
+        gathered = RecordColumns()
+        for at, message in enumerate(to_messages(chunk), first):
+            found = self._make_record(file, at)
+            if isinstance(found, ValueError):
+                gathered.add(unreadable_record(file.label, at, message, found))
+            else:
+                gathered.add(found._replace(value=message))
+        return gathered.to_batch()
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `FileFormat.refuse`: refuses a file without a schema of Connect structs."""
+
+        refuse_parquet(file, schema)
+
+
+class _SideLines:
+    """The lines of a keys or headers file, read in parallel with the values."""
+
+    def __init__(self, file: ArchiveFile, form: SinkFileFormat) -> None:
+        self.file, self.at = file, 0
+        self._lines, self._longest = read_lines(form, file), form.longest
+
+    def read_line(self, at: int) -> bytes | None:
+        """The line with that number, which must be above the last one; None after the end. Raises LineTooLong."""
+        while self.at < at:
+            line = next(self._lines, None)
+            if line is None:
+                return None
+            self.at += 1
+        if isinstance(line, LongLine):
+            raise LineTooLong(f"{self.file.path} line {at}: {line.describe(self._longest)}")
+        return line
+
+
+def _read_headers(file: SinkFile, line: bytes) -> list[_Header]:
+    """The headers in a line: JSON has a struct around the array, Avro has the array itself."""
+    is_typed = file.headers is not None and file.headers.name.endswith(AVRO)
+    return _typed_headers(line).payload if is_typed else _headers(line).headers
+
+
+def _to_message(file: ArchiveFile, line: bytes) -> bytes | None:
+    """The message of a line. Invalid JSON stays as it is: the decoder reports it."""
+    if file.name.endswith(AVRO):
+        return None if line == NULL else line
+    if file.name.endswith(RAW):
+        return line.removesuffix(b"\n")
+    text = line.strip()
+    if text == b"null":
+        return None
+    try:
+        return _text(text).encode() if text.startswith(b'"') else text
+    except (msgspec.MsgspecError, UnicodeError):
+        return text
+
+
+def _to_bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+# The source for files of Kafka Connect's sinks.
+
+
+class ConnectFilesSource(ImmutableFilesSource):
+    """A `Source` over files of sinks (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`."""
+
+    naming: ClassVar[Naming] = Naming(to_partition, first_offset, max_records, before=1)
+    has_sparse_offsets = False
+
+    @staticmethod
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
+        """Objects must settle too, because keys and headers are written after the values."""
+        own: dict[str, Any] = {"settle": SETTLED_SECONDS, **options}
+        read = ArchiveOptions.read(own)
+        return read, SinkFileFormat(read.settle or 0.0)
+
+    def _seconds_until_stable(self, file: ArchiveFile) -> float:
+        assert isinstance(file, SinkFile)  # noqa: S101 - the format returns no others
+        parts = [part for part in (file, file.keys, file.headers) if part is not None]
+        left = max(seconds_until_complete(part, self._options.settle, since_copied=True) for part in parts)
+        if left <= 0 and file.lacks is not None:
+            raise Retryable(
+                f"{file.path} has no file of {file.lacks}, but earlier files of its partition have one",
+                next_step="The connector writes both again when it is restarted. Otherwise put the missing file there.",
+            )
+        return left
+
+
+class ConnectFilesCheck(ArchiveCheck):
+    """`ports.diagnosis.Check`, with the options of `ConnectFilesSource`."""
+
+    source = ConnectFilesSource

@@ -1,0 +1,216 @@
+"""Records of files as batches, each record once and in order."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch
+
+from .file_list import ArchiveFile
+from .file_reader import ArchiveReader, FileFormat
+from .options import ArchiveOptions
+from .records import PSEUDO_TOPIC, ArchiveRecord, RecordColumns
+
+# Delivered offsets of an archive, so that no record is delivered twice or skipped silently.
+
+NEXT_STEP = (
+    "Files are read in the order of their names, and each from its first line on. Offsets must increase in this order: "
+    "rename the files, or sort their lines. Then start again. If the table already has a lane, load it again with "
+    "`replicator lanes resync LANE`."
+)
+
+
+class DeliveryProgress:
+    """The next offset of each partition, and the holes between the offsets of this run.
+
+    An offset below the next one was delivered before, by this run, or by another one if it is below the start position.
+    But a record in a hole of this run is too late to be delivered in order, which is a DataLoss.
+    """
+
+    def __init__(self, start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
+        self.next = dict(start)
+        self._until = until
+        self._handed: dict[TopicPartition, int] = {}
+        self._holes: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+        """Start, end, and the file with the record after the hole."""
+
+    def accept(self, place: TopicPartition, offset: int, label: str) -> bool:
+        """True if the record at `offset`, from the file `label`, must be delivered now."""
+        first, end = self.accept_range(place, offset, offset + 1, label)
+        return first < end
+
+    def accept_range(self, place: TopicPartition, first: int, end: int, label: str) -> tuple[int, int]:
+        """The part of the records [first, end) to deliver now. All of them must be in the file `label`."""
+        if self._until is not None:
+            end = min(end, self._until.get(place, -1))
+        expected = self.next.get(place)
+        if expected is not None and first < expected:
+            self._refuse_late(place, first, min(end, expected), label)
+            first = expected
+        if first >= end:
+            return end, end
+        if expected is None or first > expected:
+            self._holes.setdefault(place, []).append((-1 if expected is None else expected, first, label))
+        self._handed.setdefault(place, first if expected is None else expected)
+        self.next[place] = end
+        return first, end
+
+    def _refuse_late(self, place: TopicPartition, first: int, end: int, label: str) -> None:
+        """Raise DataLoss for the first record of [first, end) in a hole."""
+        holes = self._holes.get(place, [])
+        at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
+        for start, after, other in holes[max(at, 0) : at + 2]:
+            late = max(first, start)
+            if late < min(end, after):
+                raise DataLoss(
+                    f"Record {late} of {place} was found in {label} after record {after}, in {other}, had been delivered.",
+                    next_step=NEXT_STEP,
+                )
+
+    def close_until(self, until: Mapping[TopicPartition, int]) -> None:
+        """Mark everything below `until` as delivered; the missing offsets are holes."""
+        for place, end in until.items():
+            if self.next.get(place, -1) < end:
+                self._handed.setdefault(place, self.next.get(place, end))
+                self.next[place] = end
+
+    def announce(self, places: Mapping[TopicPartition, int]) -> None:
+        """Include `places` in the next span, changed or not."""
+        for place, offset in places.items():
+            self._handed.setdefault(place, offset)
+
+    def next_span(self) -> Span:
+        """The span since the last call."""
+        start = Position(dict(self._handed))
+        end = Position({place: self.next[place] for place in self._handed})
+        self._handed.clear()
+        return Span(start, end)
+
+
+# Batches of records from archive files.
+
+ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
+ROWS = 10_000
+
+
+class BatchBuilder:
+    """Splits records into batches within the limits, and delivers them."""
+
+    def __init__(self, options: ArchiveOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch) -> None:
+        self._options, self._delivered, self._apply = options, delivered, apply_batch
+        self._chunks: list[pa.RecordBatch] = []
+        self._rows = RecordColumns()
+        self._records = self._size = 0
+
+    def add_record(self, record: ArchiveRecord, label: str) -> None:
+        """Add a record, unless it was delivered before."""
+        if not self._delivered.accept(record.place, record.offset, label):
+            return
+        self._rows.add(record)
+        self._count(1, record.size)
+
+    def add_frame(self, chunk: pa.RecordBatch, label: str) -> None:
+        """Add a raw batch, without records that were delivered before."""
+        places = zip(*(chunk.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
+        keep = [self._delivered.accept(TopicPartition(t, p), o, label) for t, p, o in places]
+        kept = chunk if all(keep) else chunk.filter(pa.array(keep, pa.bool_()))
+        if kept.num_rows:
+            self._close_rows()
+            self._chunks.append(kept)
+            self._count(kept.num_rows, payload_bytes(kept))
+
+    def _count(self, records: int, size: int) -> None:
+        self._records += records
+        self._size += size
+        if len(self._rows) >= ROWS:
+            self._close_rows()
+        if self._options.is_whole:
+            refuse_larger(self._size, self._options)
+        elif self._records >= self._options.batch_records or self._size >= self._options.batch_bytes:
+            self.flush()
+
+    def _close_rows(self) -> None:
+        if self._rows:
+            self._chunks.append(self._rows.to_batch())
+            self._rows = RecordColumns()
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
+        self._close_rows()
+        span = self._delivered.next_span()
+        if not (self._records or span.end or even_empty):
+            return False
+        batch = Batch(pa.Table.from_batches(self._chunks, schema=RAW), span, self._records, self._size)
+        self._chunks, self._records, self._size = [], 0, 0
+        self._apply(batch)
+        return True
+
+
+def refuse_larger(size: int, options: ArchiveOptions) -> None:
+    """Raise Fatal if one batch would exceed the limit. No batch was delivered then."""
+    # Refused before the first batch: a run that applied a part and stopped would not be a batch. Small batches are
+    # not joined instead, because writes of two schemas cannot be joined.
+    if size > options.batch_bytes:
+        raise Fatal(
+            f"The new records in {options.path} have more than the {options.batch_bytes:,} bytes of keys and values that "
+            "fit into one batch (`mode: batch`). None of them was applied.",
+            next_step="Raise `limits.memory`. Or remove `mode`: then they are applied in several batches.",
+        )
+
+
+def payload_bytes(chunk: pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))
+
+
+# Offsets in the files of an archive.
+
+
+class OffsetIndex:
+    """First and last offset per partition. A file is read again only if it changed."""
+
+    def __init__(self, form: FileFormat) -> None:
+        self.firsts: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self._reading = ArchiveReader(form, self._add_record, self._add_frame, threading.Event())
+
+    def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
+        """This index, updated with `files`."""
+        for file in files:
+            self._reading.read(file)
+        return self
+
+    def _add_record(self, record: ArchiveRecord, _label: str) -> None:
+        self.add_range(record.place, record.offset, record.offset + 1)
+
+    def _add_frame(self, chunk: pa.RecordBatch, _label: str) -> None:
+        places = map(TopicPartition, chunk.column("topic").to_pylist(), chunk.column("partition").to_pylist())
+        for place, offset in zip(places, chunk.column("offset").to_pylist(), strict=True):
+            self.add_range(place, offset, offset + 1)
+
+    def add_range(self, place: TopicPartition, first: int, end: int) -> None:
+        """Add records of `place` from `first` up to `end`."""
+        self.firsts[place] = min(first, self.firsts.get(place, first))
+        self.ends[place] = max(end, self.ends.get(place, 0))
+
+
+def describe_loss(summary: OffsetIndex, place: TopicPartition, offset: int) -> str:
+    """The error for reading on from `offset`, or empty text. Holes are not detected, because offsets may have holes."""
+    if place.topic.startswith(PSEUDO_TOPIC):
+        return ""
+    if place not in summary.ends:
+        return f"The files hold no record of {place} (any more)."
+    if offset < summary.firsts[place]:
+        return f"Records {offset} to {summary.firsts[place] - 1} of {place} are not in the files: they begin later."
+    if offset > summary.ends[place]:
+        return f"Offset {offset} of {place} lies above the end of the files at {summary.ends[place]}: files are missing."
+    return ""

@@ -1,0 +1,383 @@
+"""Shared code for immutable files: when they are complete, their order, and rows of text and Parquet."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+from pydantic import ValidationError
+
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.plain_values import format_count
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Stop
+
+from ...decoders.common.csv_dialect import CsvDialect, escape_sign
+from ...decoders.json.type_names import TypedRowLayout, to_json_values
+from ...object_store.files import StoredPath
+from .delivery import DeliveryProgress, OffsetIndex
+from .file_list import ArchiveFile, FilePath, seconds_until_complete
+from .file_reader import AVRO, FileFormat, read_compressed
+from .records import LongLine, read_bounded
+from .source import ArchiveSource
+
+CSV = "csv"
+
+
+def read_dialect(said: object) -> CsvDialect:
+    """The CSV dialect. Raises ConfigProblem that names every wrong key."""
+    try:
+        return CsvDialect.model_validate(said or {})
+    except ValidationError as error:
+        wrong = "; ".join(f"csv.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise ConfigProblem(f"The options of a source of files are not valid: {wrong}.") from None
+
+
+class ImmutableFilesSource(ArchiveSource):
+    """`ArchiveSource` for files that never change after they were written, and whose names define their order. Subclasses
+    define `naming` and `read_options`.
+
+    A file is complete when it was not written for `file_list.SETTLED_SECONDS`. Until then, later files of its table
+    wait. Keep at least the newest file of every table: without any, the table counts as removed. A file that appears
+    before others that were read, or whose size changed, is a DataLoss.
+    """
+
+    naming: ClassVar[Naming]
+    has_sparse_offsets = True  # The upper bits contain the file.
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._given: dict[str, ArchiveFile] = {}
+        self._newest: dict[TopicPartition, int] = {}
+        self._settled_at = float("inf")
+        super().__init__(options)
+
+    def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
+        """See the port. With `once`, up to the end of the files at the start, when they are complete."""
+        if once:
+            mine = {file.label for file in self._list_requested()}
+            waiting = self._delivery(DeliveryProgress(start), apply_batch, stop)
+            while (
+                left := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in mine), default=0.0)
+            ) > 0:
+                if stop.wait(min(left, 1.0)):
+                    return
+                waiting.flush(even_empty=True)  # An empty batch shows the caller that the source is alive.
+        super().run(start, apply_batch, stop, once=once)
+
+    def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
+        """See the port. Waits until the files are complete: a missing file would count as a hole."""
+        while (
+            left := max(
+                (self._seconds_until_stable(f) for f in self._list_requested() if self._is_below(f, until)), default=0.0
+            )
+        ) > 0:
+            if stop.wait(min(left, 1.0)):
+                return
+        super().read(start, until, apply_batch, stop)
+
+    def _is_below(self, file: ArchiveFile, until: Position) -> bool:
+        place = self.naming.place_of(file.path)
+        end = max(until.values(), default=0) if place.topic == OF_ANY else until.get(place, 0)
+        return self.naming.first_of(file.path) < end
+
+    def _files(self, start: Position) -> list[ArchiveFile]:
+        """The complete files, for each table up to the first incomplete one. Raises DataLoss for a file whose size
+        changed after it was returned before, and for a file before others that were returned."""
+        found = list(self._select_complete(self._list_requested()))
+        self._refuse_late([file for file in found if self._given and file.label not in self._given])
+        for file in found:
+            self._newest[self.naming.place_of(file.path)] = self.naming.first_of(file.path)
+            before = self._given.setdefault(file.label, file)
+            if (change := _describe_change(before, file)) is not None:
+                raise DataLoss(
+                    f"{file.path} {change}: files are written once",
+                    next_step="If the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
+                )
+        return select_beyond(found, start, self.naming)
+
+    def _list_requested(self) -> list[ArchiveFile]:
+        files, names = self._list_files(), self._options.through
+        return files if names is None else select_through(files, names, self.naming)
+
+    def _update_index(self) -> OffsetIndex:
+        return summarise(self._known, self._list_files(), self.naming)
+
+    def _seconds_until_due(self) -> float:
+        return max(0.0, self._settled_at - time.monotonic())
+
+    def _select_complete(self, files: Iterable[ArchiveFile]) -> Iterator[ArchiveFile]:
+        behind: set[TopicPartition] = set()
+        self._settled_at = float("inf")
+        for file in files:
+            place, left = self.naming.place_of(file.path), self._seconds_until_stable(file)
+            if left > 0:
+                self._settled_at = min(self._settled_at, time.monotonic() + left)
+            # A transaction file may contain any table.
+            of_any = TopicPartition(OF_ANY, 0)
+            if left <= 0 and not behind & {place, of_any} and (place != of_any or not behind):
+                yield file
+            else:
+                behind.add(place)
+
+    def _seconds_until_stable(self, file: ArchiveFile) -> float:
+        return seconds_until_complete(file, self._options.settle)
+
+    def _refuse_late(self, fresh: Iterable[ArchiveFile]) -> None:
+        for file in fresh:
+            place = self.naming.place_of(file.path)
+            table = place.topic
+            if self.naming.first_of(file.path) < self._newest.get(place, -1):
+                what = f"later files of table {table}" if table else "later files of transactions"
+                raise DataLoss(
+                    f"{file.path} appeared after {what} had been read",
+                    next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
+                    "restart it is not known any more that the file was not read.",
+                )
+
+
+def _describe_change(before: ArchiveFile, now: ArchiveFile) -> str | None:
+    """The difference between `now` and the file that was read; None if none. A local copy of the same size is equal."""
+    if before.size != now.size:
+        return f"had {format_count(before.size, 'byte')} when it was read, and has {now.size} now"
+    if isinstance(now.path, StoredPath) and before.stamp[0] != now.stamp[0]:
+        return "was replaced after it was read"
+    return None
+
+
+# Selection of files to read, for files whose names define their order.
+
+OF_ANY = ""
+"""The table of transaction files: see `dms.find_table`."""
+
+
+class Naming(NamedTuple):
+    """Functions of file names: the partition (a table has one), the offset before the first row, and the limit for row
+    numbers. `before`: the number of files to read before those with new content."""
+
+    place_of: Callable[[FilePath], TopicPartition]
+    first_of: Callable[[FilePath], int]
+    most_of: Callable[[FilePath], int]
+    before: int = 0
+
+    @classmethod
+    def for_tables(
+        cls, table_of: Callable[[FilePath], str], first_of: Callable[[FilePath], int], most_of: Callable[[FilePath], int]
+    ) -> Naming:
+        """The naming of files of tables."""
+        return cls(lambda path: TopicPartition(table_of(path), 0), first_of, most_of)
+
+
+def select_beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> list[ArchiveFile]:
+    """The ordered `files` that may have rows from `start` on. A file was read if its table's position is above the start
+    of the next file."""
+    kept: list[ArchiveFile] = []
+    following: dict[TopicPartition, int] = {}
+    left: dict[TopicPartition, int] = {}
+    for file in reversed(files):
+        place = naming.place_of(file.path)
+        after, position = following.get(place), start.get(place)
+        if place.topic == OF_ANY or after is None or position is None or position <= after:
+            kept.append(file)
+        elif left.setdefault(place, naming.before):
+            kept.append(file)
+            left[place] -= 1
+        following[place] = naming.first_of(file.path)
+    return kept[::-1]
+
+
+def select_through(files: list[ArchiveFile], names: Collection[str], naming: Naming) -> list[ArchiveFile]:
+    """The ordered `files` with these names (labels or whole paths), and the files of the same tables before them. If a
+    transaction file is named, these are the files of all tables."""
+    last: dict[TopicPartition, int] = {}
+    for file in files:
+        if file.label in names or str(file.path) in names:
+            last[naming.place_of(file.path)] = naming.first_of(file.path)
+    of_any = last.get(TopicPartition(OF_ANY, 0), -1)
+    return [file for file in files if naming.first_of(file.path) <= max(last.get(naming.place_of(file.path), -1), of_any)]
+
+
+def summarise(known: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) -> OffsetIndex:
+    """`known`, updated with the ordered `files`. For each partition only the first and last file with rows are read; all
+    files are read if some contain several tables."""
+    by_place: dict[TopicPartition, list[ArchiveFile]] = {}
+    for file in files:
+        by_place.setdefault(naming.place_of(file.path), []).append(file)
+    if TopicPartition(OF_ANY, 0) in by_place:
+        return known.update(sorted((f for some in by_place.values() for f in some), key=lambda f: naming.first_of(f.path)))
+    while by_place:
+        known.update([file for some in by_place.values() for file in dict.fromkeys((some[0], some[-1]))])
+        by_place = {place: rest for place, some in by_place.items() if (rest := _inner_files(known, place, some, naming))}
+    return known
+
+
+def _inner_files(known: OffsetIndex, place: TopicPartition, files: list[ArchiveFile], naming: Naming) -> list[ArchiveFile]:
+    """`files` without empty files at both ends; empty if neither end is empty."""
+    beyond_first = naming.first_of(files[0].path) + naming.most_of(files[0].path)
+    has_first = known.firsts.get(place, beyond_first) < beyond_first
+    has_last = known.ends.get(place, 0) > naming.first_of(files[-1].path)
+    return [] if has_first and has_last else files[0 if has_first else 1 : len(files) if has_last else -1]
+
+
+# Lines of text files.
+
+BOM = b"\xef\xbb\xbf"
+
+
+def read_first_row(form: FileFormat, file: ArchiveFile) -> bytes:
+    """The first row of a text file, empty if there is none. Raises EnvironmentProblem for an unreadable file."""
+    return strip_line(next(read_lines(form, file), b""), first=True)
+
+
+def read_lines(form: FileFormat, file: ArchiveFile) -> Iterator[bytes]:
+    """The lines of a text file with their line ends, or the messages of an Avro file. Raises EnvironmentProblem for an
+    unreadable or incomplete file."""
+    try:
+        if file.name.endswith(AVRO):
+            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
+
+            yield from read_messages(file, form.longest)
+            return
+        with file.path.open("rb") as stored, _open_plain(file, stored) as stream:
+            yield from form.lines(read_compressed(read_bounded(stream, form.longest), file, growing=False))
+    except OSError as error:
+        raise EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.") from error
+
+
+def _open_plain(file: ArchiveFile, stored: BinaryIO) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(stored)) if file.name.endswith(".gz") else stored
+
+
+def strip_line(line: bytes, *, first: bool) -> bytes:
+    """A row without its line end; the first one also without a byte order mark."""
+    text = line.removesuffix(b"\n").removesuffix(b"\r")
+    return text.removeprefix(BOM) if first else text
+
+
+# Rows of CSV files: a line end inside a quoted value is part of the value (RFC 4180).
+
+
+class CsvRowJoiner:
+    """Joins lines to rows. A value is quoted if its first character is a quote, as in the decoder."""
+
+    def __init__(self, dialect: CsvDialect) -> None:
+        self._quote = (dialect.quote or "").encode()
+        self._quoted = re.compile(b"(?!)")
+        if not self._quote:
+            return
+        d, q, e = (escape_sign(sign) if sign else "" for sign in (dialect.delimiter, dialect.quote, dialect.escape))
+        escaped = f"|{e}(?s:.)" if e else ""
+        inside, plain = f"(?:[^{q}{e}]|{q}{q}{escaped})*+", f"(?:[^{d}{e}]{escaped})*+"
+        begun = f"(?:(?!{q}){plain}|{q}{inside}{q}(?!{q}){plain})"
+        self._quoted = re.compile(f"{q}{inside}{q}".encode())
+        # A row with an open last value; the end of such a value, and the rest of its row.
+        self._opens = re.compile(f"{begun}(?:{d}{begun})*+{d}{q}{inside}|{q}{inside}".encode())
+        self._closes = re.compile(f"{inside}{q}(?!{q}){plain}({d})?".encode())
+
+    def join_lines(self, lines: Iterable[bytes], longest: int) -> Iterator[bytes]:
+        """The rows in `lines`, with their line ends. A row longer than `longest` bytes is a LongLine and ends there. Its
+        open quote counts as a character, so that the rest of the file is read."""
+        row: list[bytes] = []
+        size, is_open = 0, False
+        for line in lines:
+            if isinstance(line, LongLine):
+                yield LongLine.from_text(b"".join([*row, line]), size + line.size)
+                row, size, is_open = [], 0, False
+                continue
+            if not is_open and (not self._quote or self._quote not in line):
+                yield line
+                continue
+            is_open = self._is_open(line, within=is_open)
+            row.append(line)
+            size += len(line)
+            if not is_open or size > longest:
+                text = b"".join(row)
+                yield LongLine.from_text(text, size) if size > longest else text
+                row, size, is_open = [], 0, False
+        if row:
+            yield b"".join(row)
+
+    def check_header(self, row: bytes, file: ArchiveFile) -> bytes:
+        """Returns `row`, the header row of the file. Raises EnvironmentProblem for a CR within it: all lines may end in
+        CR alone, and then the whole file would be its header."""
+        if b"\r" in self._quoted.sub(b"", row):
+            raise EnvironmentProblem(
+                f"The header row of {file.path} contains a carriage return: lines that end in CR alone are not supported.",
+                next_step="Write the file again with lines that end in LF or CR LF, or remove it.",
+            )
+        return row
+
+    def _is_open(self, line: bytes, *, within: bool) -> bool:
+        """True if a quoted value continues after the line. `within`: the line begins in a quoted value."""
+        if within:
+            closed = self._closes.match(line)
+            if closed is None:
+                return True
+            if closed[1] is None:
+                return False
+            line = line[closed.end() :]
+        return self._opens.fullmatch(line) is not None
+
+
+# Rows of Parquet files as JSON objects with the types of their columns.
+
+PLAIN: tuple[tuple[Any, Any], ...] = (
+    (t.is_large_string, pa.string()),
+    (t.is_string_view, pa.string()),
+    (t.is_large_binary, pa.binary()),
+    (t.is_fixed_size_binary, pa.binary()),
+    (t.is_date64, pa.date32()),
+    (t.is_time, pa.time64("us")),
+    (t.is_float16, pa.float32()),
+    (t.is_null, pa.string()),
+)
+"""Types that are read as an equivalent type."""
+KNOWN = (
+    *(t.is_integer, t.is_floating, t.is_boolean, t.is_string, t.is_binary),
+    *(t.is_decimal128, t.is_decimal256, t.is_date32, t.is_time64, t.is_timestamp),
+)
+
+
+def refuse_columns(file: ArchiveFile, schema: pa.Schema, step: str) -> None:
+    """Raise ConfigProblem for a column with an unsupported type, with the next step `step`, and for duplicate names."""
+    for field in schema:
+        if find_read_type(field.type) is None:
+            raise ConfigProblem(
+                f"column {field.name!r} of {file.path} is of type {field.type}, which cannot be read", next_step=step
+            )
+    if len(set(schema.names)) < len(schema.names):
+        raise ConfigProblem(f"{file.path} names a column twice")
+
+
+def slice_to_json(chunk: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
+    """The common beginning of these rows' records (a brace ends them), and the JSON values of their columns. Times are in
+    microseconds; a time that does not fit is written so that decoders reject it."""
+    schema = pa.schema([(field.name, find_read_type(field.type)) for field in chunk.schema])
+    columns = {f.name: _column_to_json(column, f.type) for column, f in zip(chunk.columns, schema, strict=True)}
+    return TypedRowLayout(schema).prefix, columns
+
+
+def _column_to_json(column: pa.Array, kind: pa.DataType) -> list[Any]:
+    plain = column.cast(kind, safe=False)
+    found = to_json_values(pa.chunked_array([plain]), kind)
+    if column.type.equals(kind) or not t.is_temporal(kind):
+        return found
+    lost = pc.fill_null(pc.not_equal(plain.cast(column.type, safe=False), column), False)
+    for place in pc.indices_nonzero(lost).to_pylist():
+        found[place] = column[place].cast(pa.string()).as_py()
+    return found
+
+
+def find_read_type(arrow: pa.DataType) -> pa.DataType | None:
+    """The type as which values of `arrow` are read; None if there is none."""
+    if t.is_dictionary(arrow):
+        return find_read_type(arrow.value_type)
+    if t.is_timestamp(arrow):
+        return pa.timestamp("us", "UTC" if arrow.tz else None)
+    found = next((plain for applies, plain in PLAIN if applies(arrow)), arrow)
+    return found if any(applies(found) for applies in KNOWN) else None

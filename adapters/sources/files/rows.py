@@ -1,0 +1,345 @@
+"""Folders of files with rows (CSV, JSON Lines or Parquet), read as one topic per table, for decoder `rows`.
+
+**Names.** The table has the name of the folder of a file. The digits at the end of a file's name, before its ending, are
+its number (`000012.jsonl`, `employees-2024-01-05.csv`) or its time (12 or 14 digits, `20240105T103000.csv.gz`). They
+order the files of a table. One file may have none and is the first. Names that begin with `.` or `_` are skipped.
+
+**Records.** One per row: the topic is the table, the partition 0, the time the file's modification time. The value is a
+JSON object. For JSON Lines it is the line. For CSV it has the text of each cell by its name in the header row. The text
+that means NULL becomes null, and the text that means an unchanged value is left out. For Parquet it is the row with the
+types of its columns, as in `transport: delta`.
+
+**Order.** The offset is the file's number, or its time in seconds, times 2**30, plus the line number. Line numbers start
+from 1 and include the header row. For changed, late and incomplete files see `immutable`, as for files of DMS.
+
+An unreadable CSV row is a record with its bytes, and with the error in a header
+(`replicator.domain.change.ERROR_HEADER`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.change import ERROR_HEADER
+from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
+from replicator.domain.plain_values import format_count
+from replicator.domain.time_bounds import FIRST_MS, LAST_MS
+
+from ...decoders.common.csv_dialect import CsvDialect, escape_sign
+from ...decoders.common.line_offsets import ROW_BITS
+from ..file_versions import find_version_digits
+from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
+from .file_reader import LONGEST, FileFormat, Number
+from .immutable import (
+    CSV,
+    CsvRowJoiner,
+    ImmutableFilesSource,
+    Naming,
+    read_dialect,
+    read_first_row,
+    refuse_columns,
+    slice_to_json,
+    strip_line,
+)
+from .options import ArchiveOptions
+from .records import ArchiveRecord, RecordColumns
+from .source import ArchiveCheck
+
+# Names of files and folders with rows.
+
+SUFFIXES = {"csv": (".csv", ".csv.gz"), "jsonl": (".jsonl", ".jsonl.gz"), "parquet": (".parquet",)}
+ENDINGS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+MOST_DIGITS, MOST = 10, 1 << (63 - ROW_BITS)
+TIMES = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+LISTED = 2**17
+"""Cached names: folders are listed every second."""
+
+
+class FileNumber(NamedTuple):
+    """The order of a file in its table. `shape`: the widths of its digit groups, None without digits. Numbers of one
+    group may have any width."""
+
+    number: int
+    shape: tuple[int, ...] | None
+
+
+@lru_cache(LISTED)
+def parse_number(path: FilePath) -> FileNumber:
+    """The number of the file at `path`. Raises ConfigProblem for invalid digits."""
+    parts = find_version_digits(path.name, ENDINGS)
+    digits, widths = "".join(parts), tuple(map(len, parts))
+    if not digits:
+        return FileNumber(0, None)
+    number = _to_seconds(digits) if len(digits) in TIMES else int(digits) if len(digits) <= MOST_DIGITS else None
+    if number is None or not 0 <= number < MOST:
+        raise ConfigProblem(
+            f"The name of {path} ends in digits that are no number below {MOST:,} and no time",
+            next_step="Name files like 000012.csv, 2024-01-05.csv or 20240105T103000.csv.",
+        )
+    return FileNumber(number, widths if len(parts) > 1 or len(digits) in TIMES else ())
+
+
+def _to_seconds(digits: str) -> int | None:
+    try:
+        return int(datetime.strptime(digits, TIMES[len(digits)]).replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None
+
+
+def first_offset(path: FilePath) -> int:
+    """The offset before line 1 of the file at `path`."""
+    return parse_number(path).number << ROW_BITS
+
+
+def max_rows(_: FilePath) -> int:
+    """The limit for line numbers in a file."""
+    return 1 << ROW_BITS
+
+
+def find_table(path: FilePath) -> str:
+    """The folder of the file."""
+    return path.absolute().parts[-2]
+
+
+def refuse_unordered(files: Iterable[ArchiveFile]) -> None:
+    """Raise ConfigProblem for two files of a table whose names do not define their order."""
+    seen: dict[tuple[str, int], ArchiveFile] = {}
+    shapes: dict[str, tuple[tuple[int, ...], ArchiveFile]] = {}
+    for file in files:
+        table, (number, shape) = find_table(file.path), parse_number(file.path)
+        other = seen.setdefault((table, number), file)
+        if shape is not None:
+            known, first = shapes.setdefault(table, (shape, file))
+            other = first if known != shape else other
+        if other is not file:
+            raise ConfigProblem(
+                f"The names of {other.path} and {file.path} do not say which of them comes first",
+                next_step="Let names of a table end in numbers, or in times with as many digits in each: 2024-01-05, not "
+                "2024-1-5.",
+            )
+
+
+# Files of rows as lines, and their records.
+
+
+class RowFileFormat:
+    """Base class of `FileFormat`s for rows."""
+
+    suffixes: tuple[str, ...]
+    growing = False
+    deep = True
+    longest = LONGEST
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `FileFormat.files`: in the order of their numbers. Raises ConfigProblem if names define no order."""
+        found = [file for file in find_files(path, self.suffixes, deep=True) if not file.name.startswith((".", "_"))]
+        found.sort(key=lambda file: (parse_number(file.path).number, file.label))
+        for file in found:
+            refuse_name(file, find_table)
+        refuse_unordered(found)
+        return found
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        return iter(stream)
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
+        """See `FileFormat.frame`: not used for text."""
+        raise Fatal(f"{file.path} holds text")
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `FileFormat.refuse`: no file of this format is Parquet."""
+
+    def _empty_record(self, file: ArchiveFile, at: int) -> ArchiveRecord:
+        """The record of line `at` without a value. Raises Fatal for a file with more lines than offsets allow."""
+        if at >= 1 << ROW_BITS:
+            raise Fatal(f"{file.path} has more than {(1 << ROW_BITS) - 1} lines", next_step="Cut it into several files.")
+        time = file.stamp[1] // 1_000_000
+        said = time if FIRST_MS <= time <= LAST_MS else None
+        return ArchiveRecord(find_table(file.path), 0, first_offset(file.path) + at, said, None, None, None)
+
+
+class JsonRowFormat(RowFileFormat):
+    """`FileFormat` of JSON Lines."""
+
+    suffixes: tuple[str, ...] = SUFFIXES["jsonl"]
+    divisible = True
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
+        at = number()
+        value = strip_line(line, first=at == 1).strip()
+        return self._empty_record(file, at)._replace(value=value) if value else None
+
+
+class CsvRowFormat(RowFileFormat):
+    """`FileFormat` of CSV files with a header row in this dialect."""
+
+    suffixes: tuple[str, ...] = SUFFIXES["csv"]
+    divisible = False
+    """Line ends can be part of values, so files must be read from the beginning."""
+
+    def __init__(self, dialect: CsvDialect) -> None:
+        self._rows, self._cells, self._unsent = CsvRowJoiner(dialect), CsvCellParser(dialect), dialect.unsent_value
+        self._known: tuple[ArchiveFile, Sequence[str] | Reject] | None = None
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        return self._rows.join_lines(stream, self.longest)
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
+        """See `FileFormat.record`: the header row and blank lines have no record."""
+        at = number()
+        row = strip_line(line, first=at == 1)
+        if at == 1:
+            self._read_names(file)
+        if at == 1 or not row:
+            return None
+        found = self._read_row(file, row)
+        if isinstance(found, Reject):
+            return self._empty_record(file, at)._replace(headers=[(ERROR_HEADER, str(found).encode())], value=row)
+        return self._empty_record(file, at)._replace(value=msgspec.json.encode(found))
+
+    def _read_row(self, file: ArchiveFile, row: bytes) -> Mapping[str, str | None] | Reject:
+        """The cells of a row by name, or the error."""
+        names = self._read_names(file)
+        if isinstance(names, Reject):
+            return names
+        cells = self._cells(row)
+        if isinstance(cells, Reject):
+            return cells
+        if len(cells) != len(names):
+            return Reject(RejectCode.MALFORMED, f"the row has {format_count(len(cells), 'column')}, expected: {len(names)}")
+        return {name: cell for name, cell in zip(names, cells, strict=True) if cell is None or cell != self._unsent}
+
+    def _read_names(self, file: ArchiveFile) -> Sequence[str] | Reject:
+        """The names in the header row of a file."""
+        if self._known is None or self._known[0] != file:
+            self._known = file, self._parse_names(self._rows.check_header(read_first_row(self, file), file))
+        return self._known[1]
+
+    def _parse_names(self, header: bytes) -> Sequence[str] | Reject:
+        found = self._cells(header)
+        if isinstance(found, Reject):
+            return Reject(found.code, f"its header row cannot be read: {found.sentence}")
+        names = [name for name in found if name]
+        if len(names) < len(found):
+            return Reject(RejectCode.MALFORMED, "its header row has a column without a name")
+        twice = len(set(names)) < len(names)
+        return Reject(RejectCode.MALFORMED, "its header row names a column twice") if twice else names
+
+
+class ParquetRowFormat(RowFileFormat):
+    """`FileFormat` of Parquet files."""
+
+    suffixes: tuple[str, ...] = SUFFIXES["parquet"]
+    divisible = False
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
+        """See `FileFormat.record`: not used for Parquet."""
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """See `FileFormat.frame`: every row with the types of its columns."""
+        prefix, columns = slice_to_json(chunk)
+        encode, gathered = msgspec.json.Encoder().encode, RecordColumns()
+        cells = zip(*columns.values(), strict=True) if columns else iter([()] * chunk.num_rows)
+        for at, row in enumerate(cells, first):
+            value = prefix + encode(dict(zip(columns, row, strict=True))) + b"}"
+            gathered.add(self._empty_record(file, at)._replace(value=value))
+        return gathered.to_batch()
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `FileFormat.refuse`: refuses unsupported column types and duplicate names."""
+        refuse_columns(file, schema, "Leave the column out, or write it as another type.")
+
+
+# CSV rows to texts of cells.
+
+Cells = list[str | None]
+NOT_UTF8 = Reject(RejectCode.MALFORMED, "the row holds bytes that are not UTF-8")
+NOT_A_ROW = Reject(RejectCode.MALFORMED, "the row has quotes that do not stand around whole values")
+
+
+class CsvCellParser:
+    """Parses rows of a dialect (`adapters.decoders.common.csv_dialect.CsvDialect`). The dialect's text for null is null only
+    without quotes."""
+
+    def __init__(self, dialect: CsvDialect) -> None:
+        self._delimiter, self._null = dialect.delimiter, dialect.null_value
+        self._signs = tuple(sign for sign in (dialect.quote, dialect.escape) if sign)
+        d, q, e = (escape_sign(sign) if sign else "" for sign in (dialect.delimiter, dialect.quote, dialect.escape))
+        escaped = f"|{e}(?s:.)" if e else ""
+        plain = f"(?P<plain>(?:[^{d}{e}]{escaped})*)"
+        quoted = f"{q}(?P<quoted>(?:[^{q}{e}]|{q}{q}{escaped})*+){q}|(?!{q})" if q else ""
+        self._cell = re.compile(f"(?:{quoted}{plain})(?P<more>{d}|\\Z)")
+        self._double, self._quote = 2 * (dialect.quote or ""), dialect.quote or ""
+        self._escaped = re.compile(f"{e}((?s:.))") if e else None
+
+    def __call__(self, row: bytes) -> Cells | Reject:
+        """The cells of a row without its line end, or the error."""
+        try:
+            text = row.decode()
+        except UnicodeDecodeError:
+            return NOT_UTF8
+        if not any(sign in text for sign in self._signs):
+            return [None if cell == self._null else cell for cell in text.split(self._delimiter)]
+        cells: Cells = []
+        at, more = 0, True
+        while more:
+            found = self._cell.match(text, at)
+            if found is None:
+                return NOT_A_ROW
+            cells.append(self._parse_value(found))
+            at, more = found.end(), bool(found["more"])
+        return cells
+
+    def _parse_value(self, found: re.Match[str]) -> str | None:
+        quoted = found["quoted"] if self._quote else None
+        if quoted is None:
+            plain = found["plain"]
+            return None if plain == self._null else self._unescape(plain)
+        if self._escaped is None:
+            return quoted.replace(self._double, self._quote)
+        # From left to right: an escaped character is never half of a double quote.
+        return re.sub(rf"{self._escaped.pattern}|{escape_sign(self._quote)}{{2}}", lambda m: m[1] or self._quote, quoted)
+
+    def _unescape(self, text: str) -> str:
+        return self._escaped.sub(r"\1", text) if self._escaped else text
+
+
+# The source for folders of rows.
+
+FILES = "files"
+
+
+class RowsFilesSource(ImmutableFilesSource):
+    """A `Source` over folders of rows (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`,
+    `files` (`csv`, `jsonl` or `parquet`), and `csv` (`CsvDialect`)."""
+
+    naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
+
+    @staticmethod
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
+        own: dict[str, Any] = dict(options)
+        files = own.pop(FILES, None)
+        if files not in SUFFIXES:
+            raise ConfigProblem(f"The options of a source of files are not valid: {FILES}: must be {', '.join(SUFFIXES)}.")
+        dialect = read_dialect(own.pop(CSV, None))
+        own.pop("operation_column", None)
+        own["transport"] = "archive"
+        forms: dict[str, FileFormat] = {
+            "csv": CsvRowFormat(dialect),
+            "jsonl": JsonRowFormat(),
+            "parquet": ParquetRowFormat(),
+        }
+        return ArchiveOptions.read(own), forms[str(files)]
+
+
+class RowsFilesCheck(ArchiveCheck):
+    """`ports.diagnosis.Check`, with the options of `RowsFilesSource`."""
+
+    source = RowsFilesSource
