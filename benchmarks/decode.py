@@ -1,6 +1,6 @@
 """How fast decoders are beside the fastest plain parser of the same bytes: one core, processor time, in turns.
 
-The records are a history derived from TPC-C (`replicator.testing.tpcc`), the same in every format; of the files of DMS those
+The records are a history derived from TPC-C (`benchmarks.tpcc`), the same in every format; of the files of DMS those
 of changes. A decoder makes the changes frame of every table's records; a plain parser makes Arrow columns of their rows in
 the types that it reads (JSON, CSV) or Python objects (Avro), and nothing else: no keys, no order, no rejects. Of JSON it is
 also told what reading alone takes, without columns.
@@ -28,10 +28,10 @@ from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from adapters.decoders.dts_avro.schema import RECORD
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
+from benchmarks.tpcc import TABLES, Tpcc, make_raw_frame
 from replicator.domain.change import ERROR
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
-from replicator.testing.tpcc import TABLES, Tpcc, make_raw_frame
 
 DECLARED = {
     "schema": {table.path: dict(table.columns) for table in TABLES.values()},

@@ -15,6 +15,9 @@ from typing import Any
 
 _TABLE = """
 ports.backfill: Journal=BackfillJournal ReadsBeside=ReadsConcurrently Taken=BackfillSnapshot
+ports.checkpoints: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
+    RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
+ports.comparison: Compares=ports.sink.SinkFeatures
 ports.dead_letters: EVERY=ALL_DEAD_LETTERS LetterGroup=DeadLetterGroup Which=DeadLetterFilter
 ports.decoder: KeepsPrivate=MasksRecords TellsTransactions=ReadsTransactionMarks Withholds=FiltersErased
 ports.engine: SeesTransactions=TracksTransactions WorksAhead=Prefetches
@@ -31,12 +34,10 @@ ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatu
     SinkCapabilities=SinkFeatures StoresSchemas=SchemaStore Swaps=SinkFeatures TombstoneLedger=TombstoneStore
     Vacuumed=VacuumResult Vacuums=VacuumTarget
 ports.source: Shortened=LogTruncated WaitsBeside=WaitsForServer
-ports.checkpoints: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
-    RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
-ports.comparison: Compares=ports.sink.SinkFeatures
 ports.state_snapshots > ports.checkpoints: Seeds=ports.sink.SinkFeatures Shortens=ports.sink.SinkFeatures
     TellsTimes=ports.sink.SinkFeatures Unfit=CheckpointUnsupported
 ports.telemetry: Paced=HasPace
+testing.column_transform_cases > testing.transform_cases:
 testing.contract: REASON=OVERRIDE_REASON needs=require
 testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter
 testing.debezium: column_kinds=list_column_types raw_frame=make_raw_frame
@@ -45,68 +46,83 @@ testing.decoder_fuzz: ALONE=ALONE_RECORDS Fuzz=DecoderFuzz code=get_code differe
     note=note_progress same=is_same shorter=truncate_value shown=to_texts smallest=find_smallest
 testing.delivery: Delivering=DeliveryRun Target=SinkTarget arrivals=list_arrivals canonical=to_canonical
     canonical_rows=to_canonical_rows keeping_deletes=make_retention_plans lane_of=make_lane under=make_watermark_plans
-testing.engine_ahead > testing.engine_prefetch: EngineAhead=EnginePrefetchContract
+testing.engine_ahead > testing.engine_contract: EngineAhead=EnginePrefetchContract
+testing.engine_base > testing.engine_contract:
 testing.engine_contract: UNSEEN=UNSEEN_SHAPE fake_raw=make_fake_raw odd_records=make_odd_records
-testing.engine_parts > testing.engine_partitions: EngineParts=EnginePartitions NUMBER=PARTITIONS
-testing.engine_shapes > testing.engine_row_transforms: EngineShapes=EngineRowTransforms MOVE=KEY_CHANGE
+testing.engine_drops > testing.engine_contract:
+testing.engine_partitions > testing.engine_contract:
+testing.engine_parts > testing.engine_contract: EngineParts=EnginePartitions NUMBER=PARTITIONS
+testing.engine_prefetch > testing.engine_contract:
+testing.engine_row_transforms > testing.engine_contract:
+testing.engine_shapes > testing.engine_contract: EngineShapes=EngineRowTransforms MOVE=KEY_CHANGE
     expressions=list_expressions
-testing.event_lanes_base: Place=EventStoreFixture emitted=make_sample_event until_done=retry_until_done
+testing.event_lanes_base > testing.event_lanes_contract: Place=EventStoreFixture emitted=make_sample_event
+    until_done=retry_until_done
+testing.event_lanes_histories > testing.event_lanes_contract:
 testing.event_store_contract: FIRST=FIRST_TIME GREEK=UNICODE_TEXT ODD=ODD_TEXT emitted=make_sample_event
-testing.fake_decoder: decoded=decode_value encoded=encode_change
+testing.fake_decoder > testing.fakes: decoded=decode_value encoded=encode_change
+testing.fake_event_store > testing.event_store_contract:
 testing.fakes: advanced=advance_state batch=make_batch bounds=find_bounds places=list_positions
-testing.faults: Pass=PassCall Reject=RefuseCall
+testing.faults > testing.fakes: Pass=PassCall Reject=RefuseCall
 testing.histories: Delivery=BatchDelivery any_history=any_histories at_once=statement_end_histories cuts=batch_cuts
     random_history=make_random_history scrambled=scrambled_histories shapes=stream_shapes
 testing.kinds > testing.value_types: KEY_KINDS=KEY_TYPES KINDS=VALUE_TYPES Kind=ValueType instant=encode_instant
     micros=to_micros number=encode_number unscaled=encode_decimal
-testing.lane_shapes > testing.row_transform_cases: All=EveryColumn Case=TransformCase KEEPING=EVERY_NULL_IGNORED
+testing.lane_shapes > testing.transform_cases: All=EveryColumn Case=TransformCase KEEPING=EVERY_NULL_IGNORED
     KEYED=KEYED_TYPES ORDERLY=ORDERED_TYPES Others=AllButV1 among=make_among_condition element=to_element
     is_no_text=make_other_text_condition is_text=make_text_condition shaped_histories=transform_histories
 testing.model: alike=is_alike fold=fold_changes shows_another=is_other_row
-testing.model_columns > testing.model_column_versions: ByColumn=Scd1ColumnVersions
-testing.model_expressions: value_of=evaluate
-testing.model_remade > testing.model_column_transforms: Computing=ModelComputedColumn Remaking=ModelColumnTransforms
+testing.model_column_transforms > testing.model_transforms:
+testing.model_column_versions > testing.model:
+testing.model_columns > testing.model: ByColumn=Scd1ColumnVersions
+testing.model_expressions > testing.model_transforms: value_of=evaluate
+testing.model_remade > testing.model_transforms: Computing=ModelComputedColumn Remaking=ModelColumnTransforms
     Told=NoValue Unfit=UnrepresentableValue
-testing.model_shapes > testing.model_row_transforms: Shaped=TransformingPolicy Wanted=ModelRowTransforms
-testing.mutations: DOWN=NESTED_SHARE MARK=RAW_MARK altered_bytes=alter_bytes altered_csv=alter_csv
-    altered_json=alter_json
+testing.model_row_transforms > testing.model_transforms:
+testing.model_shapes > testing.model_transforms: Shaped=TransformingPolicy Wanted=ModelRowTransforms
+testing.mutations > testing.decoder_fuzz: DOWN=NESTED_SHARE MARK=RAW_MARK altered_bytes=alter_bytes
+    altered_csv=alter_csv altered_json=alter_json
 testing.plain_plan: plain=to_plain sequence_of=get_sequence
+testing.plain_watermark > testing.plain_plan:
 testing.projector_contract: FIRST=FIRST_ROWS SUMS=SUM_QUERY sums=make_projection
-testing.remade_shapes > testing.column_transform_cases: Both=TransformPair GONE=NOTHING_MASK HIDDEN=FIXED_MASK
+testing.remade_shapes > testing.transform_cases: Both=TransformPair GONE=NOTHING_MASK HIDDEN=FIXED_MASK
     changed=make_changed_pair clear=to_masked_text computing=make_computed_pair digest=hash_text louder=compute_louder
     small=to_small text=to_text thrice=compute_thrice whole=to_whole
+testing.row_transform_cases > testing.transform_cases:
 testing.seeds_contract > testing.restore_contract: Begins=RestoreCase KINDS=RESTORE_CASES REMEMBERED=REMEMBERED_CASES
     SeedsContract=RestoreContract remembering=read_state softly=plan_soft_deletes told=to_comparable
-testing.sink_ageing > testing.sink_soft_deletes: AGEING=AGEING_STEPS SOFT=SOFT_CASES SinkAgeing=SinkSoftDeletes
+testing.sink_ageing > testing.sink_retention: AGEING=AGEING_STEPS SOFT=SOFT_CASES SinkAgeing=SinkSoftDeletes
 testing.sink_base: full_disk=fail_on_rejects moved=move_position no_rejects=refuse_rejects simple=make_history
     stored=to_stored_sequence writes=make_writes
-testing.sink_beside > testing.sink_out_of_band: LeftOut=OutOfBandRun NOWHERE=EMPTY_SPAN SinkBeside=SinkOutOfBand
-testing.sink_columns > testing.sink_column_versions: PARTS=PARTIAL_CHANGES SinkColumns=SinkColumnVersions
+testing.sink_beside > testing.sink_operations: LeftOut=OutOfBandRun NOWHERE=EMPTY_SPAN SinkBeside=SinkOutOfBand
+testing.sink_bulk_load > testing.sink_operations:
+testing.sink_column_versions > testing.sink_row_transforms: PARTIAL_CHANGES=COLUMN_CHANGES
+testing.sink_columns > testing.sink_row_transforms: PARTS=COLUMN_CHANGES SinkColumns=SinkColumnVersions
     in_parts=partial_histories plans=plan_column_versions
 testing.sink_contract: KEYED=KEYED_TYPES LedgerContract=TombstoneContract SOFT=SOFT_DELETES alike=make_alike
     applied=find_applied attempt=try_write softly=plan_soft_deletes span=make_span
-testing.sink_drops: DELETED=DELETE_HISTORY KEYED=KEYED_TABLE
-testing.sink_erasing > testing.sink_erasure: KEYED=KEYED_TABLE SinkErasing=SinkErasure
-testing.sink_loads > testing.sink_bulk_load: HalfWay=FailingPartitions MORE=MORE_HISTORY NUMBER=PARTITIONS
+testing.sink_drops > testing.sink_operations: DELETED=DELETE_HISTORY KEYED=KEYED_TABLE
+testing.sink_erasing > testing.sink_operations: KEYED=KEYED_TABLE SinkErasing=SinkErasure
+testing.sink_erasure > testing.sink_operations:
+testing.sink_loads > testing.sink_operations: HalfWay=FailingPartitions MORE=MORE_HISTORY NUMBER=PARTITIONS
     SinkLoads=SinkBulkLoad
+testing.sink_out_of_band > testing.sink_operations:
+testing.sink_positions > testing.sink_base:
 testing.sink_retention: KEPT=RETENTION at=make_time between=make_span came=make_changes forgotten=get_purged_sequence
     moments=make_times refuse=refuse_rejects told=expect_rows
 testing.sink_shapes > testing.sink_row_transforms: CUT=CUT_TEXT LEFT=LEFT_ROWS Lines=LaneStream PARTIAL=PARTIAL_TABLE
     STAYS=REMAINING_ROLES SinkShapes=SinkRowTransforms TEXTUAL=TEXT_TABLE TIMED=TIMED_TABLE TOLD=PARTIAL_CHANGES
-testing.sink_swaps: anew=make_rebuild_lane as_rebuilt=decide_rebuilt
-testing.sink_watermarks: Arriving=ArrivingChange ONCE=FIRST_CHANGES after=find_position arrived=make_arrivals
-    at=make_time resent=make_resent
+testing.sink_soft_deletes > testing.sink_retention: LATE=LATE_DELETES
+testing.sink_swaps > testing.sink_operations: HISTORY=SWAP_HISTORY LATE=LATE_DELETE anew=make_rebuild_lane
+    as_rebuilt=decide_rebuilt
+testing.sink_watermarks > testing.sink_retention: Arriving=ArrivingChange HISTORY=FIRST_HISTORY LATE=LATE_EVENTS
+    ONCE=FIRST_CHANGES after=find_position arrived=make_arrivals at=make_event_time make_time=make_event_time
+    resent=make_resent
 testing.source: Event=SourceEvent Shape=StreamShape
 testing.source_contract: Reader=BatchRecorder Stream=SourceStream dict_of=headers_to_dict filled=drop_empty
     partition_of=get_partition place=get_position records=make_records whole=make_whole_span
-testing.stored_outbox: BEGAN=FIRST_TIME NAMES=COLUMN_NAMES Outbox=OutboxRecords Sent=SentEvent
-testing.tpcc.conditions: violated=find_violations
-testing.tpcc.debezium: debezium_records=make_debezium_records
-testing.tpcc.dts: dts_records=make_dts_records
-testing.tpcc.formats: canal_records=make_canal_records dms_files=make_dms_files dms_records=make_dms_records
-    maxwell_records=make_maxwell_records millis=to_millis raw_frame=make_raw_frame
-testing.tpcc.simulator: Change=RowChange
-testing.tpcc.tables: Table=TpccTable
+testing.stored_outbox > testing.event_lanes_contract: BEGAN=FIRST_TIME NAMES=COLUMN_NAMES Outbox=OutboxRecords
+    Sent=SentEvent
 """
 """`old module > new module: Old=New ...`, below `replicator`; names that are not there have not changed. `New` may name
 its own module: `ports.sink.SinkFeatures`."""

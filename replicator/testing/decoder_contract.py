@@ -31,8 +31,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
 
 from .contract import SEED, Contract, for_all
-from .decoder_fuzz import CODES, INPUTS, DecoderFuzz, note_progress
-from .mutations import alter_json
+from .decoder_fuzz import CODES, INPUTS, DecoderFuzz, alter_json, note_progress
 
 BAD_VALUES = (
     b"",

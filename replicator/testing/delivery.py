@@ -21,10 +21,10 @@ from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import Sink
 
-from .faults import FailAfterApply, FailBefore, Faulty
+from .fakes import FailAfterApply, FailBefore, Faulty
 from .histories import BatchDelivery, History
 from .model import Change, Outcome, Row, fold_changes
-from .model_row_transforms import ModelRowTransforms
+from .model_transforms import ModelRowTransforms
 
 Plans = Callable[[str, TableSpec], ApplyPlan]
 Arrival = tuple[datetime, tuple[Any, ...]]

@@ -1,9 +1,9 @@
-"""The promises of an engine. Inherit `EngineContract`."""
+"""The promises of an engine. Inherit `EngineContract`, and `EnginePrefetchContract` if it prefetches."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,29 +11,244 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX
+from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import TransactionPart
+from replicator.domain.transform.expressions import list_columns
+from replicator.domain.transform.rows import RowTransforms
 from replicator.domain.transform.rows import RowTransforms as PerColumn
-from replicator.ports.engine import TracksTransactions
+from replicator.ports.bulk_load import PartitionsByKey
+from replicator.ports.decoder import TABLE_DROPPED
+from replicator.ports.engine import Engine, Prefetches, TracksTransactions
 
-from .delivery import DeliveryRun, Plans, assert_equals_model, make_watermark_plans
-from .engine_base import PlainFrames
-from .engine_drops import EngineDrops
-from .engine_partitions import EnginePartitions
-from .engine_row_transforms import KEY_CHANGE, EngineRowTransforms
-from .fake_decoder import FakeDecoder, encode_change
-from .fakes import FakeTarget
-from .histories import History, any_histories, histories
+from .contract import Contract, require
+from .delivery import DeliveryRun, Plans, assert_equals_model, make_watermark_plans, to_canonical_rows
+from .fakes import DROP, FakeDecoder, FakeTarget, encode_change
+from .histories import History, any_histories, changes_frame, histories
+from .model import Change, Row
 from .sink_base import make_history, make_writes
 from .sink_contract import KEYED_TYPES
-from .sink_watermarks import DISORDER, GRACE
-from .source import FIRST_OFFSET, Statement, StreamShape
+from .sink_retention import DISORDER, GRACE
+from .source import FIRST_OFFSET, SourceEvent, Statement, StreamShape
+from .transform_cases import CASES, transform_histories
 from .value_types import to_micros
+
+# Shared parts: the factories of an adapter, and an engine for the fake sink
+
+
+class EngineBase(Contract):
+    """The factories of an adapter, and helpers of the tests."""
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine."""
+        raise NotImplementedError
+
+    def to_frame(self, frame: pa.Table) -> Any:
+        """A `pyarrow.Table` as a frame of the engine."""
+        return frame
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        """A frame of the engine as a `pyarrow.Table`, rows in order."""
+        return frame
+
+    def read_changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
+        """The changes of the events [start, end), under the table's last schema."""
+        table = history.table()
+        parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
+        return self.new_engine().unite(parts or [self.to_frame(history.frame((), table))], table)
+
+    def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
+        """The rows of a frame as a multiset."""
+        return to_canonical_rows(self.to_arrow(frame).to_pylist(), names)
+
+
+class PlainFrames:
+    """An engine of any frame type as one of `pyarrow.Table`, for use with `FakeSink`."""
+
+    frame = pa.Table
+
+    def __init__(self, suite: EngineBase) -> None:
+        self.suite = suite
+        self.engine = suite.new_engine()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def transform_rows(self, changes: Any, plan: Any) -> Any:
+        shaped = self.engine.transform_rows(changes, plan)
+        return type(shaped)(shaped.frame, self.suite.to_arrow(shaped.rejects), shaped.counts)
+
+    def fold(self, changes: Any, plan: Any) -> Any:
+        folded = self.engine.fold(changes, plan)
+        return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
+
+    def unite(self, parts: Iterable[pa.Table], table: TableSpec) -> Any:
+        return self.engine.unite([self.suite.to_frame(part) for part in parts], table)
+
+
+# Frames divided by key: `ports.bulk_load.PartitionsByKey`
+
+PARTITIONS = 5
+
+
+class EnginePartitions(EngineBase):
+    """The promises of `PartitionsByKey`, for engines that implement it."""
+
+    def test_every_key_is_in_one_partition(self) -> None:
+        """Every row is in one partition, in order. A key has the same partition in every frame."""
+
+        @self.for_all(history=any_histories(KEYED_TYPES))
+        def check(history: History) -> None:
+            engine: Any = self.new_engine()
+            require(isinstance(engine, PartitionsByKey), "the engine parts no frames")
+            keys = history.table().keys
+            changes, some = self.read_changes(history), self.read_changes(history, len(history.events) // 2)
+            whole, part = (engine.partition_rows(frame, keys, PARTITIONS) for frame in (changes, some))
+            assert len(whole) == len(part) == PARTITIONS
+            homes = {key: i for i, rows in enumerate(whole) for key in _read_keys(rows, keys)}
+            for i, rows in enumerate([*whole, *part]):
+                assert {homes[key] for key in _read_keys(rows, keys)} <= {i % PARTITIONS}
+            for frame, parts in ((changes, whole), (some, part)):
+                places = [homes[key] for key in _read_keys(frame, keys)]
+                for i, rows in enumerate(parts):
+                    assert rows.equals(frame.filter(pa.array([place == i for place in places], pa.bool_())))
+
+
+def _read_keys(rows: pa.Table, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+
+# Row transforms
+
+KEY_CHANGE = (Statement("write", 0, salt=4), Statement("move", 0, 1, salt=9, mask=1))
+
+
+def list_expressions(shape: RowTransforms) -> list[Expr]:
+    """The expressions of the computed columns."""
+    return [added.expression for _, added in shape.column_transforms.additions if added.expression is not None]
+
+
+class EngineRowTransforms(EngineBase):
+    """Row transforms."""
+
+    def test_row_transforms_equal_model(self) -> None:
+        """Random histories with row transforms end like the model, under every policy: order by columns, rows as
+        deletes or truncates, excluded columns and deletes."""
+        for policy in ("scd1", "append"):
+            self._check_transformed_model(policy)
+
+    def test_row_transforms_account_for_every_change(self) -> None:
+        """The result has the order of arrival and the columns of the plan's table. Other changes are filtered, or
+        rejected with a reason."""
+        engine = self.new_engine()
+        history = make_history(
+            *make_writes(0, 1), Statement("write", 0, salt=6), Statement("delete", 1), *KEY_CHANGE, Statement("truncate")
+        )
+        for name, case in self.sample_cases((name, case) for name, case in CASES.items() if "text" in case.first_types):
+            plan = case.plan("scd1", history.table())
+            shaped = engine.transform_rows(self.read_changes(history), plan)
+            frame, rejects = self.to_arrow(shaped.frame), self.to_arrow(shaped.rejects)
+            assert frame.schema.names == rejects.schema.names == changes_schema(plan.table).names, name
+            assert frame.schema.types == changes_schema(plan.table).types, name
+            assert frame[OFFSET].to_pylist() == sorted(frame[OFFSET].to_pylist()), name
+            assert frame[ERROR].null_count == frame.num_rows == engine.count(shaped.frame), name
+            assert rejects.num_rows == shaped.counts.rejected == engine.count(shaped.rejects), name
+            assert frame.num_rows + shaped.counts.total == len(history.changes()), name
+            told = {Reject.parse(error).code for error in rejects[ERROR].to_pylist()}
+            expected = {RejectCode.SEQUENCE} if case.row_transforms.sequence_by else set()
+            asks = case.row_transforms.where is not None or any(
+                len(list_columns(made)) > 1 for made in list_expressions(case.row_transforms)
+            )
+            expected |= {RejectCode.INCOMPLETE} if asks and not expected else set()
+            assert told == expected, name
+            empty = engine.transform_rows(self.read_changes(history, 0, 0), plan)
+            assert (engine.count(empty.frame), empty.counts.total) == (0, 0)
+
+    def _check_transformed_model(self, policy: str) -> None:
+        @self.for_all(drawn=transform_histories(policy))
+        def check(drawn: tuple[str, History]) -> None:
+            case, history = CASES[drawn[0]], drawn[1]
+            delivering = DeliveryRun(PlainFrames(self), FakeTarget(), history, policy, case.plan, case.wanted)
+            delivering.run()
+            assert_equals_model(delivering)
+
+    def test_segments_of_changes_in_any_order(self) -> None:
+        """A partial change starts a segment unless it is the first of its key there. A lower change after it does
+        so, too."""
+        engine, case = self.new_engine(), CASES["in the order of a column"]
+        half: Row = {"k1": 1, "v2": 1}
+        images = [
+            *({"k1": 1, "v1": text, "v2": 1} for text in "bc"),
+            half | {"v1": "d"},
+            half | {"v1": "a"},
+            half | {"v1": "e"},
+        ]
+        unsent = [frozenset[str]()] * 2 + [frozenset({"v2"})] + [frozenset[str]()] * 2
+        changes = [
+            Change("u", (at, 0, 0), image, lacks) for at, (image, lacks) in enumerate(zip(images, unsent, strict=True))
+        ]
+        events = [(SourceEvent(0, FIRST_OFFSET + at, 0, (1,), change), change) for at, change in enumerate(changes)]
+        table = make_history().table()
+        frame = self.to_frame(changes_frame(events, table, "cdc.public.items"))
+        plan = case.plan("scd1", table)
+        pieces = engine.segments(engine.transform_rows(frame, plan).frame, plan.table)
+        assert [self.to_arrow(piece)["v1"].to_pylist() for piece in pieces] == [["b", "c"], ["d"], ["a", "e"]]
+        assert len(engine.segments(frame, table)) == 1
+
+
+# Dropped tables
+
+ITEMS = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), fingerprint="0")
+VALUES = (
+    ("a", "items"), ("a", "drop public.items"), ("a", "items"), ("a", "drop public.other"), ("a", "drop public.items"),
+    ("b", "drop public.items"), ("b", "items"),
+)  # fmt: skip
+"""Topics and record contents, in order."""
+
+
+class EngineDrops(EngineBase):
+    """The part of the contract of `ports.engine.Engine` for records of dropped tables."""
+
+    def test_route_finds_where_a_table_was_dropped(self) -> None:
+        """Such records are ignored, and returned by table, in order. Also without other records."""
+        engine, records = self.new_engine(), _make_drop_records()
+        routed = engine.route(self.to_frame(records), FakeDecoder())
+        assert dict(routed.ignored) == {TABLE_DROPPED: 4}
+        assert [engine.count(run.frame) for run in routed.slices] == [3]
+        of_items = [_make_position("a", 1), _make_position("a", 4), _make_position("b", 0)]
+        assert _to_plain(routed.drops) == {"public.items": of_items, "public.other": [_make_position("a", 3)]}
+        alone = engine.route(self.to_frame(records.slice(3, 2)), FakeDecoder())
+        assert not alone.slices
+        assert _to_plain(alone.drops) == {"public.other": [_make_position("a", 3)], "public.items": [_make_position("a", 4)]}
+        assert not engine.route(self.to_frame(records.slice(0, 1)), FakeDecoder()).drops
+
+
+def _make_drop_records() -> pa.Table:
+    rows: list[dict[str, Any]] = []
+    for topic, said in VALUES:
+        offset = sum(row["topic"] == topic for row in rows)
+        change = [{"_op": "c", "_seq_1": offset, "id": offset}]
+        value = encode_change(pa.Table.from_pylist(change), ITEMS) if said == "items" else said.encode()
+        assert said == "items" or value.startswith(DROP)
+        rows.append({"topic": topic, "partition": 0, "offset": offset, "value": value})
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def _make_position(topic: str, offset: int) -> Position:
+    return Position({TopicPartition(topic, 0): offset})
+
+
+def _to_plain(drops: Any) -> dict[str, list[Position]]:
+    return {table: list(places) for table, places in drops.items()}
+
+
+# The contract
 
 BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_offset", "_unsent", "_moved_from", "_reset")
 UNSEEN_SHAPE = StreamShape(values=("text", "int"), tombstones=False, unseen=True)
@@ -416,3 +631,62 @@ def make_odd_records() -> pa.Table:
     """A null record, and an unreadable one."""
     places = [{"topic": "odd", "partition": 0, "offset": offset} for offset in (0, 1)]
     return pa.Table.from_pylist([{**places[0], "key": b"k", "value": None}, {**places[1], "value": b"\xff"}], RAW)
+
+
+# Prefetch
+
+ROWS = 1_000
+"""Rows of a batch. Fewer may not be worth prefetching."""
+OTHERS = TableSpec("public.others", (Column("id", pa.int64()),), ("id",), fingerprint="1")
+
+
+class EnginePrefetchContract(EngineBase):
+    """The contract of `ports.engine.Prefetches`."""
+
+    def test_prefetched_batches_decode_the_same(self) -> None:
+        """Batches of one table, of others, of several, with unreadable or empty records, and without records. Also
+        after `rest`."""
+        engine: Any = self.new_engine()
+        assert isinstance(engine, Prefetches)
+        plain = [_make_item_records(ITEMS, number) for number in range(3)]
+        mixed = pa.concat_tables([plain[0].slice(0, ROWS // 2), _make_item_records(OTHERS, 3).slice(0, ROWS // 2)])
+        batches = [*plain, mixed, _spoil_records(plain[2]), RAW.empty_table(), *plain[:2]]
+        expected = [self._describe_batch(self.new_engine(), self.to_frame(raw), FakeDecoder()) for raw in batches]
+        assert self._decode_in_turn(engine, [self.to_frame(raw) for raw in batches]) == expected
+        engine.rest()
+        assert self._decode_in_turn(engine, [self.to_frame(raw) for raw in plain]) == expected[:3]
+        engine.rest()
+
+    def _decode_in_turn(self, engine: Any, frames: list[Any]) -> list[Any]:
+        decoder, begun, said = FakeDecoder(), 0, []
+        for number, frame in enumerate(frames):
+            while begun < min(len(frames), number + 1 + engine.prefetch_depth):
+                engine.begin(frames[begun], decoder)
+                begun += 1
+            said.append(self._describe_batch(engine, frame, decoder))
+        return said
+
+    def _describe_batch(self, engine: Engine[Any], frame: Any, decoder: FakeDecoder) -> Any:
+        routed = engine.route(frame, decoder)
+        runs = [(run.table, run.fingerprint, *self._decode_slice(engine, run, decoder)) for run in routed.slices]
+        rejects = self.to_arrow(routed.rejects).to_pylist()
+        return runs, dict(routed.ignored), rejects, routed.reject_count, dict(routed.topics), dict(routed.drops)
+
+    def _decode_slice(self, engine: Engine[Any], run: Any, decoder: FakeDecoder) -> list[Any]:
+        found = engine.decode(run, decoder, engine.learn(run, decoder))
+        return [self.to_arrow(frame).to_pylist() for frame in found]
+
+
+def _make_item_records(table: TableSpec, number: int) -> pa.Table:
+    rows = []
+    for offset in range(number * ROWS, (number + 1) * ROWS):
+        change = pa.Table.from_pylist([{"_op": "c", "_seq_1": offset, "id": offset}])
+        place = {"topic": table.name, "partition": 0, "offset": offset}
+        rows.append({**place, "key": b"k", "value": encode_change(change, table)})
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def _spoil_records(records: pa.Table) -> pa.Table:
+    rows = records.to_pylist()
+    rows[3]["value"], rows[700]["value"], rows[900]["key"] = b"nothing", None, None
+    return pa.Table.from_pylist(rows, RAW)

@@ -3,23 +3,370 @@ same location, as tests for adapters to inherit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
-from replicator.domain.change import ERROR
+from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, TOPIC, TS, Op, changes_schema, sequence_columns
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, RejectCode, Retryable
-from replicator.domain.policy.plan import LaneState
+from replicator.domain.events import Event, NewEvent
+from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.position import Position, Span
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.engine import Engine
+from replicator.ports.event_store import EventStore
+from replicator.ports.frames import Lane, LaneOutcome, Write
+from replicator.ports.sink import Sink
 
-from .event_lanes_base import make_sample_event
-from .event_lanes_histories import EventLanesHistories
-from .faults import FailAfterApply, FailBefore, Faulty
+from .contract import Contract
+from .fakes import FailAfterApply, FailBefore, Faulty
 from .sink_base import fail_on_rejects
-from .stored_outbox import FIRST_TIME, IDENTITY, TABLE, OutboxRecords, SentEvent, refuse_gaps
+
+# Example outbox events, and their writes through an engine
+
+FIRST_TIME = datetime(2024, 2, 29, 12, tzinfo=UTC)
+COLUMN_NAMES = ("id", "aggregatetype", "aggregateid", "type", "payload")
+TABLE = TableSpec(
+    "outbox.event.order",
+    (*(Column(name, pa.string()) for name in COLUMN_NAMES), Column("event_offset", pa.int64())),
+    ("id",),
+    1,
+)
+PLAN: ApplyPlan = plan_for("append", TABLE)
+IDENTITY = {"shop.public.outbox": "topic-id-1"}
+
+
+@dataclass(frozen=True, slots=True)
+class SentEvent:
+    """An event of an outbox, by default with the id `sent-<number>`. `minutes`: its time after `FIRST_TIME`."""
+
+    number: int
+    of: str | None = "A1"
+    kind: str | None = "order"
+    type: str | None = "Placed"
+    payload: str | None = '{"total": 1.10, "names": ["\u00e9", null], "none": null, "who": "me"}'
+    event_id: str = ""
+    minutes: int | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the event."""
+        return self.event_id or f"sent-{self.number}"
+
+    def make_row(self, place: TopicPartition, offset: int) -> Mapping[str, Any]:
+        """The change of the event, at this position."""
+        values = dict(zip(COLUMN_NAMES, (self.id, self.kind, self.of, self.type, self.payload), strict=True))
+        at = None if self.minutes is None else FIRST_TIME + timedelta(minutes=self.minutes)
+        return {
+            **values,
+            "event_offset": offset,
+            OP: Op.CREATE.value,
+            sequence_columns(1)[0]: 0,
+            TS: at,
+            TOPIC: place.topic,
+            PARTITION: place.partition,
+            OFFSET: offset,
+        }
+
+
+@dataclass(frozen=True)
+class OutboxRecords:
+    """The records of one lane, by partition. `to_frame`: makes a frame of the engine."""
+
+    records: Mapping[int, Sequence[SentEvent]]
+    into: str = "order"
+    to_frame: Callable[[pa.Table], Any] = lambda table: table
+
+    @property
+    def lane(self) -> Lane:
+        """The lane that reads the records."""
+        return Lane(f"event_store.{self.into}", "testing", "shop", TABLE.name, "event_store", self.into, "append")
+
+    def get_partition(self, partition: int) -> TopicPartition:
+        """The partition of that number."""
+        return TopicPartition(f"shop.public.outbox.{self.into}", partition)
+
+    def make_write(
+        self, engine: Engine[Any], start: Mapping[int, int] | int, end: Mapping[int, int] | int, *, out_of_band: bool = False
+    ) -> Write[Any]:
+        """The records of these offsets as a write. A single number means the first partition. `out_of_band`:
+        outside the stream."""
+        first, last = _to_partitions(start), _to_partitions(end)
+        # Partitions may arrive in any order.
+        rows = [
+            sent.make_row(self.get_partition(number), offset)
+            for number in sorted(last, reverse=True)
+            for offset, sent in enumerate(self.records.get(number, ()))
+            if first.get(number, 0) <= offset < last[number]
+        ]
+        folded = engine.fold(self.make_frame(rows), PLAN)
+        if out_of_band:
+            return Write(self.lane, PLAN, folded, Span(Position(), Position()), out_of_band=True)
+        span = Span(self._make_position(first), self._make_position(last))
+        return Write(self.lane, PLAN, folded, span, IDENTITY)
+
+    def make_frame(self, rows: Iterable[Mapping[str, Any]]) -> Any:
+        """Changes as a frame of the engine. Missing values are null."""
+        schema = changes_schema(TABLE)
+        table = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
+        return self.to_frame(table)
+
+    def _make_position(self, offsets: Mapping[int, int]) -> Position:
+        return Position({self.get_partition(number): offset for number, offset in offsets.items()})
+
+
+def _to_partitions(said: Mapping[int, int] | int) -> Mapping[int, int]:
+    return {0: said} if isinstance(said, int) else said
+
+
+def refuse_gaps(events: Sequence[Event]) -> None:
+    """AssertionError unless each aggregate has the versions 1, 2, 3 and so on, with times that never go back, and
+    ids are unique."""
+    by: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        by.setdefault(event.aggregate, []).append(event)
+    for of_one in by.values():
+        inorder = sorted(of_one, key=lambda e: e.event_version)
+        assert [e.event_version for e in inorder] == list(range(1, len(inorder) + 1)), inorder
+        assert [e.created_at for e in inorder] == sorted(e.created_at for e in inorder), inorder
+    ids = [event.event_id for event in events]
+    assert len(set(ids)) == len(ids), ids
+
+
+# Shared parts: the factories of an adapter, and a location with sink and event store
+
+EMITTED = "emitted"
+
+
+def make_sample_event(number: int, of: str = "A1", kind: str = "order", event_id: str = "") -> NewEvent:
+    """An event of a program."""
+    return NewEvent(
+        event_id=event_id or f"{EMITTED}-{number}",
+        event_type="Told",
+        aggregate_id=of,
+        aggregate_type=kind,
+        event_data={},
+    )
+
+
+@dataclass
+class EventStoreFixture:
+    """An event store at one location, opened by a lane and by programs. `rejects`: the rejected rows."""
+
+    suite: EventLanesBase
+    at: Any
+    opened: list[Any] = field(default_factory=list)
+    rejects: list[dict[str, Any]] = field(default_factory=list)
+
+    def sink(self) -> Sink[Any]:
+        """Another sink."""
+        self.opened.append(self.suite.new_sink(self.at))
+        return self.opened[-1]  # type: ignore[no-any-return]
+
+    def store(self) -> EventStore:
+        """Another store."""
+        self.opened.append(self.suite.new_store(self.at))
+        return self.opened[-1]  # type: ignore[no-any-return]
+
+    def reject(self, _: Lane, rows: Any) -> None:
+        """Record the rejected rows."""
+        self.rejects += self.suite.to_arrow(rows).to_pylist()
+
+    def apply_write(self, sink: Any, write: Write[Any]) -> LaneOutcome:
+        """Prepare and apply one write."""
+        sink.prepare(write.lane, write.plan)
+        return sink.apply([write], self.reject)[write.lane.id]  # type: ignore[no-any-return]
+
+
+class EventLanesBase(Contract):
+    """An adapter defines `new_place`, `new_sink`, `new_store` and `new_engine`."""
+
+    racing = 12
+    """The number of events of each concurrent writer."""
+
+    def new_place(self) -> object:
+        """A fresh, empty location for a store."""
+        raise NotImplementedError
+
+    def new_sink(self, place: Any) -> Sink[Any]:
+        """Another sink for the store at that location."""
+        raise NotImplementedError
+
+    def new_store(self, place: Any) -> EventStore:
+        """Another store at that location."""
+        raise NotImplementedError
+
+    def new_engine(self) -> Engine[Any]:
+        """An engine whose frames the sink accepts."""
+        raise NotImplementedError
+
+    def to_frame(self, table: Any) -> Any:
+        """A `pyarrow.Table` as a frame of the engine."""
+        return table
+
+    def to_arrow(self, frame: Any) -> Any:
+        """A frame of the engine as a `pyarrow.Table`."""
+        return frame
+
+    def outbox(self, *sent: SentEvent, into: str = "order") -> OutboxRecords:
+        """Records of one partition."""
+        return self.outbox_of({0: sent}, into)
+
+    def outbox_of(self, records: Mapping[int, Sequence[SentEvent]], into: str = "order") -> OutboxRecords:
+        """Records by partition."""
+        return OutboxRecords(records, into, self.to_frame)
+
+    @contextmanager
+    def open_place(self) -> Iterator[EventStoreFixture]:
+        """A fixture at a fresh location."""
+        place = EventStoreFixture(self, self.new_place())
+        try:
+            yield place
+        finally:
+            for each in place.opened:
+                each.close()
+
+
+def retry_until_done(act: Callable[[], object]) -> None:
+    """Retry temporary errors, like the pipeline and programs."""
+    for _ in range(50):
+        try:
+            act()
+            return
+        except Retryable:
+            continue
+    raise AssertionError("it does not pass")
+
+
+# Concurrent writers and random histories
+
+
+class EventLanesHistories(EventLanesBase):
+    """Races and histories."""
+
+    def test_racing_with_programs_loses_and_doubles_nothing(self) -> None:
+        """Two programs and a lane write to the same aggregates at the same time. Spans overlap, and some ids are
+        shared."""
+        count, shared = self.racing, "shared-"
+        sent = [SentEvent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
+        outbox, engine = self.outbox(*sent), self.new_engine()
+        with self.open_place() as place:
+            sink, stores = place.sink(), [place.store(), place.store()]
+            place.apply_write(sink, outbox.make_write(engine, 0, 0))
+            failures: list[BaseException] = []
+
+            def emit(store: EventStore, who: int) -> None:
+                for number in range(count):
+                    own = make_sample_event(number, f"A{number % 2}", event_id=f"program-{who}-{number}")
+                    several = [own, make_sample_event(0, "A0", event_id=f"{shared}{number}")] if number % 4 == 0 else [own]
+                    retry_until_done(lambda several=several: store.append(several))  # type: ignore[misc]
+
+            threads = [_start_thread(failures, emit, store, who) for who, store in enumerate(stores)]
+            for start in range(0, count, 2):
+                write = outbox.make_write(engine, max(0, start - 1), min(count, start + 2))
+                retry_until_done(lambda write=write: place.apply_write(sink, write))  # type: ignore[misc]
+            for thread in threads:
+                thread.join()
+            assert not failures, failures
+            found = place.store().read("order")
+            refuse_gaps(found)
+            programs = {f"program-{who}-{number}" for who in range(2) for number in range(count)}
+            assert {e.event_id for e in found} == {one.id for one in sent} | programs
+
+    def test_any_history_ends_as_a_list_would(self) -> None:
+        """Random overlapping batches of two partitions, faults, restarts and program events. Versions follow the
+        order in which events arrived first."""
+        step = st.one_of(
+            st.tuples(st.just("batch"), st.integers(0, 1), st.integers(0, 3), st.integers(1, 3)),
+            st.tuples(st.just("emit"), st.integers(0, 1), st.integers(0, 9), st.just(0)),
+            st.sampled_from([(name, 0, 0, 0) for name in ("lost", "anew")]),
+        )
+
+        @self.for_all(
+            ids=st.lists(st.integers(0, 9), min_size=16, max_size=16),
+            aggregates=st.lists(st.integers(0, 2), min_size=16, max_size=16),
+            steps=st.lists(step, max_size=8),
+        )
+        def check(ids: list[int], aggregates: list[int], steps: list[tuple[str, int, int, int]]) -> None:
+            sent = [SentEvent(number, f"A{of}") for number, of in zip(ids, aggregates, strict=True)]
+            outbox, engine = self.outbox_of({0: sent[:8], 1: sent[8:]}), self.new_engine()
+            with self.open_place() as place:
+                run = _HistoryRun(place, outbox, engine)
+                for name, number, back, length in steps:
+                    run.run_step(name, number, back, length)
+                found = place.store().read("order")
+                refuse_gaps(found)
+                wanted = [(e, f"A{n}") for n in range(3) for e in run.expected if run.of[e] == f"A{n}"]
+                assert _list_versions(found) == wanted
+
+
+@dataclass
+class _HistoryRun:
+    """A running history with its expected result: ids in the order of first arrival, with their aggregates."""
+
+    place: EventStoreFixture
+    outbox: OutboxRecords
+    engine: Engine[Any]
+    expected: list[str] = field(default_factory=list)
+    of: dict[str, str] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+
+    def __post_init__(self) -> None:
+        self.sink: Any = Faulty(self.place.sink())
+        self.store = self.place.store()
+
+    def run_step(self, name: str, number: int, back: int, length: int) -> None:
+        if name == "emit":
+            event = make_sample_event(back, f"A{number}", event_id=f"sent-{back}")
+            self.store.append([event])
+            self._add_expected(event.event_id, event.aggregate_id)
+        elif name == "lost":
+            self.sink.schedule("apply", FailAfterApply())
+        elif name == "anew":
+            self.sink.close()
+            self.sink = Faulty(self.place.sink())
+        else:
+            self._apply_batch(number, back, length)
+
+    def _apply_batch(self, number: int, back: int, length: int) -> None:
+        start, end = max(0, self.reached[number] - back), min(8, self.reached[number] + length)
+        write = self.outbox.make_write(self.engine, {number: start}, {number: max(start, end)})
+        retry_until_done(lambda: self.place.apply_write(self.sink, write))
+        for one in self.outbox.records[number][self.reached[number] : end]:
+            self._add_expected(one.id, str(one.of))
+        self.reached[number] = max(end, self.reached[number])
+
+    def _add_expected(self, event_id: str, of: str) -> None:
+        if event_id not in self.of:
+            self.of[event_id] = of
+            self.expected.append(event_id)
+
+
+def _list_versions(found: Sequence[Event]) -> list[tuple[str, str]]:
+    return [(e.event_id, e.aggregate_id) for e in sorted(found, key=lambda e: (e.aggregate_id, e.event_version))]
+
+
+def _start_thread(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:
+    def run() -> None:
+        try:
+            act(*arguments)
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+# The contract
 
 
 class EventLanesContract(EventLanesHistories):

@@ -13,11 +13,21 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from replicator.domain.events import Event, NewEvent, VersionConflict
+from replicator.domain.events import (
+    AggregateHead,
+    AppendedEvent,
+    Event,
+    NewEvent,
+    StoredEvents,
+    VersionConflict,
+    find_heads,
+    number_events,
+    select_new,
+    sort_events,
+)
 from replicator.ports.event_store import EventStore
 
 from .contract import Contract
-from .fake_event_store import FakeEventStore
 
 FIRST_TIME = datetime(2024, 2, 29, 12, tzinfo=UTC)
 ODD_TEXT = "a 'quoted' \"name\" \\ with %, %s, {} and \N{GREEK SMALL LETTER OMEGA}\n"
@@ -295,3 +305,38 @@ def _to_sent_fields(new: NewEvent) -> Mapping[str, Any]:
     left_out = ("at", "expected_version", "has_new_id")
     said = {name: value for name in new.__dataclass_fields__ if name not in left_out for value in [getattr(new, name)]}
     return {**said, "metadata": dict(new.metadata), "created_at": new.at}
+
+
+# An event store in a list, for tests.
+
+
+class FakeEventStore:
+    """`ports.event_store.EventStore` in memory."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._turn = threading.Lock()
+
+    def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
+        with self._turn:
+            known = StoredEvents({e.event_id: e for e in self.events}, dict(find_heads(self.events)))
+            done = number_events(events, known, datetime.now(UTC))
+            self.events += select_new(done)
+            return done
+
+    def read(
+        self,
+        aggregate_type: str,
+        aggregate_id: str | None = None,
+        *,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Event]:
+        found = (e for e in self.events if e.aggregate_type == aggregate_type and aggregate_id in (None, e.aggregate_id))
+        return sort_events(e for e in found if until is None or e.created_at <= until)[:limit]
+
+    def version(self, aggregate_type: str, aggregate_id: str) -> int:
+        return find_heads(self.events).get((aggregate_type, aggregate_id), AggregateHead()).version
+
+    def close(self) -> None:
+        """See `ports.event_store.EventStore.close`."""

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any
+from functools import reduce
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC
-from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.errors import DataLoss, Fatal, Fenced, Reject, RejectCode, ReplicatorError, Retryable
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, get_resent_limit
 from replicator.domain.policy.retention import advance_purge, find_lateness_limit, make_late_reject, update_delete_horizons
 from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED
 from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
 from replicator.ports.sink import LaneArtifact, SinkFeatures
 
-from .plain_plan import PlainTarget, apply_row
-from .plain_watermark import PlainWatermark
+from .plain_plan import PlainTarget, PlainWatermark, apply_row
 
 
 @dataclass
@@ -342,3 +344,190 @@ def make_batch(raw: pa.Table, span: Span, identity: Mapping[str, str] | None = N
     """A batch of the records of `raw`."""
     size = sum(len(value or b"") for name in ("key", "value") for value in raw[name].to_pylist())
     return Batch(raw, span, raw.num_rows, size, identity or {})
+
+
+# A record format for tests: the value is one row of a changes frame, as an Arrow stream with the name of its table.
+
+UNREADABLE = str(Reject(RejectCode.MALFORMED, "the value is no Arrow stream that names a table"))
+KEYS = b"keys"
+DROP = b"drop "
+"""The value of a DROP TABLE record starts with this; the table name follows."""
+
+
+def encode_change(changes: pa.Table, table: TableSpec) -> bytes:
+    """One row of a changes frame of `table` as a record value."""
+    about = {b"table": table.name.encode(), b"fingerprint": table.fingerprint.encode(), KEYS: "\n".join(table.keys).encode()}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, changes.schema.with_metadata(about)) as writer:
+        writer.write_table(changes.replace_schema_metadata(about))
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def decode_value(value: bytes | None) -> pa.Table | None:
+    """The frame from `encode_change`; None for any other bytes."""
+    if value is None:
+        return None
+    try:
+        frame = pa.ipc.open_stream(value).read_all()
+        # Altered bytes may still be a stream, with invalid texts or times.
+        frame.validate(full=True)
+        frame.to_pylist()
+        about = {name: text.decode() for name, text in (frame.schema.metadata or {}).items()}
+    except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError):
+        return None
+    return frame if frame.num_rows == 1 and {KEYS, b"table", b"fingerprint"} <= about.keys() else None
+
+
+def _read_dropped_table(value: bytes | None) -> str:
+    """The table of a DROP TABLE record; empty for any other record."""
+    named = value.removeprefix(DROP) if value is not None and value.startswith(DROP) else b""
+    return named.decode(errors="ignore")
+
+
+class FakeDecoder:
+    """`ports.decoder.Decoder` for this format."""
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([self._route_value(value) for value in raw["value"].to_pylist()], ROUTE)
+
+    def _route_value(self, value: bytes | None) -> dict[str, str]:
+        if value is None:
+            return {"ignored": "tombstone"}
+        if _read_dropped_table(value):
+            return {"ignored": TABLE_DROPPED}
+        frame = decode_value(value)
+        if frame is None:
+            return {"error": UNREADABLE}
+        about = frame.schema.metadata
+        return {"table": about[b"table"].decode(), "fingerprint": about[b"fingerprint"].decode()}
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        for value in sample["value"].to_pylist():
+            frame = decode_value(value)
+            if frame is not None:
+                sequence = sum(name.startswith("_seq_") for name in frame.column_names)
+                frame_names = changes_schema(TableSpec("", (), (), sequence)).names
+                columns = [f for f in frame.schema if f.name not in (*frame_names, "_moved_from")]
+                keys = tuple(frame.schema.metadata[KEYS].decode().split()) or ()
+                described = tuple(Column(f.name, f.type) for f in columns)
+                return TableSpec(table, described, keys, sequence, fingerprint, counted=not keys)
+        raise Fatal(f"no record of table {table} can be read")
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        rows = [self._decode_record(row, table) for row in raw.to_pylist()]
+        return reduce(lambda a, b: pa.concat_tables([a, b]), rows, changes_schema(table).empty_table())
+
+    def _decode_record(self, record: dict[str, Any], table: TableSpec) -> pa.Table:
+        frame = decode_value(record["value"])
+        schema = changes_schema(table)
+        readable = frame is not None and set(schema) <= set(frame.schema)
+        row = frame.select(schema.names).to_pylist()[0] if frame is not None and readable else {ERROR: UNREADABLE}
+        place = {TOPIC: record["topic"], PARTITION: record["partition"], OFFSET: record["offset"]}
+        return pa.Table.from_pylist([row | place], schema)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([self._read_envelope(value) for value in raw["value"].to_pylist()], ENVELOPE)
+
+    def _read_envelope(self, value: bytes | None) -> dict[str, Any]:
+        frame = decode_value(value)
+        if frame is None:
+            dropped = _read_dropped_table(value)
+            return {"table": dropped} if dropped else {"error": None if value is None else UNREADABLE}
+        return {"table": frame.schema.metadata[b"table"].decode(), "op": frame["_op"][0].as_py()}
+
+
+# Scripted faults of a port: a call is refused, fails, or loses its answer.
+
+
+@dataclass(frozen=True)
+class RefuseCall:
+    """The call fails permanently, and does nothing."""
+
+    error: ReplicatorError = field(default_factory=lambda: Fatal("refused by a scripted fault"))
+
+
+@dataclass(frozen=True)
+class FailBefore:
+    """The call fails before it does anything."""
+
+    error: Exception = field(default_factory=lambda: Retryable("failed before, by a scripted fault"))
+
+
+@dataclass(frozen=True)
+class FailAfterApply:
+    """The call does everything, but its answer is lost."""
+
+    error: Exception = field(default_factory=lambda: Retryable("failed after, by a scripted fault"))
+
+
+@dataclass(frozen=True)
+class PassCall:
+    """The call is not changed."""
+
+
+Action: TypeAlias = RefuseCall | FailBefore | FailAfterApply | PassCall
+
+
+class Faulty:
+    """Any port with faults. `calls` lists the names of the called methods, those of a sink's features included.
+
+    `Faulty(sink, {"apply": [PassCall(), FailAfterApply()]})` passes the first `apply`, loses the answer of the
+    second, and passes all later calls.
+    """
+
+    def __init__(self, port: Any, script: Mapping[str, Iterable[Action]] | None = None) -> None:
+        self._port = port
+        self._script = defaultdict[str, deque[Action]](deque)
+        self.calls: list[str] = []
+        for name, actions in (script or {}).items():
+            self.schedule(name, *actions)
+
+    def schedule(self, name: str, *actions: Action) -> None:
+        """Add faults for the next calls of a method. Fails if the port has no such method."""
+        assert name in self._list_methods(), f"the port has no method {name}"
+        self._script[name].extend(actions)
+
+    def __getattr__(self, name: str) -> Any:
+        return self.wrap(name, getattr(self._port, name))
+
+    def _list_methods(self) -> set[str]:
+        features = getattr(self._port, "features", None)
+        there = {} if features is None else {f.name: value for f in fields(features) if (value := getattr(features, f.name))}
+        return {*dir(self._port), *there, *(name for value in there.values() for name in dir(value))}
+
+    def wrap(self, name: str, value: Any) -> Any:
+        """A method with the faults of its name. Features with such methods; any other value as it is."""
+        if isinstance(value, SinkFeatures):
+            return replace(value, **{f.name: self._wrap_feature(f.name, getattr(value, f.name)) for f in fields(value)})
+        return self._wrap_method(name, value) if callable(value) else value
+
+    def _wrap_feature(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool | frozenset):
+            return value
+        return self._wrap_method(name, value) if callable(value) else _FaultyPart(self, value)
+
+    def _wrap_method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            waiting = self._script[name]
+            action = waiting.popleft() if waiting else PassCall()
+            if isinstance(action, RefuseCall | FailBefore):
+                raise action.error
+            result = method(*args, **kwargs)
+            if isinstance(action, FailAfterApply):
+                raise action.error
+            return result
+
+        return call
+
+
+class _FaultyPart:
+    """An object of a sink's features, with the faults of the sink."""
+
+    def __init__(self, faulty: Faulty, part: Any) -> None:
+        self._faulty = faulty
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return self._faulty.wrap(name, getattr(self._part, name))

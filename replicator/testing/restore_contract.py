@@ -25,13 +25,12 @@ from replicator.ports.frames import Lane
 
 from .delivery import DeliveryRun, Plans, SinkTarget, assert_rows, make_lane, make_watermark_plans
 from .histories import History, any_histories
-from .model_row_transforms import ModelRowTransforms
-from .row_transform_cases import KEYED_TYPES
+from .model_transforms import ModelRowTransforms
 from .sink_base import SinkBase, make_history, make_writes
-from .sink_column_versions import partial_histories
-from .sink_column_versions import plan_column_versions as plans_by_column
-from .sink_row_transforms import LaneStream
+from .sink_row_transforms import LaneStream, partial_histories
+from .sink_row_transforms import plan_column_versions as plans_by_column
 from .source import Statement
+from .transform_cases import KEYED_TYPES
 
 TEXTS = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
 WIDER = TableSpec("public.items", (*TEXTS.columns, Column("w", pa.string())), ("id",), 2)

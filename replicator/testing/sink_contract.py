@@ -24,17 +24,11 @@ from .contract import Contract, require
 from .delivery import DeliveryRun, Plans, assert_equals_model, make_lane, to_canonical_rows
 from .histories import Fault, History, any_histories, changes_frame, scrambled_histories, statement_end_histories
 from .model import Change
-from .model_row_transforms import ModelRowTransforms
+from .model_transforms import ModelRowTransforms
 from .sink_base import IDENTITY, make_history, make_writes, refuse_rejects, to_stored_sequence
-from .sink_bulk_load import SinkBulkLoad
-from .sink_drops import SinkDrops
-from .sink_erasure import SinkErasure
-from .sink_out_of_band import SinkOutOfBand
-from .sink_retention import SinkRetention
+from .sink_operations import SinkBulkLoad, SinkDrops, SinkErasure, SinkOutOfBand, SinkSwaps
+from .sink_retention import SinkRetention, SinkSoftDeletes, SinkWatermarks
 from .sink_row_transforms import SinkRowTransforms
-from .sink_soft_deletes import SinkSoftDeletes
-from .sink_swaps import SinkSwaps
-from .sink_watermarks import SinkWatermarks
 from .source import SourceEvent, Statement, StreamShape
 
 SOFT_DELETES = ModelRowTransforms(soft_deletes=True)

@@ -1,8 +1,10 @@
-"""The promises of a sink for tombstone retention; part of `sink_contract.SinkContract`."""
+"""The promises of a sink for late changes: watermarks, the retention of tombstones and of soft-deleted rows. Parts of
+`sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,25 +17,172 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.policy.retention import to_micros
+from replicator.domain.policy.watermark import MICROSECOND
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import Sink
 
 from .contract import require
-from .delivery import DeliveryRun, assert_equals_model, list_arrivals, make_lane, make_retention_plans
-from .histories import History, changes_frame, make_random_history
-from .model import Change, Outcome, Scd1
-from .sink_base import IDENTITY, make_history
-from .sink_positions import SinkPositions
-from .source import SourceEvent
+from .delivery import (
+    DeliveryRun,
+    assert_equals_model,
+    list_arrivals,
+    make_lane,
+    make_retention_plans,
+    make_watermark_plans,
+    to_canonical_rows,
+)
+from .histories import History, any_histories, changes_frame, make_random_history
+from .model import Change, Outcome, Scd1, fold_changes
+from .sink_base import IDENTITY, SinkBase, SinkPositions, make_history
+from .sink_row_transforms import PARTIAL_TABLE, LaneStream
+from .source import FIRST_OFFSET, SourceEvent
+from .transform_cases import CASES, KEYED_TYPES
 from .value_types import EPOCH
+
+# Watermarks
+
+GRACE = timedelta(milliseconds=60)
+DISORDER = 150
+"""Milliseconds. Two events of a history are about eight apart."""
+
+TOPIC = "cdc.public.items"
+FIRST_HISTORY = make_history()
+ArrivingChange = tuple[str, int, int | None]
+"""Operation, partition, event time in seconds."""
+
+
+def make_arrivals(*changes: ArrivingChange) -> list[tuple[SourceEvent, Change]]:
+    """Changes of different keys, in this order."""
+    ends: Counter[int] = Counter()
+    out = []
+    for number, (op, partition, seconds) in enumerate(changes):
+        offset, ends[partition] = ends[partition], ends[partition] + 1
+        ts, event_id = None if seconds is None else make_event_time(seconds), f"{TOPIC}-{partition}-{offset}"
+        change = Change(op, (number + 1, 0, 0), {"k1": number, "v1": op}, ts=ts, event_id=event_id, partition=partition)
+        out.append((SourceEvent(partition, offset, 0, (number,), change), change))
+    return out
+
+
+def make_resent(partition: int, offset: int, *again: tuple[SourceEvent, Change]) -> list[tuple[SourceEvent, Change]]:
+    """The changes again, in that partition from that offset on."""
+    out = []
+    for place, (event, change) in enumerate(again, offset):
+        moved = replace(change, event_id=f"{TOPIC}-{partition}-{place}", partition=partition)
+        out.append((replace(event, partition=partition, offset=place, change=moved), moved))
+    return out
+
+
+def make_event_time(seconds: int) -> datetime:
+    """That time."""
+    return EPOCH + timedelta(days=20_000, seconds=seconds)
+
+
+def find_position(changes: Iterable[tuple[SourceEvent, Change]]) -> Position:
+    """The position of a reader of both partitions after these changes."""
+    read = {TopicPartition(TOPIC, event.partition): event.offset + 1 for event, _ in changes}
+    return Position({TopicPartition(TOPIC, 0): 0, TopicPartition(TOPIC, 1): 0} | read)
+
+
+FIRST_CHANGES = make_arrivals(
+    *(("c", 0, 100), ("u", 0, 90), ("u", 0, 89), ("c", 1, 50), ("r", 0, 500), ("r", 0, 1), ("u", 0, None)),
+    *(("u", 1, 45), ("u", 1, 39), ("t", 0, 200), ("u", 0, 189), ("u", 0, 190), ("d", 1, 40)),
+)
+STREAM = [*FIRST_CHANGES, *make_resent(1, 4, FIRST_CHANGES[10], FIRST_CHANGES[11])]
+"""For a grace of ten seconds.
+
+- A change exactly at the watermark is not late. Each partition has its own watermark.
+- Snapshot reads and changes without a time are never late, and make nothing late.
+- The last two changes are repeated in another partition. One was late and is not late there; the other is a
+  duplicate.
+"""
+
+LATE_EVENTS = [2, 8, 10]
+
+
+class SinkWatermarks(SinkPositions):
+    """Watermarks."""
+
+    def test_histories_under_a_watermark_equal_the_model(self) -> None:
+        """Random histories with disordered event times end like the model, with any batches, repetitions and
+        faults. Lateness does not depend on them."""
+        require(self.features().watermarks, "the sink does not know watermarks")
+        self.check_model(
+            any_histories(("int", "text", "composite", "none"), DISORDER), "append", make_watermark_plans(GRACE)
+        )
+
+    def test_late_changes_are_rejected(self) -> None:
+        """A change that is late for earlier changes, of its batch or another, is rejected as LATE_EVENTS, with both times.
+        The state has the newest time of each partition. A repeated delivery does not make changes late."""
+        require(self.features().watermarks, "the sink does not know watermarks")
+        lane = make_lane("append", watermark=timedelta(seconds=10))
+        with self.target() as target:
+            sink, counts = target.open(), Counts()
+            rejects: list[dict[str, Any]] = []
+            for start, end in ((0, 6), (4, 8), (6, 15)):
+                done, bad = self._apply_changes(sink, lane, start, end)
+                counts, rejects = counts + done, rejects + bad
+            state = sink.state(lane)
+            sink.close()
+            rejects.sort(key=self._find_number)
+            assert [self._find_number(row) for row in rejects] == LATE_EVENTS
+            assert (counts.rejected, counts.applied) == (3, 11)
+            assert [self._get_code(row) for row in rejects] == [RejectCode.LATE] * 3
+            assert "2024-10-04 00:01:29 UTC" in rejects[0][ERROR] and "2024-10-04 00:01:30 UTC" in rejects[0][ERROR]
+            assert f"lanes resync {lane.id}" in rejects[0][ERROR]
+            wanted, _ = fold_changes("append", ("k1", "v1"), ("k1",), (c for _, c in STREAM), lane.watermark)
+            names = ("k1", "_event_id")
+            assert to_canonical_rows(target.rows(lane), names) == to_canonical_rows(wanted, names)
+            assert state is not None
+            reached = {place.partition: EPOCH + micros * MICROSECOND for place, micros in state.max_event_time.items()}
+            assert reached == {0: make_event_time(200), 1: make_event_time(190)}
+
+    def test_a_watermark_may_change(self) -> None:
+        """Another grace applies from the next change on, with the known times. Without a watermark no times are
+        stored, so a new watermark starts empty. Neither change counts as another rule of the lane."""
+        require(self.features().watermarks, "the sink does not know watermarks")
+        lane = make_lane("append", watermark=timedelta(seconds=10))
+        wide, none = (replace(lane, watermark=grace) for grace in (timedelta(seconds=11), None))
+        with self.target() as target:
+            sink = target.open()
+            assert self._apply_changes(sink, wide, 0, 3)[0].rejected == 0
+            assert self._apply_changes(sink, lane, 3, 9)[0].rejected == 1
+            assert self._apply_changes(sink, none, 9, 10)[0].rejected == 0
+            state = sink.state(lane)
+            assert state is not None
+            assert not state.max_event_time
+            assert self._apply_changes(sink, lane, 10, 13)[0].rejected == 0
+            sink.close()
+            assert len(target.rows(lane)) == 12
+
+    def _apply_changes(self, sink: Sink[Any], lane: Lane, start: int, end: int) -> tuple[Counts, list[dict[str, Any]]]:
+        """Apply the changes [start, end) of `STREAM`; returns their counts and the rejects."""
+        table = replace(FIRST_HISTORY.table(), columns=FIRST_HISTORY.table().columns[:2])
+        plan, engine = plan_for(lane.policy, table, lane.watermark), self.new_engine()
+        folded = engine.fold(self.to_frame(changes_frame(STREAM[start:end], table, TOPIC)), plan)
+        span = Span(find_position(STREAM[:start]), find_position(STREAM[:end]))
+        rejects: list[dict[str, Any]] = []
+        sink.prepare(lane, plan)
+        write = Write(lane, plan, folded, span, IDENTITY)
+        applied = sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).to_pylist()))
+        return folded.counts + applied[lane.id].counts, rejects
+
+    def _find_number(self, row: dict[str, Any]) -> int:
+        places = [(event.partition, event.offset) for event, _ in STREAM]
+        return places.index((row["_partition"], row[OFFSET]))
+
+    def _get_code(self, row: dict[str, Any]) -> str:
+        return Reject.parse(row[ERROR]).code
+
+
+# Retention of tombstones
 
 HOUR = timedelta(hours=1)
 RETENTION = 16 * HOUR
 """Its sixteenths are hours."""
 
 BEGINNING = EPOCH + timedelta(days=20_000)
-TOPIC = "cdc.public.items"
 IN_ANY_ORDER = 2
 """One of this number of random histories is run."""
 
@@ -280,3 +429,126 @@ def assert_rejects(delivering: DeliveryRun) -> None:
     assert found <= due, f"rejected, but not late: {found - due}"
     alone = all(delivery.end - delivery.start <= 1 for delivery in history.deliveries)
     assert found == due or not alone, f"late, but not rejected: {due - found}"
+
+
+# Soft-deleted rows with a retention
+
+SOFT_CASES = [name for name, case in CASES.items() if case.row_transforms.soft_deletes]
+LIVING, MARKED = False, True
+
+AGEING_STEPS: list[tuple[int, list[dict[str, Any]], dict[int, bool]]] = [
+    (
+        0,
+        [{"id": key, "a": key, "log": 10 + key} for key in (1, 2, 3, 4)] + [{"op": "d", "id": 1, "log": 20}],
+        {1: MARKED, 2: LIVING, 3: LIVING, 4: LIVING},
+    ),
+    (
+        1,
+        [{"op": "t", "log": 30}, {"id": 5, "a": 5, "log": 31}, {"id": 9, "a": 9, "log": 32}],
+        {1: MARKED, 2: MARKED, 3: MARKED, 4: MARKED, 5: LIVING, 9: LIVING},
+    ),
+    (
+        2,
+        [{"id": 3, "a": 30, "log": 40}, {"op": "d", "id": 5, "log": 42}],
+        {1: MARKED, 2: MARKED, 3: LIVING, 4: MARKED, 5: MARKED, 9: LIVING},
+    ),
+    (16, [{"id": 6, "a": 6, "log": 50}], {1: MARKED, 2: MARKED, 3: LIVING, 4: MARKED, 5: MARKED, 6: LIVING, 9: LIVING}),
+    # Rows that the truncate marked have changes older than the purged delete.
+    (17, [{"id": 6, "a": 7, "log": 51}], {2: MARKED, 3: LIVING, 4: MARKED, 5: MARKED, 6: LIVING, 9: LIVING}),
+    # A living row stays, even if it is older than the purge; a late change of it is compared by sequence.
+    (18, [{"id": 5, "a": 8, "log": 41}, {"op": "d", "id": 9, "log": 39}], {3: LIVING, 5: MARKED, 6: LIVING, 9: MARKED}),
+    (19, [{"id": 6, "a": 9, "log": 52}], {3: LIVING, 6: LIVING}),
+    (
+        20,
+        [{"id": 5, "log": 41}, {"id": 2, "log": 42}, {"id": 9, "log": 43}],
+        {3: LIVING, 6: LIVING, 9: LIVING},
+    ),
+]
+"""For each batch: the hour, the changes, and then the rows."""
+
+LATE_DELETES = [15, 16]
+"""The changes of the last hour whose row may have been deleted since."""
+
+
+def soft_histories() -> st.SearchStrategy[tuple[str, History]]:
+    """The name of a case with soft deletes, and a history of many batches for it, in any order if the case allows it."""
+
+    def build(name: str, seed: int, length: int) -> tuple[str, History]:
+        history = make_random_history(seed, length, keys=KEYED_TYPES, first=CASES[name].first_types)
+        # Both halves of a key change are in one batch, as in lanes: otherwise the create may become late.
+        shape = replace(history.shape, shuffle=None)
+        ordered = replace(shape, partitions=1) if CASES[name].in_order else replace(shape, scramble=seed % 1000)
+        return name, replace(history, shape=ordered)
+
+    return st.builds(build, st.sampled_from(SOFT_CASES), st.integers(0, 2**32), st.integers(30, 70))
+
+
+class SinkSoftDeletes(SinkBase):
+    """Soft-deleted rows that are removed when their deletes are purged."""
+
+    def test_histories_in_which_deleted_rows_age_out_equal_the_model(self) -> None:
+        """Random histories with soft deletes, with time between their batches."""
+        require(self.features().retention, "the sink remembers deletes for ever")
+
+        @self.for_all(drawn=soft_histories(), hours=gaps())
+        def check(drawn: tuple[str, History], hours: list[int]) -> None:
+            case, history = CASES[drawn[0]], drawn[1]
+            with self.target() as target:
+                delivering = DeliveryRun(
+                    self.new_engine(),
+                    target,
+                    history,
+                    "scd1",
+                    lambda policy, table: plan_for(policy, table, None, case.row_transforms, retention=RETENTION),
+                    case.wanted,
+                    to_frame=self.to_frame,
+                    to_arrow=self.to_arrow,
+                    times=make_times(hours),
+                )
+                delivering.run()
+                assert_equals_model(delivering)
+
+    def test_deleted_rows_age_out(self) -> None:
+        """A deleted row is removed when its delete is purged, and not before; a truncated row when the truncate is
+        as old.
+
+        Living rows stay, however old. An older change of a removed row is late.
+        """
+        require(self.features().retention, "the sink remembers deletes for ever")
+        with self.target() as target:
+            lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
+            for hour, changes, there in AGEING_STEPS:
+                lines.at = make_time(hour)
+                lines.send(changes)
+                assert lines.by_id("_cdc_deleted") == there, f"hour {hour}"
+            lines.sink.close()
+            late = sorted(row[OFFSET] - FIRST_OFFSET for row in lines.rejects)
+            assert late == LATE_DELETES, late
+
+    def test_what_a_lower_truncate_marked_ages_out(self) -> None:
+        """Also if an earlier delete with a higher sequence is already purged."""
+        require(self.features().retention, "the sink remembers deletes for ever")
+        story: list[tuple[int, dict[str, Any], dict[int, bool]]] = [
+            (0, {"id": 1, "log": 10}, {1: LIVING}),
+            (0, {"op": "d", "id": 2, "log": 50}, {1: LIVING}),
+            (5, {"op": "t", "log": 30}, {1: MARKED}),
+            (20, {"id": 3, "log": 60}, {1: MARKED, 3: LIVING}),
+            (22, {"id": 3, "log": 61}, {3: LIVING}),
+        ]
+        with self.target() as target:
+            lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
+            for hour, change, there in story:
+                lines.at = make_time(hour)
+                lines.send([change])
+                assert lines.by_id("_cdc_deleted") == there, f"hour {hour}"
+            lines.sink.close()
+
+    def test_deleted_rows_stay_without_a_retention(self) -> None:
+        """However much time passes."""
+        with self.target() as target:
+            lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True))
+            for hour, changes, _ in AGEING_STEPS[:4]:
+                lines.at = make_time(1000 * hour)
+                lines.send(changes)
+            assert lines.by_id("_cdc_deleted") == AGEING_STEPS[3][2]
+            lines.sink.close()

@@ -8,8 +8,7 @@ import pytest
 from replicator.testing.contract import Contract, overrides_contract
 from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.engine_contract import EngineContract
-from replicator.testing.engine_prefetch import EnginePrefetchContract
+from replicator.testing.engine_contract import EngineContract, EnginePrefetchContract
 from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.projector_contract import ProjectorContract
 from replicator.testing.restore_contract import RestoreContract

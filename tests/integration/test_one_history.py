@@ -20,8 +20,8 @@ from support.cli_program import answer_of, run_program
 from support.dms_folder import settle
 from support.small_spark import SMALL
 
-from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
-from replicator.testing.tpcc.formats import make_dms_files
+from benchmarks.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
+from benchmarks.tpcc.formats import make_dms_files
 
 Row = Mapping[str, Any]
 DECLARED = {"dts_avro", "dms_csv", "canal_json", "maxwell_json"}

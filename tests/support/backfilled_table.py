@@ -32,8 +32,7 @@ from replicator.domain.position import Position
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.components import TableRules, TransactionRules
 from replicator.ports.frames import Lane
-from replicator.testing.fakes import FakeDeadLetters, FakeSource
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
+from replicator.testing.fakes import FailAfterApply, FailBefore, FakeDeadLetters, FakeSource, Faulty, PassCall
 from support.avro_of_connect import Avro
 from support.loaded_items import TABLE, PostgresItems
 from support.slot_reader import frame

@@ -1,5 +1,5 @@
 """Column transforms of a lane: names, types and values of its target's columns.
-`replicator.testing.model_column_transforms` is an independent model for single changes."""
+`replicator.testing.model_transforms` is an independent model for single changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row transforms of a lane: changes before the policy. `replicator.testing.model_row_transforms` is an independent
+"""Row transforms of a lane: changes before the policy. `replicator.testing.model_transforms` is an independent
 model for single changes."""
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import pytest
 
 from adapters.sinks.delta.event_store import DeltaEventStore
 from adapters.sinks.postgres.event_store import PostgresEventStore
-from replicator.testing.event_store_contract import EventStoreContract
-from replicator.testing.fake_event_store import FakeEventStore
+from replicator.testing.event_store_contract import EventStoreContract, FakeEventStore
 
 
 class TestFakeEventStore(EventStoreContract):

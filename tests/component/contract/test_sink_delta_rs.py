@@ -9,8 +9,8 @@ from support.variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine
 from replicator.testing.delivery import DeliveryRun, assert_equals_model
-from replicator.testing.sink_column_versions import SinkColumnVersions
 from replicator.testing.sink_contract import SinkContract
+from replicator.testing.sink_row_transforms import SinkColumnVersions
 
 
 class OnDisk:

@@ -7,9 +7,8 @@ from support.postgres_target import PostgresTarget
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres import PostgresSink, scd2_in_process
 from adapters.sinks.postgres.scd2_in_process import InProcessScd2
-from replicator.testing.sink_column_versions import SinkColumnVersions
 from replicator.testing.sink_contract import SinkContract
-from replicator.testing.sink_row_transforms import SinkRowTransforms
+from replicator.testing.sink_row_transforms import SinkColumnVersions, SinkRowTransforms
 
 pytestmark = pytest.mark.postgres
 

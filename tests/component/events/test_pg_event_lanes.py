@@ -13,9 +13,8 @@ from adapters.postgres import event_table
 from adapters.sinks.postgres.event_lanes import PostgresEventLanes
 from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
-from replicator.testing.event_lanes_base import make_sample_event
+from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent, make_sample_event, refuse_gaps
 from replicator.testing.sink_base import fail_on_rejects, refuse_rejects
-from replicator.testing.stored_outbox import OutboxRecords, SentEvent, refuse_gaps
 
 pytestmark = pytest.mark.postgres
 ENGINE = LocalEngine()

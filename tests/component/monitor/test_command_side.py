@@ -14,7 +14,7 @@ from adapters.http.server import HttpServer
 from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits
-from replicator.testing.fake_event_store import FakeEventStore
+from replicator.testing.event_store_contract import FakeEventStore
 
 TOKEN = "Ü-token"
 MOST = 2_000

@@ -4,8 +4,7 @@ import pytest
 
 from adapters.engines.local import LocalEngine
 from adapters.engines.prefetch.worker_process import NUMBER
-from replicator.testing.engine_contract import EngineContract
-from replicator.testing.engine_prefetch import EnginePrefetchContract
+from replicator.testing.engine_contract import EngineContract, EnginePrefetchContract
 
 
 class TestLocalEngine(EngineContract):

@@ -20,9 +20,8 @@ from adapters.sinks.delta import event_lanes as module
 from adapters.sinks.delta.event_lanes import DeltaEventLanes
 from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.errors import ConfigProblem, ReplicatorError
-from replicator.testing.event_lanes_base import make_sample_event
+from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent, make_sample_event, refuse_gaps
 from replicator.testing.sink_base import refuse_rejects
-from replicator.testing.stored_outbox import OutboxRecords, SentEvent, refuse_gaps
 
 ENGINE = LocalEngine()
 SPREAD = 60
@@ -143,7 +142,7 @@ from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.event_lanes import DeltaEventLanes
 from replicator.domain.errors import Retryable
 from replicator.testing.sink_base import refuse_rejects
-from replicator.testing.stored_outbox import OutboxRecords, SentEvent
+from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent
 path, count, steps = json.loads(sys.argv[1])
 engine, outbox = LocalEngine(), OutboxRecords({0: [SentEvent(n, "C101", "Customer") for n in range(count)]})
 sink = DeltaEventLanes({"path": path, "compact_every": 5})

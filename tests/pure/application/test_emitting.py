@@ -14,7 +14,7 @@ from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import Retryable
 from replicator.domain.event_texts import InvalidEvent, measure_depth, read_json, to_texts
 from replicator.domain.events import EventLimits, NewEvent, make_event
-from replicator.testing.fake_event_store import FakeEventStore
+from replicator.testing.event_store_contract import FakeEventStore
 
 LIMITS = EventLimits()
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)

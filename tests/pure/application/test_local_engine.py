@@ -25,13 +25,21 @@ from replicator.ports.components import TableRules
 from replicator.ports.frames import Lane
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.delivery import to_canonical_rows
-from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
+from replicator.testing.fakes import (
+    FailAfterApply,
+    FailBefore,
+    FakeDeadLetters,
+    FakeSink,
+    FakeSource,
+    FakeStore,
+    Faulty,
+    PassCall,
+)
 from replicator.testing.histories import make_random_history
 from replicator.testing.model import Outcome, fold_changes
-from replicator.testing.model_row_transforms import TransformingPolicy
-from replicator.testing.row_transform_cases import CASES
-from replicator.testing.sink_watermarks import DISORDER, GRACE
+from replicator.testing.model_transforms import TransformingPolicy
+from replicator.testing.sink_retention import DISORDER, GRACE
+from replicator.testing.transform_cases import CASES
 from replicator.testing.value_types import EPOCH
 
 POLICIES = {"scd1": "scd1", "append": "append", "late": "append"}

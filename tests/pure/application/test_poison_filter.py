@@ -19,7 +19,7 @@ from replicator.application.quarantine.poison_filter import POISON_REASON, filte
 from replicator.domain.change import RAW
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE, MasksRecords, ReadsTransactionMarks
-from replicator.testing.fake_decoder import FakeDecoder
+from replicator.testing.fakes import FakeDecoder
 
 DEADLY = b"deadly"
 PLACES = pa.table({"topic": ["t", "t"], "partition": pa.array([0, 0], pa.int32()), "offset": [1, 2]})

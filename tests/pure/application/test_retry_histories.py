@@ -37,8 +37,16 @@ from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.ports.frames import Lane
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.delivery import to_canonical_rows
-from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
+from replicator.testing.fakes import (
+    FailAfterApply,
+    FailBefore,
+    FakeDeadLetters,
+    FakeSink,
+    FakeSource,
+    FakeStore,
+    Faulty,
+    PassCall,
+)
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.model import fold_changes
 from replicator.testing.value_types import EPOCH

@@ -6,7 +6,7 @@ import pytest
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from replicator.domain.change import RAW
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.mutations import alter_csv
+from replicator.testing.decoder_fuzz import alter_csv
 
 TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)", "at": "timestamp[us]"}
 FILE = 1_700_000_000_000

@@ -13,8 +13,7 @@ from adapters.decoders.maxwell_json import MaxwellFormat, MaxwellJsonDecoder
 from adapters.decoders.ogg_json import GoldenGateFormat, OggJsonDecoder
 from replicator.domain.change import ERROR, RAW
 from replicator.testing.contract import EXAMPLES, SEED
-from replicator.testing.decoder_fuzz import INPUTS
-from replicator.testing.mutations import alter_json
+from replicator.testing.decoder_fuzz import INPUTS, alter_json
 
 DECLARED = {
     "id": "int64",

@@ -10,7 +10,7 @@ import pytest
 from paths import PROJECT
 
 from replicator.testing.model import Change, fold_changes
-from replicator.testing.model_row_transforms import ModelRowTransforms
+from replicator.testing.model_transforms import ModelRowTransforms
 
 PAGE = (PROJECT / "docs" / "explanation" / "policies.md").read_text()
 STREAM = "One stream under each policy"

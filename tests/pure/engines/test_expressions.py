@@ -16,8 +16,7 @@ from adapters.transforms.expressions import ExpressionRows
 from replicator.domain.transform.expression_resolver import resolve_expression
 from replicator.domain.transform.typed_expressions import InvalidExpression
 from replicator.settings.expressions import InvalidExpressionText, parse_expression
-from replicator.testing.model_column_transforms import UnrepresentableValue
-from replicator.testing.model_expressions import evaluate
+from replicator.testing.model_transforms import UnrepresentableValue, evaluate
 
 TYPES = {
     "i": pa.int64(),

@@ -26,7 +26,7 @@ from replicator.domain.transform.expressions import refuse_condition
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 from replicator.settings.expressions import parse_condition
 from replicator.testing.model import Change, fold_changes
-from replicator.testing.model_row_transforms import ModelRowTransforms
+from replicator.testing.model_transforms import ModelRowTransforms
 from replicator.testing.sink_row_transforms import (
     BY_NUMBER,
     CHRIS,

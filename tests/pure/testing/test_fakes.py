@@ -5,8 +5,7 @@ import pytest
 from adapters.engines.local import LocalEngine
 from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.engine_contract import make_fake_raw
-from replicator.testing.fake_decoder import FakeDecoder
-from replicator.testing.fakes import FakeSource, FakeTarget
+from replicator.testing.fakes import FakeDecoder, FakeSource, FakeTarget
 from replicator.testing.histories import make_random_history
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.source_contract import SourceContract

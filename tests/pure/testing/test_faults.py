@@ -6,8 +6,7 @@ import pytest
 
 from replicator.domain.errors import Retryable
 from replicator.testing.delivery import make_lane
-from replicator.testing.fakes import FakeSink, FakeStore
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty
+from replicator.testing.fakes import FailAfterApply, FailBefore, FakeSink, FakeStore, Faulty
 
 LANE = make_lane("scd1")
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from replicator.testing.histories import History, histories, make_random_history
 from replicator.testing.model import Change, Outcome, Scd1, fold_changes
-from replicator.testing.model_row_transforms import ModelRowTransforms
+from replicator.testing.model_transforms import ModelRowTransforms
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "100"))
 KEYED = ("int", "text", "composite")

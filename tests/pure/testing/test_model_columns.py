@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from replicator.testing.contract import for_all
-from replicator.testing.model import Change, Outcome
-from replicator.testing.model_column_versions import Scd1ColumnVersions
+from replicator.testing.model import Change, Outcome, Scd1ColumnVersions
 
 COLUMNS, KEYS = ("id", "a", "b"), ("id",)
 

@@ -14,7 +14,7 @@ from replicator.testing import plain_plan
 from replicator.testing.delivery import DeliveryRun, assert_equals_model
 from replicator.testing.fakes import FakeTarget
 from replicator.testing.histories import make_random_history
-from replicator.testing.row_transform_cases import CASES
+from replicator.testing.transform_cases import CASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unshrunk")]
 SOFT, BY_TEXT, ORDERED = "with soft deletes", "with soft deletes by text", "with soft deletes, in the order of a column"

@@ -15,7 +15,7 @@ from replicator.domain.transform.columns import Mask
 from replicator.testing.delivery import DeliveryRun, assert_equals_model
 from replicator.testing.fakes import FakeTarget
 from replicator.testing.histories import make_random_history
-from replicator.testing.row_transform_cases import CASES
+from replicator.testing.transform_cases import CASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unshrunk")]
 

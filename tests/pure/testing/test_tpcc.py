@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
 from replicator.domain.change import Op
-from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
 
 
 def tables(world: Tpcc) -> dict[str, list[dict[str, Any]]]:

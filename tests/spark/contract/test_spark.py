@@ -37,10 +37,10 @@ from replicator.ports.frames import LaneOutcome
 from replicator.testing.delivery import DeliveryRun, assert_equals_model, to_canonical_rows
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.histories import make_random_history
-from replicator.testing.row_transform_cases import CASES
-from replicator.testing.sink_column_versions import SinkColumnVersions
 from replicator.testing.sink_contract import KEYED_TYPES, SinkContract
+from replicator.testing.sink_row_transforms import SinkColumnVersions
 from replicator.testing.source_contract import SourceContract
+from replicator.testing.transform_cases import CASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""

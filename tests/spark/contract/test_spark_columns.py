@@ -30,9 +30,9 @@ from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Write
 from replicator.testing.delivery import DeliveryRun, assert_equals_model, make_lane
 from replicator.testing.histories import make_random_history
-from replicator.testing.model_row_transforms import ModelRowTransforms
-from replicator.testing.row_transform_cases import KEYED_TYPES
-from replicator.testing.sink_column_versions import plan_column_versions
+from replicator.testing.model_transforms import ModelRowTransforms
+from replicator.testing.sink_row_transforms import plan_column_versions
+from replicator.testing.transform_cases import KEYED_TYPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""

@@ -14,12 +14,12 @@ from support.spark_case import OnSpark, SparkTarget, engine
 from adapters.engines.local import LocalEngine
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.policy.policies import plan_for
-from replicator.testing import sink_column_versions
 from replicator.testing.contract import EXAMPLES, SEED
 from replicator.testing.delivery import DeliveryRun, make_watermark_plans, to_canonical_rows
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.sink_contract import KEYED_TYPES
-from replicator.testing.sink_watermarks import DISORDER, GRACE
+from replicator.testing.sink_retention import DISORDER, GRACE
+from replicator.testing.sink_row_transforms import plan_column_versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
@@ -71,7 +71,7 @@ def test_local_and_spark_write_the_same(tmp_path, policy, watermark, seed):
     history = make_history(policy, seed, disorder)
     if policy == "by_column":
         parts = replace(history.shape, parts=True, scramble=seed, shuffle=None)
-        history, policy, plans = replace(history, shape=parts), "scd1", sink_column_versions.plan_column_versions
+        history, policy, plans = replace(history, shape=parts), "scd1", plan_column_versions
     case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
     local = deliver_batches(LocalEngine(), lakes[0], history, policy, plans=plans)
     spark = deliver_batches(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)

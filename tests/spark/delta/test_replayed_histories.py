@@ -22,7 +22,7 @@ from replicator.ports.components import Components, RebuildRequest
 from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.histories import make_random_history
 from replicator.testing.model import fold_changes
-from replicator.testing.model_row_transforms import ModelRowTransforms
+from replicator.testing.model_transforms import ModelRowTransforms
 from replicator.wiring import adapters
 from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container

@@ -1,0 +1,627 @@
+"""The promises of a sink for operations on whole targets: drop, erase, swap, bulk load, writes out of band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from replicator.domain.errors import DataLoss, Fatal, Fenced, ReplicatorError
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Counts, LaneState
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.policy_names import POLICY_NAMES
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
+from replicator.ports.bulk_load import BulkLoads, PartitionsByKey
+from replicator.ports.frames import FoldedChanges, Lane, Write
+from replicator.ports.sink import KeyErasure, LaneRemoval, Sink
+
+from .contract import require
+from .delivery import SinkTarget, make_lane, to_canonical_rows
+from .histories import History, changes_frame, scrambled_histories
+from .model import Change, fold_changes
+from .sink_base import (
+    IDENTITY,
+    SIMPLE,
+    SinkBase,
+    fail_on_rejects,
+    make_history,
+    make_writes,
+    refuse_rejects,
+    require_feature,
+)
+from .source import SourceEvent, Statement
+
+# Drop: `ports.sink.LaneRemoval`
+
+DELETE_HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5))
+"""The first key has a tombstone."""
+KEYED_TABLE = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
+
+
+class SinkDrops(SinkBase):
+    """The promises of `LaneRemoval`, for sinks that have it."""
+
+    def open_removal(self, target: SinkTarget) -> tuple[Sink[Any], LaneRemoval]:
+        """A sink and its removal of lanes. Skips the running test if there is none."""
+        sink = target.open()
+        return sink, require_feature(sink.features.removal, "the sink drops no lanes")
+
+    def test_drop_leaves_nothing(self) -> None:
+        """No state and no metadata: the same changes apply as in a new lane, also under another policy."""
+        with self.target() as target:
+            sink, removal = self.open_removal(target)
+            whole = self.write(DELETE_HISTORY, 0, 4)
+            self.apply_write(sink, whole)
+            assert "table" in {one.what for one in removal.list_artifacts(whole.lane)}
+            assert not [one for one in removal.list_artifacts(whole.lane) if one.stays]
+            removal.drop(whole.lane)
+            assert not removal.list_artifacts(whole.lane) and sink.state(whole.lane) is None
+            self.apply_write(sink, self.write(DELETE_HISTORY, 0, 2))
+            self.assert_holds(target, DELETE_HISTORY, whole, 2)
+            for policy in sorted(sink.features.policies - {"scd1", "event_log"}):
+                removal.drop(whole.lane)
+                other = self.write(DELETE_HISTORY, 0, 4, make_lane(policy))
+                self.apply_write(sink, other)
+                self.assert_holds(target, DELETE_HISTORY, other)
+            sink.close()
+
+    def test_drop_removes_tombstones(self) -> None:
+        """An old tombstone does not reject an older row after the drop."""
+        with self.target() as target:
+            (sink, removal), lane = self.open_removal(target), make_lane("scd1")
+            self._put_changes(sink, ("c", 0, 1), ("d", 0, 9))
+            removal.drop(lane)
+            self._put_changes(sink, ("c", 5, 2), ("d", 5, 8))
+            self._put_changes(sink, ("c", 0, 3), start=2)
+            assert [row["k1"] for row in target.rows(lane)] == [0]
+            sink.close()
+
+    def _put_changes(self, sink: Sink[Any], *changes: tuple[str, int, int], start: int = 0) -> None:
+        """Apply changes (operation, key, sequence) from that offset on."""
+        topic, plan, engine = DELETE_HISTORY.source.topic, plan_for("scd1", KEYED_TABLE), self.new_engine()
+        frame = [
+            (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": op}))
+            for offset, (op, key, sequence) in enumerate(changes, start)
+        ]
+        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED_TABLE, topic)), plan)
+        first, end = (Position({TopicPartition(topic, 0): offset}) for offset in (start, start + len(changes)))
+        self.apply_write(sink, Write(make_lane("scd1"), plan, folded, Span(first, end), IDENTITY))
+
+    def test_drop_may_be_repeated(self) -> None:
+        """A second drop, and a drop of an unknown lane, do nothing. `list_artifacts` does nothing either."""
+        with self.target() as target:
+            sink, removal = self.open_removal(target)
+            write = self.write(DELETE_HISTORY, 0, 4)
+            assert not removal.list_artifacts(write.lane)
+            removal.drop(write.lane)
+            self.apply_write(sink, write)
+            for _ in range(2):
+                removal.drop(write.lane)
+                assert not removal.list_artifacts(write.lane) and sink.state(write.lane) is None
+            self.apply_write(sink, write)
+            self.assert_holds(target, DELETE_HISTORY, write)
+            sink.close()
+
+    def test_drop_leaves_other_lanes(self) -> None:
+        """Rows, state and tombstones of another lane stay, and it continues."""
+        lanes = [make_lane("scd1"), make_lane("scd1", "other")]
+        with self.target() as target:
+            sink, removal = self.open_removal(target)
+            for lane in lanes:
+                self.apply_write(sink, self.write(DELETE_HISTORY, 0, 3, lane))
+            before = sink.state(lanes[1]), removal.list_artifacts(lanes[1])
+            removal.drop(lanes[0])
+            assert (sink.state(lanes[1]), removal.list_artifacts(lanes[1])) == before
+            rest = self.write(DELETE_HISTORY, 3, 4, lanes[1])
+            self.apply_write(sink, rest)
+            self.assert_holds(target, DELETE_HISTORY, rest)
+            sink.close()
+
+    def test_drop_takes_the_lane(self) -> None:
+        """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
+        with self.target() as target:
+            first, (second, removal) = target.open(), self.open_removal(target)
+            self.apply_write(first, self.write(DELETE_HISTORY, 0, 2))
+            next_write = self.write(DELETE_HISTORY, 2, 4)
+            first.prepare(next_write.lane, next_write.plan)
+            try:
+                removal.drop(next_write.lane)
+            except Fenced:
+                first.apply([next_write], refuse_rejects)
+                self.assert_holds(target, DELETE_HISTORY, next_write)
+            else:
+                try:
+                    first.apply([next_write], refuse_rejects)
+                except ReplicatorError:
+                    removal.drop(next_write.lane)
+                    assert not removal.list_artifacts(next_write.lane)
+                else:
+                    raise AssertionError("an instance went on with a lane that was dropped")
+            first.close()
+            second.close()
+
+
+# Erase keys (`ports.sink.KeyErasure`) and free space
+
+PLACE = TopicPartition("cdc.public.items", 0)
+
+
+class SinkErasure(SinkBase):
+    """The promises of `KeyErasure`, for sinks that have it, and of `SinkFeatures.compact` and `vacuum`."""
+
+    def open_erasure(self, target: SinkTarget) -> tuple[Sink[Any], KeyErasure]:
+        """A sink and its erasure. Skips the running test if there is none."""
+        sink = target.open()
+        return sink, require_feature(sink.features.erasure, "the sink takes no single keys away")
+
+    @pytest.mark.parametrize(
+        ("policy", "shape"),
+        [
+            *(pytest.param(policy, NO_ROW_TRANSFORMS, id=policy) for policy in POLICY_NAMES),
+            pytest.param("scd1", RowTransforms(has_column_versions=True), id="by_column"),
+        ],
+    )
+    def test_a_key_is_erased(self, policy: str, shape: RowTransforms) -> None:
+        """Under every policy: exactly its rows, versions and changes, and its tombstones, so that an older change
+        applies as to a new key. The position stays, and the lane continues. A second erasure does nothing."""
+        with self.target() as target:
+            (sink, erasure), lane = self.open_erasure(target), make_lane(policy)
+            self._apply_erased(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
+            before = sink.state(lane)
+            done = erasure.erase(lane, {"k1": "1"})
+            assert done.rows + done.side_rows > 0
+            after = sink.state(lane)
+            assert before and after and after.position == before.position
+            assert {row["k1"] for row in target.rows(lane)} == {2, 3}
+            again = erasure.erase(lane, {"k1": "1"})
+            assert (again.rows, again.side_rows) == (0, 0)
+            self._apply_erased(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
+            assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}
+            sink.close()
+
+    def test_erasing_nothing(self) -> None:
+        """A lane without a target has no rows. A text that does not fit the key type matches no row."""
+        with self.target() as target:
+            (sink, erasure), lane = self.open_erasure(target), make_lane("scd1")
+            assert erasure.erase(lane, {"k1": "1"}).rows == 0
+            erasure.end_versions(lane)
+            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
+            assert erasure.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
+            sink.close()
+
+    def test_erasing_takes_the_lane(self) -> None:
+        """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
+        with self.target() as target:
+            first, (second, erasure), lane = target.open(), self.open_erasure(target), make_lane("scd1")
+            self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
+            try:
+                erasure.erase(lane, {"k1": "1"})
+            except Fenced:
+                assert [row["k1"] for row in target.rows(lane)] == [1]
+            else:
+                try:
+                    self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 1, ("c", 2, 2), prepare=False)
+                except ReplicatorError:
+                    assert not target.rows(lane)
+                else:
+                    raise AssertionError("an instance went on with a lane from which a key was taken")
+            first.close()
+            second.close()
+
+    def test_versions_end(self) -> None:
+        """The rows stay, and the lane continues."""
+        with self.target() as target:
+            (sink, erasure), lane = self.open_erasure(target), make_lane("scd2")
+            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1), ("c", 2, 2))
+            erasure.erase(lane, {"k1": "1"})
+            erasure.end_versions(lane)
+            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 2, ("u", 2, 3))
+            assert {row["k1"] for row in target.rows(lane)} == {2}
+            sink.close()
+
+    def test_compact_and_vacuum_leave_the_rows(self) -> None:
+        """While another instance holds the lane and continues. Nothing happens without a target."""
+        with self.target() as target:
+            first, second, lane = target.open(), target.open(), make_lane("scd1")
+            compact, vacuum = second.features.compact, second.features.vacuum
+            there: list[Callable[[], object]] = [] if compact is None else [partial(compact, lane)]
+            there += [] if vacuum is None else [partial(vacuum, lane, None, dry_run=False)]
+            require(bool(there), "the sink neither compacts nor vacuums")
+            assert [act() for act in there] == [None] * len(there)
+            for number in range(3):
+                self._apply_erased(first, lane, NO_ROW_TRANSFORMS, number, ("c", number, number + 1))
+            state = first.state(lane)
+            assert None not in [act() for act in there]
+            assert (first.state(lane), second.state(lane)) == (state, state)
+            self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 3, ("d", 0, 9))
+            assert {row["k1"] for row in target.rows(lane)} == {1, 2}
+            first.close()
+            second.close()
+
+    def _apply_erased(
+        self, sink: Any, lane: Any, shape: RowTransforms, start: int, *changes: tuple[str, int, int], prepare: bool = True
+    ) -> None:
+        """Apply changes (operation, key, sequence) from that offset on."""
+        plan, engine = plan_for(lane.policy, KEYED_TABLE, None, shape), self.new_engine()
+        frame = [
+            (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": f"{op}{sequence}"}))
+            for offset, (op, key, sequence) in enumerate(changes, start)
+        ]
+        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED_TABLE, PLACE.topic)), plan)
+        span = Span(Position({PLACE: start}), Position({PLACE: start + len(changes)}))
+        write = Write(lane, plan, folded, span, IDENTITY)
+        if prepare:
+            sink.prepare(lane, plan)
+        sink.apply([write], refuse_rejects)
+
+
+# Swap: `ports.sink.SinkFeatures.swap`
+
+NO_SWAP = "the sink exchanges no targets"
+SWAP_HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5), *make_writes(2))
+LATE_DELETE = make_history(*make_writes(0), Statement("delete", 0))
+"""An insert, then its delete."""
+
+
+def decide_rebuilt(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+    """A decision that accepts the rebuilt state."""
+    return rebuilt
+
+
+def make_rebuild_lane(lane: Lane) -> Lane:
+    """The lane that rebuilds the target."""
+    return replace(lane, id=f"{lane.id}_anew", into=f"{lane.into}_anew")
+
+
+class SinkSwaps(SinkBase):
+    """The promises of `SinkFeatures.swap`, for sinks that have it."""
+
+    @pytest.mark.parametrize("policy", POLICY_NAMES)
+    def test_a_target_is_swapped(self, policy: str) -> None:
+        """Under each policy the lane gets rows and state of the rebuild, which was behind, and continues from there."""
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
+        lane = make_lane(policy)
+        with self.target() as target:
+            sink = target.open()
+            swap = require_feature(sink.features.swap, NO_SWAP)
+            whole, part = self.write(SWAP_HISTORY, 0, 5, lane), self.write(SWAP_HISTORY, 0, 3, make_rebuild_lane(lane))
+            self.apply_write(sink, whole)
+            self.apply_write(sink, part)
+            state = sink.state(part.lane)
+            assert swap(lane, part.lane, decide_rebuilt) == state == sink.state(lane)
+            if (removal := sink.features.removal) is not None:
+                removal.drop(part.lane)
+            self.assert_holds(target, SWAP_HISTORY, replace(part, lane=lane), 3)
+            again = self.apply_write(sink, self.write(SWAP_HISTORY, 0, 3, lane))
+            assert again.counts.applied == 0
+            rest = self.write(SWAP_HISTORY, 3, 5, lane)
+            self.apply_write(sink, rest)
+            self.assert_holds(target, SWAP_HISTORY, rest)
+            sink.close()
+
+    def test_what_is_remembered_goes_along(self) -> None:
+        """A tombstone of the rebuild rejects older changes."""
+        lane = make_lane("scd1")
+        with self.target() as target:
+            late = OutOfBandRun(self, target, LATE_DELETE, "scd1")
+            sink = late.sink
+            swap = require_feature(sink.features.swap, NO_SWAP)
+            self.apply_write(sink, self.write(LATE_DELETE, 0, 1, lane))
+            self.apply_write(sink, self.write(LATE_DELETE, 0, 2, make_rebuild_lane(lane)))
+            assert len(target.rows(lane)) == 1
+            swap(lane, make_rebuild_lane(lane), decide_rebuilt)
+            assert not target.rows(lane)
+            sink.prepare(lane, late.plan)
+            late.apply_out_of_band(LATE_DELETE.events[:1])
+            assert not target.rows(lane) and late.counts.superseded + late.counts.duplicate == 1
+            sink.close()
+
+    def test_a_swap_that_is_refused(self) -> None:
+        """A swap that the decision refuses changes nothing."""
+
+        def no(_: LaneState | None, __: LaneState) -> LaneState:
+            raise Fatal("no")
+
+        lane = make_lane("scd1")
+        with self.target() as target:
+            sink = target.open()
+            swap = require_feature(sink.features.swap, NO_SWAP)
+            whole = self.write(SWAP_HISTORY, 0, 5, lane)
+            self.apply_write(sink, whole)
+            self.apply_write(sink, self.write(SWAP_HISTORY, 0, 3, make_rebuild_lane(lane)))
+            before = sink.state(lane), sink.state(make_rebuild_lane(lane))
+            with pytest.raises(Fatal, match="no"):
+                swap(lane, make_rebuild_lane(lane), no)
+            assert (sink.state(lane), sink.state(make_rebuild_lane(lane))) == before
+            self.assert_holds(target, SWAP_HISTORY, whole)
+            sink.close()
+
+    def test_swap_takes_the_lane(self) -> None:
+        """While another instance holds the lane, either nothing is changed, or that instance fails at its next commit."""
+        lane = make_lane("scd1")
+        with self.target() as target:
+            first, second = target.open(), target.open()
+            swap = require_feature(second.features.swap, NO_SWAP)
+            self.apply_write(second, self.write(SWAP_HISTORY, 0, 3, make_rebuild_lane(lane)))
+            self.apply_write(first, self.write(SWAP_HISTORY, 0, 4, lane))
+            rest = self.write(SWAP_HISTORY, 4, 5, lane)
+            first.prepare(lane, rest.plan)
+            try:
+                state = swap(lane, make_rebuild_lane(lane), decide_rebuilt)
+            except Fenced:
+                first.apply([rest], refuse_rejects)
+                self.assert_holds(target, SWAP_HISTORY, rest)
+            else:
+                with pytest.raises(ReplicatorError):
+                    first.apply([rest], refuse_rejects)
+                assert second.state(lane) == state
+            first.close()
+            second.close()
+
+
+# Bulk load: `ports.bulk_load.BulkLoads`
+
+HISTORY = make_history(
+    *make_writes(0, 1, 2, 3, 4),
+    Statement("delete", 0),
+    *make_writes(1, 2, salt=5),
+    Statement("delete", 3),
+    *make_writes(3, salt=9),
+)
+MORE_HISTORY = make_history(*HISTORY.statements, *make_writes(1, 5, salt=20), Statement("delete", 2))
+POLICIES = ("scd1", "scd2")
+PARTITIONS = 3
+
+
+class SinkBulkLoad(SinkBase):
+    """The promises of `BulkLoads`, for sinks that have it."""
+
+    def open_bulk_load(self, target: SinkTarget) -> tuple[Sink[Any], BulkLoads[Any]]:
+        """A sink and its bulk load. Skips the running test if there is none."""
+        sink = target.open()
+        return sink, require_feature(sink.features.bulk_load, "the sink takes no rows in parts")
+
+    def make_partitions(self, write: Write[Any], number: int = PARTITIONS) -> tuple[list[FoldedChanges[Any]], Counts]:
+        """The rows of a write in partitions by key, and the counts of their folds."""
+        engine: Any = self.new_engine()
+        require(isinstance(engine, PartitionsByKey), "the engine parts no frames")
+        parts = engine.partition_rows(write.folded.frame, write.plan.table.keys, number)
+        folded = [engine.fold(part, write.plan) for part in parts if part.num_rows]
+        return folded, sum((part.counts for part in folded), write.folded.counts)
+
+    def remove_rows(self, write: Write[Any]) -> Write[Any]:
+        """The write without rows, as `load` gets it."""
+        engine = self.new_engine()
+        return replace(write, folded=engine.fold(write.folded.frame.slice(0, 0), write.plan))
+
+    def test_a_target_is_loaded_by_partition(self) -> None:
+        """Under each policy the rows equal the model, and the state equals that of one write of all rows. Every
+        change is accounted for, and the lane continues."""
+        for policy in self.sample_cases(POLICIES):
+            lane = make_lane(policy)
+            with self.target() as target, TemporaryDirectory() as folder:
+                sink, bulk_load = self.open_bulk_load(target)
+                write = self.write(HISTORY, 0, len(HISTORY.events), lane)
+                sink.prepare(lane, write.plan)
+                assert bulk_load.loads(lane, write.plan)
+                parts, counts = self.make_partitions(write)
+                assert len(parts) > 1
+                applied = bulk_load.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
+                assert (applied.counts + counts).total == len(HISTORY.changes())
+                self.assert_holds(target, HISTORY, write)
+                assert sink.state(lane) == self._read_whole_state(policy)
+                rest = self.write(MORE_HISTORY, len(HISTORY.events), len(MORE_HISTORY.events), lane)
+                self.apply_write(sink, rest)
+                self.assert_holds(target, MORE_HISTORY, rest)
+                late = self.apply_write(sink, write)
+                assert late.counts.applied == 0
+                sink.close()
+
+    def _read_whole_state(self, policy: str) -> Any:
+        """The state after one write of everything."""
+        lane = make_lane(policy)
+        with self.target() as target:
+            sink = target.open()
+            self.apply_write(sink, self.write(HISTORY, 0, len(HISTORY.events), lane))
+            state = sink.state(lane)
+            sink.close()
+            return state
+
+    def test_only_an_empty_target_is_loaded(self) -> None:
+        """Not a target with rows, or a lane with a position."""
+        for policy in self.sample_cases(POLICIES):
+            lane = make_lane(policy)
+            with self.target() as target, TemporaryDirectory() as folder:
+                sink, bulk_load = self.open_bulk_load(target)
+                write = self.write(HISTORY, 0, 4, lane)
+                self.apply_write(sink, write)
+                assert not bulk_load.loads(lane, write.plan)
+                rest = self.write(HISTORY, 4, len(HISTORY.events), lane)
+                with pytest.raises(DataLoss):
+                    bulk_load.load(self.remove_rows(rest), self.make_partitions(rest)[0], refuse_rejects, Path(folder))
+                self.assert_holds(target, HISTORY, write, 4)
+                sink.close()
+
+    def test_a_load_that_fails_changes_nothing(self) -> None:
+        """If its rows end half way, or its rejects cannot be stored. Then it can be repeated."""
+        lane = make_lane("scd1")
+        with self.target() as target, TemporaryDirectory() as folder:
+            sink, bulk_load = self.open_bulk_load(target)
+            write = self.write(HISTORY, 0, len(HISTORY.events), lane)
+            sink.prepare(lane, write.plan)
+            parts, _ = self.make_partitions(write)
+            with pytest.raises(Fatal, match="half way"):
+                bulk_load.load(self.remove_rows(write), FailingPartitions(parts), fail_on_rejects, Path(folder))
+            assert sink.state(lane) is None and not target.rows(lane)
+            bulk_load.load(self.remove_rows(write), parts, refuse_rejects, Path(folder))
+            self.assert_holds(target, HISTORY, write)
+            sink.close()
+
+
+class FailingPartitions:
+    """Partitions that end in an error."""
+
+    def __init__(self, parts: list[FoldedChanges[Any]]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[FoldedChanges[Any]]:
+        yield self._parts[0]
+        raise Fatal("half way")
+
+
+# Out-of-band writes: changes that were left out of the stream and applied later
+
+EMPTY_SPAN = Span(Position(), Position())
+
+
+class OutOfBandRun:
+    """A history with some events left out of the stream and applied out of band later."""
+
+    def __init__(self, suite: SinkBase, target: SinkTarget, history: History, policy: str) -> None:
+        self.suite, self.target, self.history = suite, target, history
+        self.engine = suite.new_engine()
+        self.lane: Lane = make_lane(policy)
+        self.plan: ApplyPlan = plan_for(policy, history.table())
+        self.sink: Sink[Any] = target.open()
+        self.sink.prepare(self.lane, self.plan)
+        self.arrived: list[SourceEvent] = []
+        self.rejects: list[Any] = []
+        self.counts = Counts()
+
+    def apply_stream(self, events: Sequence[SourceEvent], span: Span) -> None:
+        """The stream, of which only `events` are usable."""
+        self._apply_events(events, span, out_of_band=False)
+
+    def apply_out_of_band(self, events: Sequence[SourceEvent], reject: Any = None) -> None:
+        """Apply events that were left out."""
+        self._apply_events(events, EMPTY_SPAN, out_of_band=True, reject=reject)
+
+    def write(self, events: Sequence[SourceEvent], span: Span, *, out_of_band: bool) -> Write[Any]:
+        """The changes of these events as one write."""
+        frames = [self.suite.to_frame(self.history.frame([e], self.history.source.versions[e.version])) for e in events]
+        empty = self.suite.to_frame(self.history.frame((), self.plan.table))
+        changes = self.engine.unite(frames or [empty], self.plan.table)
+        return Write(self.lane, self.plan, self.engine.fold(changes, self.plan), span, out_of_band=out_of_band)
+
+    def _apply_events(self, events: Sequence[SourceEvent], span: Span, *, out_of_band: bool, reject: Any = None) -> None:
+        write = self.write(events, span, out_of_band=out_of_band)
+        done = self.sink.apply(
+            [write], reject or (lambda _, rows: self.rejects.extend(self.suite.to_arrow(rows).to_pylist()))
+        )
+        self.counts += write.folded.counts + done[self.lane.id].counts
+        self.arrived += events
+
+    def _add_rejects(self, _: Lane, rows: Any) -> None:
+        self.rejects += self.suite.to_arrow(rows).to_pylist()
+
+    def compare_with_model(self) -> None:
+        """Assert that the target equals the model after the arrived changes, in any order, and that every change is
+        accounted for."""
+        changes = [e.change for e in self.arrived if e.change is not None]
+        table = self.plan.table
+        expected, _ = fold_changes(self.plan.policy, table.column_names, table.keys, changes)
+        columns = [c.name for c in self.plan.target if c.name != CDC_APPLIED_AT]
+        assert to_canonical_rows(self.target.rows(self.lane), columns) == to_canonical_rows(expected, columns)
+        assert self.counts.total == len(changes)
+
+    def compare_with_log_order(self) -> None:
+        """Assert that the target equals the model after all events in log order."""
+        table = self.plan.table
+        events = sorted((e for e in self.history.events if e.change), key=lambda e: e.change.sequence if e.change else ())
+        expected, _ = fold_changes(self.plan.policy, table.column_names, table.keys, [e.change for e in events if e.change])
+        # Of a repeated record, the first to arrive gives the event id.
+        columns = [c.name for c in self.plan.target if c.name not in (CDC_APPLIED_AT, EVENT_ID)]
+        assert to_canonical_rows(self.target.rows(self.lane), columns) == to_canonical_rows(expected, columns)
+
+    def list_states(self) -> Any:
+        """The position and event times of the lane."""
+        state = self.sink.state(self.lane)
+        return state and (state.position, state.max_event_time)
+
+
+class SinkOutOfBand(SinkBase):
+    """Changes that were rejected in the stream and are applied later."""
+
+    @pytest.mark.parametrize("policy", POLICY_NAMES)
+    def test_left_out_changes_are_applied_out_of_band(self, policy: str) -> None:
+        """Random histories with some records left out, which arrive later, in any order and batches, some twice.
+
+        In between the target equals the model of the arrived changes. At the end nothing is missing, and the
+        position is the same.
+        """
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
+
+        @self.for_all(2, history=scrambled_histories(("int", "composite")), seed=st.integers(0, 999))
+        def check(history: History, seed: int) -> None:
+            random = Random(seed)
+            with self.target() as target:
+                case = OutOfBandRun(self, target, history, policy)
+                try:
+                    self._check_run(case, random)
+                finally:
+                    case.sink.close()
+
+    def _check_run(self, case: OutOfBandRun, random: Random) -> None:
+        events = list(case.history.events)
+        late = {i for i in range(len(events)) if random.random() < 0.3}
+        middle = random.randrange(len(events) + 1)
+        for start, end in ((0, middle), (middle, len(events))):
+            kept = [events[i] for i in range(start, end) if i not in late]
+            case.apply_stream(kept, case.history.span(start, end))
+        case.compare_with_model()
+        before = case.list_states()
+        left = [events[i] for i in sorted(late)]
+        random.shuffle(left)
+        while left:
+            size = random.randrange(1, len(left) + 1)
+            case.apply_out_of_band(left[:size])
+            if random.random() < 0.5:
+                case.apply_out_of_band(left[:size])
+            left = left[size:]
+            case.compare_with_model()
+        case.compare_with_log_order()
+        assert case.list_states() == before
+
+    @pytest.mark.parametrize("policy", ["scd1", "scd2"])
+    def test_a_failed_out_of_band_write_is_repeated(self, policy: str) -> None:
+        """A delete whose tombstone a failed attempt stored is applied by the next attempt, at any position of the
+        lane."""
+        require(policy in self.features().policies, f"the sink does not know policy {policy}")
+        shape = replace(SIMPLE, whole_moves=True)
+        partial = (Statement("write", 1), Statement("write", 1, mask=3))
+        # The last delete is applied first, so that the sink looks up tombstones at all.
+        kept = (Statement("write", 2), Statement("delete", 2))
+        history = make_history(Statement("write", 0), Statement("delete", 0), *partial, *kept)
+        history = replace(history, shape=shape)
+        events = list(history.events)
+        first, delete, lost, lacking, *last = events
+        with self.target() as target:
+            case = OutOfBandRun(self, target, history, policy)
+            try:
+                case.apply_stream([first, *last], history.span(0, len(events)))
+                passed = case.counts
+                with pytest.raises(Fatal):
+                    case.apply_out_of_band([delete, lacking], fail_on_rejects)
+                case.arrived, case.counts = [first, *last], passed
+                again = target.open()
+                case.sink.close()
+                case.sink = again
+                again.prepare(case.lane, case.plan)
+                case.apply_out_of_band([delete, lacking])
+                assert [row["_offset"] for row in case.rejects] == [lacking.offset]
+                case.compare_with_model()
+                assert case.counts.applied == passed.applied + 1
+                case.apply_out_of_band([lost, lacking], refuse_rejects)
+                case.compare_with_model()
+            finally:
+                case.sink.close()
