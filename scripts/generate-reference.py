@@ -22,8 +22,8 @@ from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry
 from replicator.cli import GROUPS, main
 from replicator.domain.errors import ExitCode, RejectCode
 from replicator.domain.remedies import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES
+from replicator.ports.options import DURATION
 from replicator.ports.telemetry import Pace
-from replicator.settings.fields import DURATION
 from replicator.settings.formats import FORMATS
 from replicator.settings.json_schema import build_config_schema
 from replicator.settings.sinks import SINKS, SinkSettings

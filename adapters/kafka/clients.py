@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 
 from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.ports.options import SecretText, Text
 
 from .errors import translate_error
 
@@ -37,13 +37,6 @@ OWNED: Mapping[str, str] = {
 """Settings that `options` must not contain, and the key to use instead."""
 
 
-def to_option_text(value: object) -> object:
-    """The value as text for librdkafka: true becomes "true", 5 becomes "5"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
 def _check_security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
     for name in options:
         if not name.startswith(SECURITY_PREFIXES):
@@ -59,10 +52,8 @@ class ClientOptions(BaseModel):
     owned: ClassVar[Mapping[str, str]] = OWNED
 
     bootstrap_servers: str = Field(min_length=1)
-    security: Annotated[
-        dict[str, Annotated[SecretStr, BeforeValidator(to_option_text)]], AfterValidator(_check_security)
-    ] = Field(default_factory=dict)
-    options: dict[str, Annotated[str, BeforeValidator(to_option_text)]] = Field(default_factory=dict)
+    security: Annotated[dict[str, SecretText], AfterValidator(_check_security)] = Field(default_factory=dict)
+    options: dict[str, Text] = Field(default_factory=dict)
 
     @field_validator("options")
     @classmethod

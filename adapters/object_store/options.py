@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import SecretStr
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.options import StorageSettings
 
 SCHEMES = ("s3", "s3a")
 RETRIES = 3
@@ -17,17 +18,8 @@ RETRY_SECONDS, CONNECT_SECONDS, REQUEST_SECONDS = 20, 5, 60
 """Limits of the clients. Then the lane itself waits and retries. The libraries' default is three silent minutes."""
 
 
-class Storage(BaseModel):
-    """Keys of an S3 store. Missing ones come from the environment (`AWS_*`) or from the machine's role."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
-
-    access_key_id: str | None = None
-    secret_access_key: str | None = None
-    session_token: str | None = None
-    region: str | None = None
-    endpoint: str | None = None
-    allow_http: bool = False
+class Storage(StorageSettings):
+    """The access to an S3 store, for its clients."""
 
     def __repr__(self) -> str:
         return "Storage(...)"
@@ -36,9 +28,9 @@ class Storage(BaseModel):
 
     @property
     def config(self) -> dict[str, str]:
-        """The given keys, under the names that both Rust libraries use."""
+        """The given keys, under the names that both Rust libraries use. Secrets are in clear."""
         said = self.model_dump(exclude={"allow_http"}, exclude_none=True)
-        return {f"aws_{name}": str(value) for name, value in said.items()}
+        return {f"aws_{name}": v.get_secret_value() if isinstance(v, SecretStr) else v for name, v in said.items()}
 
     @property
     def may_be_plain(self) -> bool:

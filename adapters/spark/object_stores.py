@@ -49,10 +49,11 @@ def configure_store(spark: SparkSession, folder: Folder, storage: Storage | None
 
 def _store_settings(storage: Storage) -> dict[str, str]:
     """The options of `s3a` for one bucket. Never log them."""
+    keys = storage.config
     said = {
-        "access.key": storage.access_key_id,
-        "secret.key": storage.secret_access_key,
-        "session.token": storage.session_token,
+        "access.key": keys.get("aws_access_key_id"),
+        "secret.key": keys.get("aws_secret_access_key"),
+        "session.token": keys.get("aws_session_token"),
         "endpoint": storage.endpoint,
         "endpoint.region": storage.region,
     }

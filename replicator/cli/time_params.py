@@ -69,7 +69,7 @@ def _parse_places(text: str) -> Position:
 
 def parse_duration(text: str) -> timedelta:
     """A duration in the form of the config, such as `30 days`. ConfigProblem for another text."""
-    from replicator.settings.fields import DURATION, to_timedelta
+    from replicator.ports.options import DURATION, to_timedelta
 
     if not re.fullmatch(DURATION, text):
         raise ConfigProblem(f"{text!r} is not a duration", next_step="Write a duration such as '12 hours' or '30 days'.")

@@ -9,7 +9,17 @@ from itertools import combinations
 from typing import Any
 
 from replicator.domain.events import EVENT_STORE
-from replicator.domain.patterns import GROUP, count_literals, find_unknown_groups, is_exact, is_glob, is_regex, list_groups
+from replicator.domain.patterns import (
+    GROUP,
+    count_literals,
+    describe_malformed,
+    find_unknown_groups,
+    has_overlap,
+    is_exact,
+    is_glob,
+    is_regex,
+    list_groups,
+)
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
@@ -20,7 +30,6 @@ from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get
 from .event_store import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .formats import get_format
-from .globs import describe_malformed, has_overlap
 from .projections import check_projections
 from .row_transform_checks import check_row_transforms
 from .source_checks import check_source_options

@@ -21,7 +21,7 @@ from .expressions import InvalidExpressionText, find_type, parse_condition, pars
 from .findings import Path, PathProblem, describe_path, quote_name
 from .formats import get_format
 from .row_transform_checks import CONDITIONS, check_expressions, get_declared_table
-from .source_models import EVENT_COLUMNS
+from .sources import EVENT_COLUMNS
 
 ADDING_KEYS = frozenset({"metadata", "constant", "expression"})
 HASHING_MASKS = ("hmac", "truncate")

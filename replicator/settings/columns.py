@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from replicator.domain.transform.columns import NO_COLUMN_RULE, AddedColumn, ColumnRule, ColumnTransforms, Mask, MaskKind
+from replicator.ports.options import FromZero, Strict, make_value_error
 
 from .expressions import TYPES, InvalidExpressionText, find_type, parse_expression
-from .fields import FromZero, Strict, make_value_error
 
 DROP = "drop"
 FIELD = "payload."

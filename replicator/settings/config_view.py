@@ -10,7 +10,7 @@ from replicator.domain.events import EVENT_STORE
 
 from .findings import Path, quote_name
 from .formats import OUTBOX
-from .source_models import EVENT_COLUMNS
+from .sources import EVENT_COLUMNS
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
 
 PRIVATE = frozenset({"mask", "drop"})

@@ -10,9 +10,9 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.options import ENCODE, has_unclear_user, is_secret
 
 from .document import Document
-from .fields import ENCODE, has_unclear_user, is_secret
 from .findings import Path, PathProblem, describe_path
 
 REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-(?P<value>[^{}]*))?\}|\$\{")

@@ -7,13 +7,26 @@ from collections.abc import Iterator
 from pydantic import Field, model_validator
 
 from replicator.domain.events import EVENT_STORE
+from replicator.ports.options import (
+    Address,
+    Count,
+    Dsn,
+    Duration,
+    FromZero,
+    Glob,
+    LakePath,
+    Secret,
+    StorageSettings,
+    Strict,
+    make_value_error,
+    refuse_idle_storage,
+    unset,
+)
 
 from .column_checks import MASK_KEYS
 from .config_view import ConfigView, EntryView, TableView, get_text
-from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Secret, Strict, make_value_error, unset
 from .findings import PathProblem, describe_parent, describe_path, quote_name
 from .formats import OUTBOX
-from .storage import StorageSettings, refuse_idle_storage
 from .tables import EntrySettings
 
 

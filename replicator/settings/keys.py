@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from replicator.domain.suggestions import find_nearest, suggest_name
+from replicator.ports.options import StorageSettings
 
 from .columns import ColumnSettings
 from .event_store import EventStoreSettings, ServeSettings
@@ -25,15 +26,15 @@ from .sinks import (
     PluginDeadLetterSettings,
     PluginSinkSettings,
 )
-from .source_models import ConnectSettings, DatabaseSettings
 from .sources import (
     SOURCES,
     ArchiveSettings,
+    ConnectSettings,
+    DatabaseSettings,
     FilesSettings,
     KafkaSettings,
     PluginSourceSettings,
 )
-from .storage import StorageSettings
 from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 
 Models = tuple[type[BaseModel], ...]

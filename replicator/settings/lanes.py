@@ -16,10 +16,10 @@ from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMod
 from replicator.domain.table import describe_target_problem, get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.options import Strict, to_timedelta
 
 from .columns import FIELD, ColumnSettings, build_column_transforms
 from .expressions import parse_condition
-from .fields import Strict, to_timedelta
 from .findings import Path
 from .tables import (
     NO_RETENTION,

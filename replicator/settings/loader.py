@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from replicator.ports.options import is_secret
+
 from .checks import check_config
 from .config_view import build_view, to_mapping
 from .document import Document
 from .environment import add_env_file, interpolate
-from .fields import is_secret
 from .findings import ConfigError, Finding, Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .keys import KeyCheck, prune_keys
 from .layers import load_layers

@@ -12,9 +12,9 @@ from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
 from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
+from replicator.ports.options import ConfigPath, HttpUrl, Into, Name, Secret, Strict, _check_duration, make_value_error
 
 from .config_view import ConfigView, get_text, to_mapping
-from .fields import ConfigPath, HttpUrl, Into, Name, Secret, Strict, _check_duration, make_value_error
 from .findings import Path, PathProblem, describe_path, quote_name
 
 REFRESH_WORDS = ("on_change", "manual")

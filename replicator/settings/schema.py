@@ -10,9 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializ
 from replicator.domain.addresses import is_loopback
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import find_best
-
-from .event_store import EventStoreSettings, ServeSettings
-from .fields import (
+from replicator.ports.options import (
     Address,
     ConfigPath,
     Count,
@@ -22,16 +20,18 @@ from .fields import (
     Secret,
     Size,
     Strict,
+    Text,
     check_spark_options,
     is_secret,
     make_value_error,
 )
+
+from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path
 from .formats import OUTBOX
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
-from .source_models import Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
 

@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from .event_store import EventStoreSettings
-from .fields import (
+from replicator.ports.options import (
     CatalogSchema,
     ConfigPath,
     Count,
@@ -15,14 +14,19 @@ from .fields import (
     Duration,
     FromZero,
     LakePath,
+    SecretText,
     Servers,
+    StorageSettings,
     Strict,
+    Text,
     make_value_error,
+    refuse_idle_storage,
     to_timedelta,
     unset,
 )
-from .source_models import SecretText, Text, check_dead_letter_options, check_security_options
-from .storage import StorageSettings, refuse_idle_storage
+
+from .event_store import EventStoreSettings
+from .sources import check_dead_letter_options, check_security_options
 from .tables import NO_RETENTION, VACUUM, Retain, Retention
 
 Engine = Literal["local", "spark"]

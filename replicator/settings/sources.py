@@ -8,46 +8,191 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
+    SecretStr,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
-from .fields import (
+from replicator.ports.options import (
     ConfigPath,
+    CsvSettings,
     DatabaseUrl,
     Dsn,
     Duration,
+    HttpUrl,
     Into,
     LakePath,
-    Servers,
-    StartFrom,
-    Strict,
-    Topic,
-    ZonedTime,
-    unset,
-)
-from .formats import FORMATS, ROWS
-from .source_models import (
-    CatalogTable,
-    ColumnName,
-    ConnectSettings,
-    CsvSettings,
-    DatabaseSettings,
-    OperationValues,
-    OutboxSettings,
     RegistrySettings,
     SecretText,
+    Servers,
+    Size,
+    SourceDsn,
+    StartFrom,
+    StorageSettings,
+    Strict,
     Text,
-    TransactionSettings,
-    check_client_options,
-    check_security_options,
+    Topic,
+    ZonedTime,
+    make_value_error,
+    refuse_idle_storage,
+    unset,
 )
-from .storage import StorageSettings, refuse_idle_storage
+
+from .formats import FORMATS, ROWS
 
 ReplicaIdentity: TypeAlias = Literal["full", "default"]
+
+
+# The parts of sources.
+
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+OWNED_OPTIONS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "group.id": "group_id",
+    "auto.offset.reset": "start_from",
+    "enable.auto.commit": "",
+    "enable.auto.offset.store": "",
+    "enable.partition.eof": "",
+    "isolation.level": "",
+}
+"""librdkafka settings that correctness depends on, and the key to use instead."""
+
+SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
+OWNED_BY_DEAD_LETTERS = frozenset(
+    {
+        *OWNED_OPTIONS,
+        "acks",
+        "request.required.acks",
+        "enable.idempotence",
+        "message.timeout.ms",
+        "delivery.timeout.ms",
+        "transactional.id",
+    }
+)
+"""The same where rejected records are written: they are durable, or the write fails."""
+
+
+def check_client_options(options: dict[str, str]) -> dict[str, str]:
+    """Refuse options of librdkafka that have keys of their own."""
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise make_value_error(
+                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
+            )
+        if name in OWNED_OPTIONS:
+            instead = OWNED_OPTIONS[name]
+            hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
+            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
+    return options
+
+
+def check_dead_letter_options(options: dict[str, str]) -> dict[str, str]:
+    """As `check_client_options`, where rejected records are written and read."""
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise make_value_error(
+                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
+            )
+        if name in OWNED_BY_DEAD_LETTERS:
+            hint = "write 'bootstrap_servers' instead" if name in SERVERS else "correctness depends on it"
+            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
+    return options
+
+
+def check_security_options(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse all that is not about security."""
+    if any(not name.startswith(SECURITY_PREFIXES) for name in options):
+        raise make_value_error(
+            "option", "takes librdkafka's security.*, sasl.* and ssl.* settings only; others go under 'options'"
+        )
+    return options
+
+
+def _to_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+ONE_OR_SEVERAL = WithJsonSchema(
+    {"anyOf": [{"type": ["string", "number"]}, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]}
+)
+CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+OperationValues = Annotated[list[Text], BeforeValidator(_to_list), Field(min_length=1), ONE_OR_SEVERAL]
+
+
+EVENT_COLUMNS = {
+    **dict.fromkeys(("id", "aggregatetype", "aggregateid", "type", "payload"), "string"),
+    "event_offset": "int64",
+}
+"""The columns of an outbox's events, and their types."""
+
+
+class OutboxSettings(Strict):
+    """The table names of outbox events, and the columns of the outbox table. See docs/how-to/read-an-outbox.md."""
+
+    route_to: Annotated[str, Field(pattern=r"^[^{}]*\{aggregatetype\}[^{}]*$")] = "outbox.event.{aggregatetype}"
+    """The table name of an event. It must contain `{aggregatetype}` once. Events of EventRouter have their topic as
+    table name."""
+    columns: dict[Literal["id", "aggregatetype", "aggregateid", "type", "payload"], ColumnName] = Field(default_factory=dict)
+    """The names of outbox columns that differ from Debezium's, such as `{payload: body}`."""
+
+
+class TransactionSettings(Strict):
+    """Keeps the targets of a source consistent at transaction boundaries. On Spark, the completeness watermark is only
+    published. See docs/how-to/keep-transactions-together.md."""
+
+    topic: str = Field(min_length=1)
+    """The topic with the connector's transaction markers: `<topic.prefix>.transaction`. The source must read it."""
+    max_transaction_bytes: Size = 64 << 20
+    """Local engine only: a larger transaction becomes visible in parts."""
+    patience: Duration = "60 seconds"
+    """How long to wait for the rest of a transaction when no record arrives. Then it becomes visible in parts. On
+    Spark, a later transaction is then published without it."""
+
+
+class DatabaseSettings(Strict):
+    """The source database, for `replicator doctor`, `backfill` and `diff`. The daemon connects to it only for `verify`."""
+
+    dsn: SourceDsn
+    """`postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://USER:PASSWORD@HOST:PORT`."""
+    publication: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """PostgreSQL: the publication that the connector reads. Required there."""
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] | None = None
+    """PostgreSQL: the connector's replication slot. Required there."""
+    bigint_unsigned: Literal["long", "precise"] | None = unset("long")
+    """MariaDB: the connector's `bigint.unsigned.handling.mode`. `long` by default, as in the connector."""
+
+    @property
+    def kind(self) -> Literal["postgresql", "mariadb"]:
+        """The kind of the database, by its URL."""
+        return "mariadb" if self.dsn.get_secret_value().startswith("mariadb:") else "postgresql"
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> DatabaseSettings:
+        if self.kind == "mariadb" and (self.publication or self.slot):
+            raise make_value_error("database", "is MariaDB, which has no 'publication' and no 'slot': remove them")
+        if self.kind == "postgresql" and not (self.publication and self.slot):
+            raise make_value_error("database", "is PostgreSQL, and needs the connector's 'publication' and 'slot'")
+        if self.kind == "postgresql" and self.bigint_unsigned:
+            raise make_value_error("database", "is PostgreSQL, which has no unsigned numbers: remove 'bigint_unsigned'")
+        return self
+
+
+class ConnectSettings(Strict):
+    """Kafka Connect, for `replicator doctor` and for `replicator diff` of MariaDB. The daemon never calls it."""
+
+    url: HttpUrl
+    """The worker's REST interface: `http://HOST:PORT`."""
+    connector: str = Field(min_length=1)
+    """The name of the connector."""
 
 
 class SourceSettings(Strict):

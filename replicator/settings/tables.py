@@ -10,10 +10,21 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from replicator.domain.policy.policy_names import Policy
 from replicator.domain.transform.columns import Mask
+from replicator.ports.options import (
+    DURATION,
+    Count,
+    Duration,
+    FromZero,
+    Glob,
+    Into,
+    Strict,
+    make_value_error,
+    to_timedelta,
+    unset,
+)
 
 from .columns import ColumnRules, ColumnSettings
 from .expressions import InvalidExpressionText, parse_condition
-from .fields import DURATION, Count, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta, unset
 
 Deletes = Literal["hard", "soft", "ignore"]
 PartialUpdates = Literal["ordered", "by_column"]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from replicator.domain.suggestions import suggest_name
+from replicator.ports.options import DURATION, to_timedelta
 
 from .column_checks import LISTS, get_new_name, is_added, is_selected, list_rules
 from .config_view import ConfigView, EntryView, TableView
-from .fields import DURATION, to_timedelta
 from .findings import Path, PathProblem, describe_path, quote_name
 from .lanes import WITHOUT_OPTIONS
 from .tables import TABLE_OPTIONS

@@ -18,10 +18,10 @@ from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
+from replicator.ports.options import to_timedelta
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.fields import to_timedelta
 from replicator.settings.formats import FORMAT_KEYS, get_format
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings

@@ -27,11 +27,11 @@ from replicator.domain.plain_values import format_count
 from replicator.ports.components import RulesFor, TableRules, TransactionRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.frames import Lane
+from replicator.ports.options import to_timedelta
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.ports.telemetry import Telemetry
 from replicator.settings import Loaded
-from replicator.settings.fields import to_timedelta
 from replicator.settings.tables import find_private_columns
 
 from . import adapters

@@ -20,12 +20,12 @@ from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
+from replicator.ports.options import to_timedelta
 from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
-from replicator.settings.fields import to_timedelta
 from replicator.settings.sinks import DeadLetterSettings, EventLogSettings
 from replicator.settings.tables import NO_RETENTION
 

@@ -16,9 +16,9 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.ports.comparison import ComparableTable, Repair
 from replicator.ports.frames import Lane
+from replicator.ports.options import to_timedelta
 from replicator.ports.telemetry import Telemetry
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.fields import to_timedelta
 from replicator.settings.tables import PolicyKeys, VerifySettings
 
 from . import adapters

@@ -19,8 +19,8 @@ from replicator.domain.patterns import is_exact
 from replicator.domain.projection import GroupKey, Projection, ProjectionInput
 from replicator.domain.suggestions import suggest_name
 from replicator.ports.lineage import Lineage
+from replicator.ports.options import to_timedelta
 from replicator.settings import ConfigError, Finding, Loaded
-from replicator.settings.fields import to_timedelta
 from replicator.settings.lanes import LaneSettings
 from replicator.settings.projections import ProjectionSettings, sort_projections
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query

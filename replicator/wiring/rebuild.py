@@ -12,11 +12,10 @@ from pydantic import PrivateAttr
 
 from replicator.ports.components import RebuildRequest
 from replicator.ports.frames import Lane
+from replicator.ports.options import Dsn, LakePath, StorageSettings, Topic
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.fields import Dsn, LakePath, Topic
 from replicator.settings.sinks import DeadLetterSettings, DeltaSettings
 from replicator.settings.sources import SourceSettings
-from replicator.settings.storage import StorageSettings
 from replicator.settings.tables import NO_RETENTION, TableSettings
 
 from . import adapters

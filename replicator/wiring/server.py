@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from replicator.application.operations.read_side import ConfiguredTargets
+from replicator.ports.options import to_timedelta
 from replicator.ports.server import Server
 from replicator.settings import Loaded
-from replicator.settings.fields import to_timedelta
 
 from .adapters import list_options
 from .components import ConfiguredComponents

@@ -12,10 +12,10 @@ from typing import Any
 from replicator.application.durable import create_file
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
+from replicator.ports.options import ENCODE, has_unclear_user
 from replicator.settings import check_document
 from replicator.settings.document import parse_document
 from replicator.settings.environment import ENV_FILE, read_env_file, render_env_file
-from replicator.settings.fields import ENCODE, has_unclear_user
 from replicator.settings.findings import Origin
 from replicator.settings.json_schema import render_file
 from replicator.settings.starting_config import build_starting_config

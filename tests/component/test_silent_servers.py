@@ -14,10 +14,10 @@ from adapters.delta.errors import translate_errors
 from adapters.delta.stored_folder import StoredFolder
 from adapters.delta.tables import open_table
 from adapters.kafka.schema_registry import client
-from adapters.kafka.schema_registry.options import RegistryOptions
 from adapters.object_store import options
 from adapters.observability import openlineage
 from replicator.domain.errors import Retryable
+from replicator.ports.options import RegistrySettings
 
 LONGEST = 20.0
 """With seconds of one, and a repetition or two."""
@@ -60,7 +60,7 @@ def _ends() -> Iterator[None]:
 def test_a_registry(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SECONDS", 1)
     with pytest.raises(Retryable, match="does not answer"):
-        client.Registry(RegistryOptions.model_validate({"url": f"http://{silent}"})).read_schema(1)
+        client.Registry(RegistrySettings.model_validate({"url": f"http://{silent}"})).read_schema(1)
 
 
 def test_an_object_store(folder: StoredFolder) -> None:

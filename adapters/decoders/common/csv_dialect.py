@@ -6,40 +6,20 @@ from functools import cached_property
 from typing import Annotated
 
 from pyarrow import csv
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BeforeValidator, model_validator
+
+from replicator.ports.options import Character, CsvSettings
 
 NONE = "none"
 
 
-def _check_sign(text: str) -> str:
-    if len(text) != 1 or not text.isascii() or text in "\r\n\0":
-        raise ValueError("must be one ASCII character, and no line end")
-    return text
+Quote = Annotated[Character | None, BeforeValidator(lambda said: None if said == NONE else said)]
 
 
-Sign = Annotated[str, AfterValidator(_check_sign)]
-Quote = Annotated[Sign | None, BeforeValidator(lambda said: None if said == NONE else said)]
+class CsvDialect(CsvSettings):
+    """The dialect of CSV files, as its readers need it. `quote`: None or `none` if nothing is quoted."""
 
-
-class CsvDialect(BaseModel):
-    """The dialect of CSV files. The defaults are those of AWS DMS; names of its endpoint settings are in brackets.
-
-    - `quote`: None or `none` if nothing is quoted (`Rfc4180=false`).
-    - `null_value`: the unquoted text that means NULL (`CsvNullValue`).
-    - `unsent_value`: the text for a value that was not sent (`CsvNoSupValue`), if any.
-    - `header`: files begin with a header row (`AddColumnName`).
-    - `inserts_only`: files of changes may lack operations; all rows are inserts then (`CdcInsertsOnly`).
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    delimiter: Sign = ","
-    quote: Quote = '"'
-    escape: Sign | None = None
-    null_value: str = ""
-    unsent_value: str | None = None
-    header: bool = False
-    inserts_only: bool = False
+    quote: Quote = '"'  # type: ignore[assignment]
 
     @model_validator(mode="after")
     def _check_signs(self) -> CsvDialect:

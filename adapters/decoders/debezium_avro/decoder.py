@@ -14,9 +14,9 @@ from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE
+from replicator.ports.options import RegistrySettings
 
 from ...arrow.frame_slices import build_rejected, merge_parts, select_records, split_frame
-from ...kafka.schema_registry.options import RegistryOptions
 from ..common.composite_decoder import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
 from ..common.row_options import read_options
 from ..debezium.changes import DebeziumFrameDecoder
@@ -36,7 +36,7 @@ UNBOUNDED = 2**62
 class AvroOptions(DebeziumOptions):
     """`adapters.decoders.debezium.options.DebeziumOptions`, and the schema registry."""
 
-    registry: RegistryOptions
+    registry: RegistrySettings
 
 
 class DebeziumAvroDecoder(CompositeDecoder):

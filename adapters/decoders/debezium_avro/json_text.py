@@ -15,12 +15,12 @@ from confluent_kafka.schema_registry import Schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plain_values import format_count
 from replicator.ports.backfill import TOPICS
+from replicator.ports.options import RegistrySettings
 
 from ...arrow.frame_slices import select_records
 from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ...arrow.record_limits import RecordLimits, reject_too_long
 from ...kafka.schema_registry.client import Registry, UnknownSchema
-from ...kafka.schema_registry.options import RegistryOptions
 from ..avro.connect_schema import NO_SCHEMA, ValueSchema, read_schema, schema_error
 from ..avro.datum_reader import FAULTS, read_datum
 from ..json.format_detection import hint_by_names
@@ -212,6 +212,6 @@ def _read_schema(schema: Schema, limits: RecordLimits) -> ValueSchema:
 
 
 @cache
-def get_schemas(options: RegistryOptions, limits: RecordLimits) -> RegisteredSchemas:
+def get_schemas(options: RegistrySettings, limits: RecordLimits) -> RegisteredSchemas:
     """The schemas of a registry, one cache per process: executors create decoders for every task."""
     return RegisteredSchemas(Registry(options), limits)

@@ -9,8 +9,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from replicator.domain.errors import EnvironmentProblem, ReplicatorError, Retryable
-
-from .options import RegistryOptions
+from replicator.ports.options import RegistrySettings
 
 SECONDS = 10
 """Timeout of a request; without it the client would wait for ever."""
@@ -31,7 +30,7 @@ class Registry:
     """One registry. Every call raises Retryable if it does not answer, and EnvironmentProblem if it denies access or is
     not a registry."""
 
-    def __init__(self, options: RegistryOptions) -> None:
+    def __init__(self, options: RegistrySettings) -> None:
         self._options = options
 
     @cached_property
@@ -90,7 +89,7 @@ class Registry:
         return EnvironmentProblem(f"{where} answers with HTTP {status}", next_step=CHECK_URL)
 
 
-def _client_settings(options: RegistryOptions) -> dict[str, Any]:
+def _client_settings(options: RegistrySettings) -> dict[str, Any]:
     found: dict[str, Any] = {
         "url": options.url,
         "timeout": SECONDS,

@@ -7,17 +7,17 @@ from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.options import RegistrySettings
 
 from ...kafka.schema_registry.client import Registry
-from ...kafka.schema_registry.options import RegistryOptions
 
 
 class RegistryCheck:
-    """`ports.diagnosis.Check`; options as in `adapters.kafka.schema_registry.options.RegistryOptions`."""
+    """`ports.diagnosis.Check`; options as in `replicator.ports.options.RegistrySettings`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
-        self._options = RegistryOptions(**{key: options[key] for key in RegistryOptions.model_fields if key in options})
+        self._options = RegistrySettings(**{key: options[key] for key in RegistrySettings.model_fields if key in options})
 
     def diagnose(self) -> Sequence[Diagnosis]:
         try:

@@ -17,16 +17,16 @@ from support.debezium_events import ID, event, raw
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.kafka.schema_registry.client import Registry, UnknownSchema
-from adapters.kafka.schema_registry.options import RegistryOptions
 from adapters.observability.checks.registry import RegistryCheck
 from replicator.domain.errors import EnvironmentProblem, Retryable
+from replicator.ports.options import RegistrySettings
 
 SECRET = "hunter2-secret"
 MORE = {"type": "int32", "optional": True, "field": "more"}
 
 
 def registry_at(url: str, **more: object) -> Registry:
-    return Registry(RegistryOptions.model_validate({"url": url, **more}))
+    return Registry(RegistrySettings.model_validate({"url": url, **more}))
 
 
 def test_a_schema_is_there_or_not(registry):

@@ -12,7 +12,7 @@ from adapters.sources.files.options import ArchiveOptions
 from adapters.sources.files.poller import EVERY
 from adapters.sources.query.options import QueryOptions
 from adapters.sources.snapshot_diff.options import SnapshotsOptions
-from replicator.settings.fields import to_timedelta
+from replicator.ports.options import to_timedelta
 from replicator.settings.json_schema import build_config_schema
 from replicator.settings.lanes import DEFAULT_RETENTION, resolve_lane
 from replicator.settings.tables import EntrySettings, PolicyKeys, TableSettings

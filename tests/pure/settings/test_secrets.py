@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from replicator.ports.options import DatabaseUrl, Dsn, SourceDsn, Strict, is_secret
 from replicator.settings import ConfigError, Settings, to_plain_options
-from replicator.settings.fields import DatabaseUrl, Dsn, SourceDsn, Strict, is_secret
 from replicator.settings.json_schema import build_config_schema
 
 SECRET = "hunter2hunter2"

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.domain.patterns import count_literals, matches
+from replicator.domain.patterns import count_literals, describe_malformed, has_overlap, matches
 from replicator.domain.schema_evolution import EVOLVE_ALL
 from replicator.domain.table import get_unqualified_name
-from replicator.settings.globs import describe_malformed, has_overlap
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Types of single values: names, paths, addresses, secrets. Every error they raise is free of the value itself."""
+"""Types and models of options, for the config and for adapters: names, paths, addresses, secrets, object stores. Every
+error that they raise is free of the value itself."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -20,13 +21,13 @@ from pydantic import (
     SecretStr,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from replicator.domain.patterns import describe_malformed
 from replicator.domain.table import describe_target_problem
-
-from .findings import Path
-from .globs import describe_malformed
 
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
 DURATION = r"^\d{1,7} (milliseconds?|seconds?|minutes?|hours?|days?)$"
@@ -61,7 +62,7 @@ def unset(default: Any) -> Any:
     return Field(None, json_schema_extra={"default": default})
 
 
-def is_secret(path: Path) -> bool:
+def is_secret(path: tuple[str | int, ...]) -> bool:
     """The value at `path` is a secret: never printed, and its variables may come from NAME_FILE."""
     names = [part for part in path if isinstance(part, str)]
     if names[:1] == ["spark"]:
@@ -356,3 +357,108 @@ Duration = Annotated[str, Field(json_schema_extra={"pattern": DURATION}), Before
 Servers = Annotated[str, AfterValidator(_check_servers)]
 Address = Annotated[str, AfterValidator(_check_address)]
 HttpUrl = Annotated[str, AfterValidator(_check_http)]
+
+
+def _to_text(value: Any) -> Any:
+    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
+Text = Annotated[str, BeforeValidator(_to_text), SCALAR]
+SecretText = Annotated[Secret, BeforeValidator(_to_text), SCALAR]
+
+
+# Options that several adapters have. An adapter may inherit a model, and add what it does with the values.
+
+
+class StorageSettings(Strict):
+    """The access to an object store. Missing keys come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_REGION` and so on)
+    or from the machine's role."""
+
+    access_key_id: Secret | None = None
+    """The id of the access key, together with `secret_access_key`."""
+    secret_access_key: Secret | None = None
+    """The secret of the access key."""
+    session_token: Secret | None = None
+    """The session token of temporary credentials."""
+    region: str | None = Field(default=None, min_length=1)
+    """The region of the bucket, such as `eu-central-1`."""
+    endpoint: HttpUrl | None = None
+    """The URL of a store that is not Amazon's."""
+    allow_http: bool = False
+    """Allows an `endpoint` without encryption (`http://`)."""
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> StorageSettings:
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise make_value_error("storage", "needs both 'access_key_id' and 'secret_access_key', or none of them")
+        if self.session_token is not None and self.access_key_id is None:
+            raise make_value_error("storage", "has a 'session_token' without 'access_key_id'")
+        if (self.endpoint or "").startswith("http://") and not self.allow_http:
+            raise make_value_error("storage", "has an 'endpoint' without encryption; write https://, or 'allow_http: true'")
+        return self
+
+
+def refuse_idle_storage(path: str | None, storage: StorageSettings | None) -> None:
+    """Raise PydanticCustomError for a `storage` together with a path on this machine."""
+    if storage is not None and "://" not in (path or ""):
+        raise make_value_error(
+            "inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it"
+        )
+
+
+def _check_character(value: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in "\r\n\0":
+        raise make_value_error("value", "must be one ASCII character, and no line end")
+    return value
+
+
+Character = Annotated[
+    str, AfterValidator(_check_character), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1})
+]
+
+
+class CsvSettings(Strict):
+    """The form of CSV text. The defaults are those of AWS DMS."""
+
+    header: bool = False
+    """True if the first row of every file names the columns. Otherwise `schema` of the table names them, in their
+    order."""
+    delimiter: Character = ","
+    """The character between two values."""
+    quote: Character | Literal["none"] = '"'
+    """The character around quoted values, doubled inside them. `none` if nothing is quoted (`Rfc4180=false`)."""
+    escape: Character | None = None
+    """The character that takes away the special meaning of the next one. By default there is none."""
+    null_value: str = ""
+    """The unquoted text that means NULL (`CsvNullValue`)."""
+    unsent_value: str | None = None
+    """The text of a value that was not sent (`CsvNoSupValue`). By default there is none."""
+    inserts_only: bool = False
+    """True if rows of change files can lack an operation because all are inserts (`CdcInsertsOnly`)."""
+
+
+class RegistrySettings(Strict):
+    """The schema registry that contains the schemas of the records."""
+
+    url: HttpUrl
+    """The URL of Confluent's API: `http://HOST:PORT`. For Apicurio: `http://HOST:PORT/apis/ccompat/v7`."""
+    user: Annotated[str, Field(min_length=1)] | None = None
+    """The user of basic authentication, together with `password`."""
+    password: SecretText | None = None
+    """The password of `user`."""
+    ca: ConfigPath | None = None
+    """A PEM file with the certificates of the authority that signed the registry's certificate."""
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> RegistrySettings:
+        if (self.user is None) != (self.password is None):
+            raise make_value_error("registry", "needs both 'user' and 'password', or none of them")
+        if ":" in (self.user or ""):
+            raise make_value_error("registry", "has a 'user' with a colon, which basic authentication cannot send")
+        if self.ca is not None and not self.url.startswith("https://"):
+            raise make_value_error("registry", "has a 'ca', which means nothing without https:// in 'url'")
+        return self
