@@ -16,11 +16,11 @@ from typing import Any
 from uuid import uuid4
 
 from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.lane_state import state_from_json, state_to_json
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Span
 
 from .folders import Folder
-from .lane_state_json import state_from_json, state_to_json
 
 KEPT = 20
 FORMAT = 1

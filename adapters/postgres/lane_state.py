@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import psycopg
 import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.dialects import postgresql as pg
 
+from replicator.domain import lane_state
 from replicator.domain.errors import DataLoss
-from replicator.domain.policy import retention
-from replicator.domain.policy.plan import LaneState, Truncate
-from replicator.domain.position import Position
+from replicator.domain.policy.plan import LaneState
 from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.schema_versions import from_json as version_from_json
 from replicator.domain.schema_versions import to_json as version_to_json
-from replicator.domain.sequence import Sequence as SequenceKey
-from replicator.domain.sequence import SequenceValue
 from replicator.ports.frames import Lane
 
 SCHEMA = "_replicator"
@@ -192,7 +187,7 @@ def withdraw_completeness(cursor: psycopg.Cursor, lane: Lane) -> None:
 def parse_state(text: str | None, pipeline: str, lane: str) -> LaneState | None:
     """The state in a lane's row; None for none. Raises DataLoss when it is damaged."""
     try:
-        return None if text is None else state_from_json(json.loads(text))
+        return None if text is None else lane_state.state_from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataLoss(
             f"the state of lane {lane} of pipeline {pipeline} in _replicator.positions is damaged",
@@ -201,61 +196,6 @@ def parse_state(text: str | None, pipeline: str, lane: str) -> LaneState | None:
 
 
 def state_to_json(state: LaneState) -> str:
-    """The state as JSON text, for `state_from_json` and for people."""
-    return json.dumps(
-        {
-            "position": state.position.to_json(),
-            "high": _sequence_to_json(state.max_sequence),
-            "floor": _sequence_to_json(state.truncated_at),
-            "ledger_high": _sequence_to_json(state.max_side_table_sequence),
-            "identity": [list(pair) for pair in state.identity],
-            "rule": state.rule,
-            **({"reached": Position(state.max_event_time).to_json()} if state.max_event_time else {}),
-            **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.truncates]} if state.truncates else {}),
-            **retention.to_json(state, _sequence_to_json),
-        }
-    )
-
-
-def state_from_json(data: Mapping[str, Any]) -> LaneState:
-    """Parses the result of `state_to_json`. Raises KeyError, TypeError, ValueError or AttributeError for
-    anything else."""
-    state = LaneState(
-        Position.from_json(data["position"]),
-        _sequence_from_json(data["high"]),
-        _sequence_from_json(data["floor"]),
-        _sequence_from_json(data["ledger_high"]),
-        tuple((str(topic), str(known)) for topic, known in data["identity"]),
-        _check_text(data["rule"]),
-        Position.from_json(data.get("reached", {})).offsets,
-        tuple(Truncate(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
-    )
-    return retention.from_json(data, state, _sequence_from_json)
-
-
-def _check_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a rule is text")
-    return value
-
-
-def _sequence_to_json(sequence: SequenceKey | None) -> list[object] | None:
-    if sequence is None:
-        return None
-    return [{"base64": b64encode(v).decode()} if isinstance(v, bytes) else v for v in sequence]
-
-
-def _sequence_from_json(data: object) -> SequenceKey | None:
-    if data is None:
-        return None
-    if not isinstance(data, list):
-        raise TypeError("a sequence is a list")
-    return tuple(_element_from_json(v) for v in data)
-
-
-def _element_from_json(value: object) -> SequenceValue:
-    if isinstance(value, Mapping):
-        return b64decode(str(value["base64"]))
-    if isinstance(value, int | str):
-        return value
-    raise TypeError("an element of a sequence is a number, text or bytes")
+    """The state as JSON text, for `parse_state` and for people. It never has side tables of a lake."""
+    data = {key: value for key, value in lane_state.state_to_json(state).items() if key not in ("beside", "took")}
+    return json.dumps({**data, "identity": [list(pair) for pair in state.identity]})

@@ -12,7 +12,6 @@ no more changes late, since changes at or below a truncate are superseded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -133,42 +132,6 @@ def to_summary(horizon: DeleteHorizon | None) -> dict[str, Any]:
         return {}
     floor = [element.hex() if isinstance(element, bytes) else element for element in horizon.max_sequence]
     return {"up_to": floor, "before": from_micros(horizon.until).isoformat()}
-
-
-def to_json(state: LaneState, encode: Callable[[Sequence], object]) -> dict[str, object]:
-    """The purged tombstones and delete horizons of a state, for `from_json`; empty if there are none. `encode` converts
-    a sequence to JSON."""
-
-    def entry(deleted: DeleteHorizon) -> list[object]:
-        truncated = [] if deleted.truncated is None else [encode(deleted.truncated)]
-        return [deleted.until, encode(deleted.max_sequence), *truncated]
-
-    out: dict[str, object] = {}
-    if state.purged_up_to is not None:
-        out["forgotten"] = entry(state.purged_up_to)
-    if state.delete_horizons:
-        out["deletes"] = [entry(deleted) for deleted in state.delete_horizons]
-    return out | ({"owed": True} if state.purge_pending else {})
-
-
-def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any], Sequence | None]) -> LaneState:
-    """`state` with the values that `to_json` wrote; `decode` is the inverse of `encode`. TypeError or ValueError for
-    anything else."""
-
-    def read_horizon(entry: Any) -> DeleteHorizon:
-        until, high, *more = entry
-        sequence, truncated = decode(high), decode(*more) if more else None
-        if not isinstance(until, int) or sequence is None or (more and truncated is None):
-            raise TypeError("a time and one or two sequences")
-        return DeleteHorizon(until, sequence, truncated)
-
-    before = data.get("forgotten")
-    return replace(
-        state,
-        purged_up_to=None if before is None else read_horizon(before),
-        delete_horizons=tuple(map(read_horizon, data.get("deletes", ()))),
-        purge_pending=bool(data.get("owed", False)),
-    )
 
 
 def to_micros(at: datetime) -> int:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from adapters.delta.folders import LocalFolder
 from adapters.delta.lane_lock import LaneLock
-from adapters.delta.lane_state_json import state_from_json, state_to_json
 from adapters.delta.position_files import KEPT, PositionFiles
 from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.lane_state import state_from_json, state_to_json
 from replicator.domain.policy.plan import DeleteHorizon, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 
