@@ -20,7 +20,7 @@ from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.per_column import NOTHING, keys_select, numbers_select, places_select, verdicts_select
 from ..sql.reconcile import APPLY, DUPLICATE, SUPERSEDED
-from .column_versions import ColumnVersions, parse_column_versions
+from .column_versions import BESIDE, ColumnVersions, parse_column_versions
 
 NO_CHANGE = "n"
 """The operation of a row that only names a key, because a truncate may affect it."""
@@ -74,6 +74,37 @@ def find_first_rows(numbers: Mapping[int, int]) -> list[int]:
     """The number of the first row of each key, in the order of the keys."""
     first = {key: row for row, key in sorted(numbers.items(), reverse=True)}
     return [first[key] for key in range(len(first))]
+
+
+def select_keys(rows: pa.Table, plan: ApplyPlan, numbers: list[int]) -> pa.Table:
+    """The key columns of these rows."""
+    return rows.select(list(plan.table.keys)).take(pa.array(numbers, pa.int64()))
+
+
+def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, column_versions: pa.Table) -> list[KeyState]:
+    """The state of each of `keys`, from the target and the side table."""
+    sequence = cdc_sequence_columns(plan.table.sequence)
+    places = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", column_versions))}
+    rows = list(zip(*(related[n].to_pylist() for n in sequence), strict=True)) if related.num_rows else []
+    texts = column_versions[BESIDE].to_pylist()
+    found = []
+    for key in range(keys.num_rows):
+        row, text = places["row"].get(key), places["text"].get(key)
+        there = None if row is None else (() if None in rows[row] else rows[row])
+        found.append(KeyState(there, None if text is None else texts[text]))
+    return found
+
+
+def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int, int]:
+    """Maps the number of a row of `keys` to the number of the row of `table` with that key, if there is one."""
+    q = DUCKDB.quote_name
+    same = " AND ".join(f"k.{q(name)} = t.{q(name)}" for name in plan.table.keys)
+    with open_session() as connection:
+        for name, rows in (("keys", keys), ("there", table.select(list(plan.table.keys)))):
+            numbers = pa.array(range(rows.num_rows), pa.int64())
+            connection.register(name, to_duckdb_types(rows).append_column("_row", numbers))
+        found = connection.sql(f"SELECT k._row, t._row FROM keys AS k JOIN there AS t ON {same}").fetchall()
+    return dict(found)
 
 
 def decide_columns(

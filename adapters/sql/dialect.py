@@ -51,7 +51,15 @@ class Dialect:
 
 
 DUCKDB_MOMENT, SPARK_MOMENT = "CAST(make_timestamp({micros}) AS VARCHAR)", "CAST(timestamp_micros({micros}) AS STRING)"
-DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row", time_template=DUCKDB_MOMENT)
+DUCKDB = Dialect(
+    "duckdb",
+    '"',
+    "list_contains({list}, {item})",
+    "row",
+    time_template=DUCKDB_MOMENT,
+    instant_template="make_timestamptz({micros})",
+    no_instant="NULL::timestamptz",
+)
 DELTA_INSTANT = "arrow_cast({micros}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct", instant_template=DELTA_INSTANT)
 DELTA_RS_ALONE = replace(DELTA_RS, has_one_relation=True)

@@ -17,10 +17,11 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, merge_facts
 from replicator.ports.frames import FoldedChanges, Lane, RejectRows, Write
 
+from ...apply.lane_progress import advance_state
 from ...delta.commits import WRITER, Attempt, Operation
 from ...delta.merge import Merge, can_insert_as_is, is_empty, stored_rows
 from ...delta.tables import FILE_BYTES, read_schema
-from .staged_write import StagedWrite, advance_state
+from .staged_write import StagedWrite
 
 ROWS = "rows.arrow"
 AT_ONCE = 2

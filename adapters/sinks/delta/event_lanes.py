@@ -26,6 +26,7 @@ from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import F, Lane, Write
 
+from ...apply.redelivery import drop_applied
 from ...arrow.outbox_events import read_limits, read_new_events
 from ...delta.commits import WRITER, Attempt, Operation, append_nothing
 from ...delta.durable_files import sync_commit
@@ -39,7 +40,6 @@ from . import event_table
 from .event_table import NAME
 from .lane_sink import LaneSink
 from .lanes import DeltaLanes, refuse_options, refuse_policy
-from .redelivery import drop_applied
 from .staged_write import StagedWrite
 
 POLICIES = frozenset({"append"})

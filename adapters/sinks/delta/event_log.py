@@ -24,6 +24,7 @@ from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import SinkFeatures
 
+from ...apply.redelivery import drop_applied
 from ...delta.commits import Attempt, Operation
 from ...delta.conform import conform_to_table, number_rows, to_rejects
 from ...delta.errors import translate_errors
@@ -43,7 +44,6 @@ from .lane import DeltaLane, WriteStages
 from .lane_sink import LaneSink
 from .lanes import DeltaLanes, refuse_options, refuse_policy
 from .log_cut import cut_at_positions, cut_at_time
-from .redelivery import drop_applied
 from .staged_write import StagedWrite
 
 DAY = "date"

@@ -13,10 +13,11 @@ from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.policy.retention import advance_purge
 from replicator.domain.position import Span
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import ErasureResult
 
+from ...apply.lane_progress import advance_position
+from ...apply.redelivery import is_applied, refuse_gap
 from ...delta.commits import LaneLog, LostRace, Operation, append_nothing
 from ...delta.errors import FileGone, translate_errors
 from ...delta.folders import Folder
@@ -220,8 +221,8 @@ class DeltaLane:
 
     def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
         state = self._log.state(snapshot) or LaneState()
-        _refuse_gaps(self.lane, write.span, state)
-        if not write.out_of_band and not write.span.after(state.position).end:
+        refuse_gap(write, state)
+        if is_applied(write, state):
             return LaneOutcome(state.position, Counts(duplicate=write.folded.rows), state.purged_up_to)
         state = self._purge_state(snapshot, state, write)
         staged = self._stages.stage(snapshot, state, write)
@@ -230,11 +231,9 @@ class DeltaLane:
             if self._log.is_behind(snapshot):
                 raise LostRace
             reject(self.lane, staged.rejects)
-        position = state.position.advanced_to(write.span.end)
-        identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
-        after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
+        after = advance_position(staged.state, write)
         self._commit(snapshot, after, write.span, staged.write)
-        return LaneOutcome(position, staged.counts, after.purged_up_to)
+        return LaneOutcome(after.position, staged.counts, after.purged_up_to)
 
     def _purge_state(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> LaneState:
         """The state for this write, after the purge of old tombstones.
@@ -260,13 +259,3 @@ class DeltaLane:
             raise
         self._hold.note_commit(number)
         self._log.prune(number)
-
-
-def _refuse_gaps(lane: Lane, span: Span, state: LaneState) -> None:
-    gaps = span.gaps(state.position)
-    if gaps:
-        first = gaps[0]
-        raise DataLoss(
-            f"lane {lane.id} is at {first} offset {state.position[first]}, but the batch starts at {span.start[first]}",
-            next_step=describe_reload_or_skip(lane.id, f"{first.topic}:{first.partition}:{span.start[first]}"),
-        )

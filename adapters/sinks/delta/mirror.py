@@ -18,7 +18,9 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import TombstoneStore
 
+from ...apply.lane_progress import advance_state, count_truncates, find_new_truncate
 from ...apply.reconcile_in_process import reconcile_rows
+from ...apply.redelivery import drop_applied
 from ...apply.rows_frame import to_rows
 from ...apply.watermark_filter import filter_late
 from ...delta.column_names import stored_frame, stored_names, stored_plan
@@ -32,9 +34,8 @@ from .absorbed_changes import DeltaAbsorbedChanges
 from .column_versions_table import DeltaColumnVersions
 from .merge_candidates import read_candidate_rows
 from .per_column import DeltaPerColumn
-from .redelivery import drop_applied
 from .scd2 import ConformedRows, DeltaScd2
-from .staged_write import StagedWrite, advance_state, count_truncates, find_new_truncate
+from .staged_write import StagedWrite
 
 
 class DeltaMirror:

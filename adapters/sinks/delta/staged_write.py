@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
-from replicator.domain.policy.plan import ApplyPlan, Counts, Facts, LaneState, Truncate, find_highest, merge_truncates
-from replicator.domain.policy.retention import update_delete_horizons
-from replicator.domain.policy.watermark import advance_event_times
-from replicator.domain.sequence import Sequence
+from replicator.domain.policy.plan import Counts, LaneState
 
 from ...delta.commits import Operation
 
@@ -23,59 +19,3 @@ class StagedWrite:
     state: LaneState
     counts: Counts
     rejects: Any
-
-
-def advance_state(
-    plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None, at: datetime | None = None
-) -> LaneState:
-    """The lane's state after a write at time `at`, without its position.
-
-    `recorded`: the highest sequence that was stored in the side table. A pending purge is done.
-    """
-    return replace(
-        state,
-        max_sequence=find_highest(state.max_sequence, facts.highest),
-        truncated_at=find_highest(state.truncated_at, facts.truncated_at),
-        max_side_table_sequence=find_highest(state.max_side_table_sequence, recorded),
-        max_event_time=advance_event_times(plan, facts, state),
-        truncates=merge_truncates(state.truncates, facts.truncates),
-        delete_horizons=update_delete_horizons(plan, facts, state, at),
-        purge_pending=False,
-    )
-
-
-def find_new_truncate(facts: Facts, state: LaneState) -> Truncate | None:
-    """The truncate, if the target has not applied it."""
-    if facts.truncated_at is None or not is_above(facts.truncated_at, state.truncated_at):
-        return None
-    return Truncate(facts.truncated_at, facts.truncate_time)
-
-
-def count_truncates(facts: Facts, state: LaneState, truncates: int) -> Counts:
-    """The counts of the truncates."""
-    if facts.truncates:
-        new = len(find_new_truncates(facts, state))
-        return Counts(applied=new, duplicate=truncates - new)
-    if facts.truncated_at is None or is_above(facts.truncated_at, state.truncated_at):
-        return Counts(applied=truncates)
-    return Counts(duplicate=truncates) if facts.truncated_at == state.truncated_at else Counts(superseded=truncates)
-
-
-def find_new_truncates(facts: Facts, state: LaneState) -> list[Truncate]:
-    """For scd2: the truncates that the lane has not applied."""
-    known = {truncate.sequence for truncate in state.truncates}
-    return [truncate for truncate in facts.truncates if truncate.sequence not in known]
-
-
-def find_late_truncates(facts: Facts, state: LaneState) -> list[Sequence]:
-    """The new truncates at or below the highest applied sequence."""
-    return [
-        truncate.sequence
-        for truncate in find_new_truncates(facts, state)
-        if state.max_sequence is not None and truncate.sequence <= state.max_sequence
-    ]
-
-
-def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
-    """True when there is a sequence, and it is above the floor, if there is one."""
-    return sequence is not None and (floor is None or sequence > floor)

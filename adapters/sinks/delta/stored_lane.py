@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from replicator.domain.change import OP
 from replicator.domain.policy.plan import EVENT_ID, ApplyPlan
-from replicator.domain.policy.policies import list_sequence_columns
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column
 from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.frames import Lane
 
-from ...apply.column_versions import BESIDE
+from ...apply.stages import side_columns
 from ...arrow.conform import cast_column
 from ...delta.column_names import stored_columns
 from ...delta.lake import Lake
@@ -51,16 +49,6 @@ class DeltaStoredLane:
         if has_table(self._side_table):
             table = open_table(self._side_table, self.state.side_table_version)
             yield from _read_pieces(table, side_columns(self._plan), self.state.position)
-
-
-def side_columns(plan: ApplyPlan) -> tuple[Column, ...]:
-    """The columns of the side table of a plan; empty when there is none."""
-    keys = tuple(plan.table.column(name) for name in plan.table.keys)
-    if plan.reconcile.uses_tombstones:
-        return (*keys, *list_sequence_columns(plan.table))
-    if plan.has_column_versions:
-        return (*keys, Column(BESIDE, pa.string()))
-    return (Column(OP, pa.string()), *plan.target) if plan.history else ()
 
 
 def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position | None = None) -> Iterator[pa.Table]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from adapters.sinks.delta.lane import _refuse_gaps
+from adapters.apply.redelivery import refuse_gap
 from replicator.domain.errors import DataLoss
-from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.plan import Counts, Facts, LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Lane
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import FoldedChanges, Lane, Write
 from replicator.wiring.daemon import parse_position
 
 
@@ -16,7 +19,9 @@ def test_the_command_that_accepts_a_gap_is_one_that_skip_takes() -> None:
     at = TopicPartition("cdc.public.items", 3)
     span = Span(Position({at: 9}), Position({at: 12}))
     lane = Lane("lake.items", "p", "s", "public.items", "lake", "items", "scd1")
+    plan = plan_for("scd1", TableSpec("public.items", (Column("id", pa.int64()),), ("id",), 3))
+    write = Write(lane, plan, FoldedChanges(pa.table({}), Facts(), Counts(), 0, 0), span)
     with pytest.raises(DataLoss) as raised:
-        _refuse_gaps(lane, span, LaneState(position=Position({at: 5})))
+        refuse_gap(write, LaneState(position=Position({at: 5})))
     until = raised.value.next_step.partition("--until ")[2].partition("`")[0]
     assert parse_position(until) == Position({at: 9})

@@ -1,4 +1,4 @@
-"""The sink and the format of the documentation keep the promises of their ports."""
+"""The format of the documentation keeps the promises of its port. For the sink, see `examples/duckdb-sink`."""
 
 from __future__ import annotations
 
@@ -20,23 +20,6 @@ def load_page(name: str, module: str) -> type:
     tests: dict[str, type] = {"__name__": __name__}
     exec(compile(test, f"{name}.md", "exec"), tests)
     return next(value for key, value in tests.items() if key.startswith("Test"))
-
-
-class TestDocumentedSink(load_page("write-a-sink", "file_sink")):
-    one_in = 5
-    always = frozenset(
-        {
-            "test_histories_under_scd1_equal_the_model",
-            "test_histories_under_append_equal_the_model",
-            "test_fail_after_apply_then_retry",
-            "test_gap_is_refused",
-            "test_prepare_adds_columns",
-            "test_redelivery",
-            "test_rejects_are_durable_first",
-            "test_reset_leaves_nothing",
-            "test_second_instance_is_fenced",
-        }
-    )
 
 
 class TestDocumentedDecoder(load_page("write-a-format", "shop_json")):

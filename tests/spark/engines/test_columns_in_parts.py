@@ -12,9 +12,15 @@ import pyarrow.compute as pc
 import pytest
 
 from adapters.apply.column_versions import BESIDE
-from adapters.apply.per_column_in_process import add_key_rows, decide_columns, find_first_rows, number_keys
+from adapters.apply.per_column_in_process import (
+    add_key_rows,
+    decide_columns,
+    find_first_rows,
+    number_keys,
+    read_key_states,
+    select_keys,
+)
 from adapters.apply.rows_frame import to_rows
-from adapters.sinks.delta.per_column import read_key_states, select_keys
 from adapters.sinks.delta.spark.per_column import CHANGE, KEEP, KEPT, KIND, PLACE, RELATED, TOLD, WRITE, PerColumnTask
 from replicator.domain.change import OP, UNCHANGED, changes_schema
 from replicator.domain.policy.plan import Counts

@@ -20,6 +20,13 @@ from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts,
 from replicator.domain.policy.retention import find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.ports.frames import Lane, Write
 
+from ....apply.lane_progress import (
+    advance_state,
+    count_truncates,
+    find_late_truncates,
+    find_new_truncate,
+    find_new_truncates,
+)
 from ....delta.column_names import Names, stored_names, stored_plan
 from ....delta.commits import Operation
 from ....delta.conform import PLACE, REJECTED, conform_to_table, number_rows, out_of_range_reason
@@ -48,14 +55,7 @@ from ....spark.types import arrow_schema
 from ....spark.watermark_filter import filter_late
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
-from ..staged_write import (
-    StagedWrite,
-    advance_state,
-    count_truncates,
-    find_late_truncates,
-    find_new_truncate,
-    find_new_truncates,
-)
+from ..staged_write import StagedWrite
 from .absorbed_changes import SparkAbsorbedChanges
 from .column_versions_table import SparkColumnVersions
 from .per_column import SparkPerColumn

@@ -25,13 +25,20 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
 from ....apply.column_versions import BESIDE
-from ....apply.per_column_in_process import add_key_rows, decide_columns, find_first_rows, number_keys
+from ....apply.lane_progress import advance_state, find_new_truncate
+from ....apply.per_column_in_process import (
+    add_key_rows,
+    decide_columns,
+    find_first_rows,
+    number_keys,
+    read_key_states,
+    select_keys,
+)
 from ....delta.partitions import Partitions
 from ....delta.tables import read_schema
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents
 from ....spark.merge import write_stage
-from ..per_column import read_key_states, select_keys
-from ..staged_write import StagedWrite, advance_state, find_new_truncate
+from ..staged_write import StagedWrite
 from .column_versions_table import SparkColumnVersions
 
 KIND, PLACE = "_cdc_kind", "_cdc_place"

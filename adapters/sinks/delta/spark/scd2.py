@@ -24,6 +24,7 @@ from replicator.domain.policy.plan import (
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Write
 
+from ....apply.lane_progress import find_late_truncates
 from ....spark.frame_facts import get_facts
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
@@ -34,7 +35,6 @@ from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
 from ....sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
-from ..staged_write import find_late_truncates
 from .absorbed_changes import SparkAbsorbedChanges
 
 

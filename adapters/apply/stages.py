@@ -1,0 +1,379 @@
+"""Stages 2 to 4 of a write, in this process, for every target that can be read and written as Arrow tables.
+
+A sink gives a `TargetSession`: one lane's target while one write is applied. `stage_write` decides what becomes of each
+change: written, repeated, superseded or rejected. A sink whose rows and state are one transaction uses `apply_write`,
+which also writes. A sink that commits in another way writes the `StagedRows` itself.
+
+The target may have a side table for what its rows do not show. Its kind depends on the plan:
+
+- Tombstones (`plan.reconcile.uses_tombstones`): the keys and `_cdc_seq_*`, one row per key.
+- Column versions (`plan.has_column_versions`): the keys and a text, one row per key.
+- Absorbed changes (`plan.history`): `_op` and the columns of the target, any number of rows per key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import OP, Op
+from replicator.domain.policy.plan import (
+    CDC_DELETED,
+    EVENT_ID,
+    ApplyPlan,
+    Counts,
+    LaneState,
+    Truncate,
+    cdc_sequence_columns,
+    find_highest,
+    has_overlap,
+    merge_truncates,
+    needs_reconcile,
+)
+from replicator.domain.policy.policies import list_sequence_columns
+from replicator.domain.policy.retention import advance_purge, needs_tombstones
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.domain.table import Column
+from replicator.ports.frames import Write
+
+from ..sql.dialect import Dialect
+from ..sql.key_change_deletes import mask_lookups
+from ..sql.reconcile import old_key_columns, purged_condition
+from ..sql.scd2_events import overlap_condition, split_condition
+from .column_versions import BESIDE
+from .conform import REJECTED, number_rows, require_values, to_rejects
+from .lane_progress import (
+    advance_position,
+    advance_state,
+    count_truncates,
+    find_late_truncates,
+    find_new_truncate,
+    find_new_truncates,
+)
+from .per_column_in_process import (
+    add_key_rows,
+    decide_columns,
+    find_first_rows,
+    number_keys,
+    read_key_states,
+    select_keys,
+)
+from .reconcile_in_process import list_missing_names, reconcile_rows
+from .redelivery import RECORD, drop_applied, is_applied, refuse_gap
+from .rows_frame import to_rows
+from .scd2_in_process import Scd2Result, compute_versions
+from .watermark_filter import WatermarkResult, filter_late
+
+Wanted = Mapping[str, pa.Array]
+"""Values by column. It asks for the rows that have one of the values in each of the columns."""
+
+
+class TargetSession(Protocol):
+    """The target of one lane while one write is applied. It reads the state before the write."""
+
+    dialect: Dialect
+    """The dialect of conditions. In these, the target's table is `t`, or has no alias (`Dialect.has_one_relation`)."""
+
+    schema: pa.Schema
+    """The columns of the target, with the types and the nullability of its table."""
+
+    def conform_rows(self, rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+        """`rows` (with `_place`) in the types of `schema`, and the rows that do not fit as `conform.REJECTED`. No value
+        may change silently."""
+
+    def refuse_rows(self, rows: pa.Table, plan: ApplyPlan, /) -> tuple[pa.Table, pa.Table]:
+        """The rows that the target can store, and the others as `conform.REJECTED`, for rules besides types."""
+
+    def read_rows(self, columns: Sequence[str], wanted: Wanted, condition: str = "") -> pa.Table:
+        """`columns` of the target's rows that have one of the `wanted` values in each column of `wanted`, and for which
+        `condition` holds. NULL equals NULL. More rows are harmless where `condition` is empty."""
+
+    def read_side_rows(self, rows: pa.Table | None) -> pa.Table:
+        """The rows of the side table with the keys of `rows`; more are harmless. None: all rows. `rows` also names the
+        record of each row (`redelivery.RECORD`), or NULL.
+
+        Rows that a failed attempt has stored do not count until their record is applied. A side table that is written
+        in the transaction of the target has none.
+        """
+
+    def store_side_rows(self, rows: pa.Table) -> int | None:
+        """Store rows of the side table. If it has one row per key, a row replaces the stored one. A row without a text
+        (`column_versions.BESIDE`) only deletes it. Returns `LaneState.side_table_version`, or None."""
+
+    def delete_side_rows(self, high: SequenceKey) -> None:
+        """Delete the tombstones that are not above `high`."""
+
+
+class TransactionSession(TargetSession, Protocol):
+    """A target whose rows, side table and state change in one transaction."""
+
+    def delete_rows(self, condition: str) -> None:
+        """Delete the target's rows for which `condition` is true."""
+
+    def write_rows(self, plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) -> None:
+        """Stage 4. First each of `truncates`, in order: `sql.reconcile.truncate_assignments` for the rows that
+        `cleared_condition` (for scd2 `truncate_condition`) finds. Then the clauses of the plan over `rows`
+        (`sql.render.render_merge`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The result of a write, before its commit.
+
+    - `rows`: the rows for stage 4, at most one per merge key.
+    - `truncates`: the truncates that the target has not applied, in order; for scd1 at most one.
+    - `state`: the lane's state after the write. `stage_write` leaves its position, `apply_write` advances it.
+    - `counts`: every folded row, once.
+    - `rejects`: rows of the folded frame with `_error`.
+    """
+
+    rows: pa.Table
+    truncates: Sequence[Truncate]
+    state: LaneState
+    counts: Counts
+    rejects: pa.Table
+
+
+def apply_write(session: TransactionSession, write: Write[pa.Table], state: LaneState | None) -> StagedRows:
+    """Applies the write in the transaction of `session`, which the caller commits together with the returned state.
+
+    `state`: the lane's committed state. Before the commit the caller stores the rejects. DataLoss if records are missing.
+    """
+    before = state or LaneState()
+    refuse_gap(write, before)
+    if is_applied(write, before):
+        nothing = write.folded.frame.slice(0, 0)
+        return StagedRows(nothing, (), before, Counts(duplicate=write.folded.rows), nothing)
+    after = advance_purge(write.plan, before, write.at)
+    if after != before and after.purged_up_to is not None:
+        if write.plan.soft_deletes:
+            session.delete_rows(purged_condition(write.plan, session.dialect, after.purged_up_to))
+        after = replace(after, purge_pending=True)
+    staged = stage_write(session, write, after)
+    if staged.rows.num_rows or staged.truncates:
+        session.write_rows(write.plan, staged.rows, staged.truncates)
+    return replace(staged, state=advance_position(staged.state, write))
+
+
+def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState) -> StagedRows:
+    """Stages 2 and 3 of a write above `state`. Rows of the side table are stored on return.
+
+    `write` starts at most at the lane's position. If `state.purge_pending`, the purged tombstones are deleted.
+    """
+    plan, facts = write.plan, write.folded.facts
+    batch = _read_batch(session, write, state)
+    if plan.history is not None:
+        decided = _decide_versions(session, write, state, batch)
+        truncates = sorted(find_new_truncates(facts, state), key=lambda truncate: truncate.sequence)
+    else:
+        decide = _decide_columns if plan.has_column_versions else _decide_rows
+        decided = decide(session, write, state, batch)
+        new = find_new_truncate(facts, state) if plan.truncates else None
+        truncates = [] if new is None else [new]
+    counts = decided.counts + count_truncates(facts, state, batch.truncates)
+    counts += Counts(rejected=batch.misfits.num_rows + batch.passed.rejected, duplicate=batch.trimmed)
+    rejects = to_rejects(batch.frame, batch.misfits, *decided.rejected)
+    late = batch.passed.late
+    after = advance_state(plan, state, facts, decided.recorded, write.at)
+    if decided.version is not None:
+        after = replace(after, side_table_version=decided.version)
+    return StagedRows(
+        decided.rows,
+        truncates,
+        after,
+        counts + Counts(duplicate=batch.passed.duplicates),
+        rejects if late is None else pa.concat_tables([late, rejects]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The rows of a write.
+
+    - `frame`: the folded rows above the position, without truncates that are no rows (`truncates`).
+    - `rows`: the rows frame in the types of the target, with `_place` (the numbers of its rows in `frame`).
+    - `misfits`: the rows that do not fit, as `REJECTED`.
+    - `trimmed`: how many rows were applied before.
+    - `passed`: the result of the watermark.
+    """
+
+    frame: pa.Table
+    rows: pa.Table
+    misfits: pa.Table
+    trimmed: int
+    truncates: int
+    passed: WatermarkResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The result of stage 3: rows to write, `REJECTED` tables, and the counts of all rows of the batch that fit.
+
+    `recorded`: the highest sequence that was stored in the side table. `version`: the version of the side table.
+    """
+
+    rows: pa.Table
+    rejected: list[pa.Table]
+    counts: Counts
+    recorded: SequenceKey | None = None
+    version: int | None = None
+
+
+def _read_batch(session: TargetSession, write: Write[pa.Table], state: LaneState) -> _Batch:
+    plan = write.plan
+    frame, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else state.position)
+    passed = filter_late(frame, write, state)
+    truncates, frame = (0, passed.rows) if plan.has_column_versions else _split_truncates(passed.rows, plan)
+    # Old keys have the types of the keys, because they are compared with them.
+    pairs = zip(old_key_columns(plan), plan.table.keys, strict=True)
+    schema = pa.schema([*session.schema, *(pa.field(old, session.schema.field(key).type) for old, key in pairs)])
+    rows, misfits = session.conform_rows(number_rows(to_rows(frame, plan, datetime.now(UTC))), schema)
+    return _Batch(frame, rows, misfits, trimmed, truncates, passed)
+
+
+def _split_truncates(frame: pa.Table, plan: ApplyPlan) -> tuple[int, pa.Table]:
+    """The number of truncates that clear the table, and the other rows."""
+    if not plan.truncates or not frame.num_rows:
+        return 0, frame
+    rows = frame.filter(pc.not_equal(frame[OP], Op.TRUNCATE.value))
+    return frame.num_rows - rows.num_rows, rows
+
+
+# Plans that keep the newest row of a key, or every change.
+
+
+def _decide_rows(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
+    plan, rows, facts = write.plan, batch.rows, write.folded.facts
+    if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
+        session.delete_side_rows(state.purged_up_to.max_sequence)
+    rejected, counts = REJECTED.empty_table(), Counts(applied=rows.num_rows)
+    if needs_reconcile(plan, facts, state):
+        related = _read_related(session, plan, rows)
+        tombstones = session.read_side_rows(rows) if needs_tombstones(plan, facts, state) else None
+        done = reconcile_rows(write, rows, related, tombstones, state)
+        rows, rejected, counts = done.write, done.rejects, done.counts
+    recorded = None
+    if plan.reconcile.uses_tombstones and facts.has_deletes:
+        deletes = rows.filter(pc.equal(rows[OP], Op.DELETE.value))
+        session.store_side_rows(deletes.select([OP, *plan.table.keys, *_sequence_names(plan), EVENT_ID]))
+        recorded = find_highest_sequence(plan, deletes)
+    rows, holes = require_values(rows, plan, session.schema)
+    rows, unstorable = session.refuse_rows(rows, plan)
+    bad = holes.num_rows + unstorable.num_rows
+    return _Decided(rows, [rejected, holes, unstorable], counts + Counts(applied=-bad, rejected=bad), recorded)
+
+
+def _read_related(session: TargetSession, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
+    """Stage 2: the target's rows for every identity and old key in `rows`, with only the columns of stage 3."""
+    unsent = list_missing_names(rows) if plan.reconcile.complete else []
+    unsent += plan.shown_columns if pc.any(mask_lookups(plan, rows)).as_py() else ()
+    marks = [CDC_DELETED] if plan.soft_deletes else []
+    columns = list(dict.fromkeys([*plan.reconcile.identity, *_sequence_names(plan), *unsent, *marks]))
+    if plan.reconcile.guard != "absent":
+        return session.read_rows(columns, _list_keys(plan, rows))
+    names = [n for n in _sequence_names(plan) if n in plan.reconcile.identity]
+    names = names[:-1] if plan.reconcile.counted else names
+    return session.read_rows(columns, {n: pc.unique(rows[n]) for n in (*names, *plan.table.keys)})
+
+
+def _list_keys(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
+    """The values of each key column and of its old key."""
+    wanted = {}
+    for key, old in zip(plan.table.keys, old_key_columns(plan), strict=True):
+        both = [*rows[key].chunks, *rows[old].drop_null().chunks]
+        wanted[key] = pc.unique(pa.chunked_array(both, rows[key].type))
+    return wanted
+
+
+# Plans that keep every version of a row.
+
+
+def _decide_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
+    rows, holes = require_values(batch.rows, write.plan, session.schema)
+    rows, unstorable = session.refuse_rows(rows, write.plan)
+    done = _compute_versions(session, write, state, rows)
+    recorded = None
+    if done.absorbed.num_rows:
+        session.store_side_rows(done.absorbed)
+        recorded = find_highest_sequence(write.plan, done.absorbed)
+    refused = holes.num_rows + unstorable.num_rows
+    return _Decided(done.write, [holes, unstorable, done.rejects], done.counts + Counts(rejected=refused), recorded)
+
+
+def _compute_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, rows: pa.Table) -> Scd2Result:
+    plan, facts = write.plan, write.folded.facts
+    late_truncates = find_late_truncates(facts, state)
+    if not (rows.num_rows or late_truncates) or facts.lowest is None or plan.history is None:
+        return Scd2Result(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
+    wanted = _list_keys(plan, rows)
+    if late_truncates:
+        split = session.read_rows(list(plan.table.keys), {}, split_condition(plan, session.dialect, late_truncates))
+        wanted = {key: pc.unique(pa.chunked_array([values, *split[key].chunks])) for key, values in wanted.items()}
+    # Changes from the lowest one on can affect only versions that are open, or end there or later.
+    condition = overlap_condition(plan, session.dialect, facts.lowest)
+    related, absorbed = session.read_rows(session.schema.names, wanted, condition), None
+    if state.max_side_table_sequence is not None and has_overlap(facts, state):
+        absorbed = session.read_side_rows(_concat_keys(plan, rows, related))
+    truncates = merge_truncates(state.truncates, facts.truncates)
+    return compute_versions(plan, plan.history, rows, related, absorbed, lowest=facts.lowest, truncates=truncates)
+
+
+def _concat_keys(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> pa.Table:
+    """The keys of both tables, with the records of `rows`."""
+    own = rows.select([*plan.table.keys, *RECORD])
+    others = {name: pa.nulls(related.num_rows, own.schema.field(name).type) for name in RECORD}
+    others |= {key: related[key].cast(own.schema.field(key).type) for key in plan.table.keys}
+    return pa.concat_tables([own, pa.table(others).select(own.column_names)])
+
+
+# Plans with a sequence for each column.
+
+
+def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneState, batch: _Batch) -> _Decided:
+    """`batch.rows` include truncates."""
+    plan, keys, truncated = write.plan, list(write.plan.table.keys), write.folded.facts.truncated_at is not None
+    rows, unstorable = session.refuse_rows(batch.rows, plan)
+    column_versions = session.read_side_rows(None if truncated else rows)
+    rows = add_key_rows(rows, column_versions.select(keys) if truncated else column_versions.select(keys).slice(0, 0))
+    numbers = number_keys(rows, plan.table.keys)
+    first = select_keys(rows, plan, find_first_rows(numbers))
+    wanted = {key: pc.unique(first[key]) for key in keys}
+    related = session.read_rows([*keys, *_sequence_names(plan)], wanted)
+    known = read_key_states(plan, first, related, column_versions)
+    done = decide_columns(plan, rows, numbers, known, state.truncated_at)
+    changed = select_keys(rows, plan, list(done.column_versions))
+    changed = changed.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
+    version = session.store_side_rows(changed)
+    return _Decided(done.write, [unstorable], done.counts + Counts(rejected=unstorable.num_rows), version=version)
+
+
+# The side table.
+
+
+def side_columns(plan: ApplyPlan) -> tuple[Column, ...]:
+    """The columns of the side table of a plan; empty when there is none."""
+    keys = tuple(plan.table.column(name) for name in plan.table.keys)
+    if plan.reconcile.uses_tombstones:
+        return (*keys, *list_sequence_columns(plan.table))
+    if plan.has_column_versions:
+        return (*keys, Column(BESIDE, pa.string()))
+    return (Column(OP, pa.string()), *plan.target) if plan.history else ()
+
+
+def find_highest_sequence(plan: ApplyPlan, rows: pa.Table) -> SequenceKey | None:
+    """The highest sequence in a table with `_cdc_seq_*`; None when it has no rows."""
+    names = _sequence_names(plan)
+    if not rows.num_rows:
+        return None
+    first = pc.select_k_unstable(rows, 1, [(n, "descending") for n in names])[0].as_py()
+    return find_highest(tuple(rows[n][first].as_py() for n in names))
+
+
+def _sequence_names(plan: ApplyPlan) -> tuple[str, ...]:
+    return cdc_sequence_columns(plan.table.sequence)
