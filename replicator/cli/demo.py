@@ -18,7 +18,6 @@ from typing import Any
 import click
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.settings.environment import ENV_FILE, render_env_file
 
 from .session import DEFAULT_CONFIG, CommandSession, command
 
@@ -42,6 +41,7 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
 
     Reads no config. Needs the extra `stack`, and `spark` with --spark.
     """
+    from replicator.settings.environment import ENV_FILE, render_env_file
     from replicator.wiring.plugins import load_adapter
 
     for ending in ENDINGS[1:]:
@@ -150,6 +150,8 @@ def _print_tables(result: dict[str, Any]) -> None:
 
 def _list_next_commands(folder: Path) -> Sequence[str]:
     """Commands for a shell that reads the addresses of the servers first."""
+    from replicator.settings.environment import ENV_FILE
+
     program = "replicator" if shutil.which("replicator") else str(Path(sys.executable).with_name("replicator"))
     return (
         f"cd {folder}; set -a; . ./{ENV_FILE}; set +a",
