@@ -10,11 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, main_thread
 
 import pytest
 from paths import PROJECT
@@ -194,11 +195,11 @@ class InterruptedStart(StartedService):
 
     def __init__(self, folder: Path) -> None:
         super().__init__("one", {}, folder)
-        self.may_start, self.has_started = Event(), Event()
+        self.has_started = Event()
 
     def start(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        self.may_start.wait()
+        signal.pthread_kill(main_thread().ident, signal.SIGINT)
+        time.sleep(0.5)
         super().start()
         self.has_started.set()
 
@@ -208,7 +209,6 @@ def test_an_interrupted_start_leaves_no_server(tmp_path: Path) -> None:
     stack = EmbeddedStack(tmp_path, services=lambda _: [service])
     with pytest.raises(KeyboardInterrupt):
         stack.up()
-    Timer(0.2, service.may_start.set).start()
     stack.down()
     assert service.has_started.wait(10)
     assert service.state is ServiceState.STOPPED
