@@ -1,25 +1,12 @@
-"""Converts rows to the types of a Delta table, and rejects rows that do not fit."""
+"""Converts rows to the types of a Delta table."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OP, Op
-from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan
-
-from ..arrow.conform import conform_rows
+from ..apply.conform import conform_to_schema, out_of_range_reason, to_refused
 from .types import mask_impossible, to_storage
-
-PLACE = "_place"
-REJECTED = pa.schema([pa.field(PLACE, pa.int64()), pa.field(ERROR, pa.string())])
-"""Rejected rows: their number in the original frame, and the reason."""
-
-
-def number_rows(rows: pa.Table) -> pa.Table:
-    """`rows` with the column `_place`, their numbers from 0."""
-    return rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
 
 
 def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
@@ -38,63 +25,5 @@ def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Ta
     for i, name in enumerate(rows.column_names):
         if name in schema.names:
             rows = rows.set_column(i, name, to_storage(rows[name], schema.field(name).type))
-    good, bad = conform_rows(rows, schema)
-    return good, pa.concat_tables([*rejected, bad.select(REJECTED.names)]).cast(REJECTED)
-
-
-def mask_written_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:
-    """True for rows that the target stores.
-
-    A merge stores no deletes, except soft deletes with their values. An append stores every row.
-    """
-    if plan.soft_deletes:
-        return pc.is_valid(rows[CDC_DELETED])
-    return pc.or_(pc.not_equal(rows[OP], Op.DELETE.value), not plan.merge_keys)
-
-
-def require_values(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
-    """Rows to write that have a value in every column that must not be null, and the rest as `REJECTED`."""
-    rejected = []
-    for field in schema:
-        if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
-            continue
-        mask = pc.and_(pc.is_null(rows[field.name]), mask_written_rows(rows, plan))
-        rows, bad = reject_rows(
-            rows, plan, mask, out_of_range_reason(f"column {field.name!r} of the target must not be null")
-        )
-        rejected.append(bad)
-    return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
-
-
-def reject_rows(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: str) -> tuple[pa.Table, pa.Table]:
-    """The good rows, and the bad ones as `REJECTED`.
-
-    A delete with bad values counts as a delete without values. In a batch of its own, the change with these
-    values would be rejected, and the delete would not.
-    """
-    if plan.soft_deletes:
-        is_delete = pc.equal(rows[OP], Op.DELETE.value)
-        marks = pc.if_else(pc.and_(bad, is_delete), pa.scalar(None, pa.bool_()), rows[CDC_DELETED])
-        rows = rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
-        bad = pc.and_(bad, pc.invert(is_delete))
-    return rows.filter(pc.invert(bad)), to_refused(rows.filter(bad), reason)
-
-
-def to_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
-    """The rows of `frame` that `REJECTED` tables name, with `_error`, in the order of `frame`."""
-    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected]).sort_by(PLACE)
-    rows = frame.take(all_of_them[PLACE])
-    if ERROR in rows.column_names:
-        rows = rows.drop_columns([ERROR])
-    return rows.append_column(ERROR, all_of_them[ERROR])
-
-
-def out_of_range_reason(sentence: str) -> str:
-    """The reason for a row with a value that the target cannot store."""
-    return str(Reject(RejectCode.OUT_OF_RANGE, sentence))
-
-
-def to_refused(rows: pa.Table, reason: str) -> pa.Table:
-    """`rows` (with `_place`) as `REJECTED`, all with this reason."""
-    columns = [rows[PLACE], pa.repeat(pa.scalar(reason), rows.num_rows)]
-    return pa.table(columns, schema=REJECTED)
+    good, bad = conform_to_schema(rows, schema)
+    return good, pa.concat_tables([*rejected, bad])

@@ -19,9 +19,9 @@ from replicator.domain.policy.plan import ApplyPlan
 from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.frames import Lane
 
+from ..apply.conform import REJECTED, mask_written_rows, out_of_range_reason, reject_rows
 from ..sql.reconcile import old_key_columns
 from .column_selection import find_stored_names, select_columns
-from .conform import REJECTED, mask_written_rows, out_of_range_reason, reject_rows
 from .options import config_location
 from .tables import RANDOM_FOLDERS, read_schema
 from .types import storage_type

@@ -24,9 +24,10 @@ from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import SinkFeatures
 
+from ...apply.conform import number_rows, to_rejects
 from ...apply.redelivery import drop_applied
 from ...delta.commits import Attempt, Operation
-from ...delta.conform import conform_to_table, number_rows, to_rejects
+from ...delta.conform import conform_to_table
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake

@@ -18,6 +18,7 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import TombstoneStore
 
+from ...apply.conform import REJECTED, number_rows, require_values, to_rejects
 from ...apply.lane_progress import advance_state, count_truncates, find_new_truncate
 from ...apply.reconcile_in_process import reconcile_rows
 from ...apply.redelivery import drop_applied
@@ -25,7 +26,7 @@ from ...apply.rows_frame import to_rows
 from ...apply.watermark_filter import filter_late
 from ...delta.column_names import stored_frame, stored_names, stored_plan
 from ...delta.commits import Operation
-from ...delta.conform import REJECTED, conform_to_table, number_rows, require_values, to_rejects
+from ...delta.conform import conform_to_table
 from ...delta.merge import delete_all, write_stage
 from ...delta.partitions import partition_columns, split_unnameable
 from ...delta.tables import read_schema

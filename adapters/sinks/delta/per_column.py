@@ -11,6 +11,7 @@ from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, cdc_sequ
 from replicator.ports.frames import Write
 
 from ...apply.column_versions import BESIDE
+from ...apply.conform import to_rejects
 from ...apply.lane_progress import advance_state, find_new_truncate
 from ...apply.per_column_in_process import (
     add_key_rows,
@@ -20,7 +21,6 @@ from ...apply.per_column_in_process import (
     read_key_states,
     select_keys,
 )
-from ...delta.conform import to_rejects
 from ...delta.merge import write_stage
 from ...delta.partitions import list_prunable_columns, partition_columns, select_few_values, split_unnameable
 from ...delta.tables import read_schema

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from replicator.domain.policy.plan import Counts, LaneState, has_overlap, merge_truncates
 from replicator.ports.frames import Write
 
+from ...apply.conform import REJECTED, require_values, to_rejects
 from ...apply.lane_progress import advance_state, count_truncates, find_late_truncates, find_new_truncates
 from ...apply.scd2_in_process import Scd2Result, compute_versions
-from ...delta.conform import REJECTED, require_values, to_rejects
 from ...delta.merge import write_stage
 from ...delta.partitions import partition_columns, split_unnameable
 from ...delta.tables import read_schema

@@ -16,8 +16,9 @@ from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 
+from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
-from ...delta.conform import conform_to_table, number_rows
+from ...delta.conform import conform_to_table
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake

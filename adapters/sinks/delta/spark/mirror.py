@@ -20,6 +20,7 @@ from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts,
 from replicator.domain.policy.retention import find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.ports.frames import Lane, Write
 
+from ....apply.conform import PLACE, REJECTED, number_rows, out_of_range_reason
 from ....apply.lane_progress import (
     advance_state,
     count_truncates,
@@ -29,7 +30,7 @@ from ....apply.lane_progress import (
 )
 from ....delta.column_names import Names, stored_names, stored_plan
 from ....delta.commits import Operation
-from ....delta.conform import PLACE, REJECTED, conform_to_table, number_rows, out_of_range_reason
+from ....delta.conform import conform_to_table
 from ....delta.partitions import (
     MOST_LOOKED_FOR,
     NULL_FOLDER,
