@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -204,6 +204,15 @@ class InterruptedStart(StartedService):
         self.has_started.set()
 
 
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """As in a new program. Commands that other tests have run in this process have handlers of their own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_an_interrupted_start_leaves_no_server(tmp_path: Path) -> None:
     service = InterruptedStart(tmp_path)
     stack = EmbeddedStack(tmp_path, services=lambda _: [service])
