@@ -36,7 +36,7 @@ from replicator.ports.frames import Lane
 from replicator.settings import load_settings
 from replicator.wiring.components import ConfiguredComponents
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(7200 if os.environ.get("REPLICATOR_LONG") else 1800)]
 
 ROUNDS = 250 if os.environ.get("REPLICATOR_LONG") else 4
 SEED = int(os.environ.get("REPLICATOR_SEED", "1"))
