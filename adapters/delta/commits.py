@@ -1,4 +1,4 @@
-"""Commits of a lane: data and position together, each exactly once.
+"""Commits of a lane: data and position together, each exactly once. Position files, and positions by version.
 
 delta-rs accepts a transaction with an old version, and drops the transaction of a merge that changes nothing.
 So the version is read from the snapshot that commits, and a commit without changes becomes an empty append.
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
 from weakref import ref
 
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from replicator.domain.errors import DataLoss, Fenced
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.lane_state import state_from_json, state_to_json
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span
 
 from .errors import first_line, is_damage, is_newer, translate_error
 from .folders import Folder
-from .position_files import PositionFiles
-from .protocol import unwritable_error
-from .tables import open_table, read_schema
-from .version_positions import ATTEMPT, STANDING, USER_METADATA, encode_position, read_version_positions
+from .tables import open_table, read_schema, unwritable_error
 
 RECENT = 100
 WRITER = WriterProperties(compression="SNAPPY")
@@ -37,7 +37,7 @@ class Attempt:
     - `app`, `version`: the lane's application id and transaction version.
     - `name`: identifies the attempt.
     - `table`: the folder of the table.
-    - `position_text`: the lane's position after the commit (`version_positions.encode_position`), if it belongs
+    - `position_text`: the lane's position after the commit (`encode_position`), if it belongs
       to a lane.
     """
 
@@ -188,3 +188,145 @@ class LaneLog:
                 f"another instance has written lane {self._lane}: its version is {now}, not {before}",
                 next_step="Stop one of the two instances.",
             )
+
+
+# Position files: one per commit, named by the txn version that makes it valid.
+#
+# File n is written before the commit with txn version n. A file without its commit is from a failed attempt, or
+# from one that may still commit. The holder of the lane's lock replaces such an orphan.
+#
+# Without locks (in an object store) a number belongs to the writer that created its file, and others use the next
+# number. A file is written once, and describes the commit of its number.
+
+KEPT = 20
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRecord:
+    """The content of the position file of commit `version`.
+
+    `state` is None after a reset. `attempt` is also in the commit, and distinguishes it from other attempts at
+    this version.
+    """
+
+    version: int
+    state: LaneState | None
+    span: Span | None
+    attempt: str
+
+
+class PositionFiles:
+    """The position files of one lane in `folder`. The caller holds the lane, except for `read_record`."""
+
+    def __init__(self, folder: Folder, lane: str) -> None:
+        self._folder = folder
+        self._lane = lane
+
+    def announce(self, version: int, state: LaneState | None, span: Span | None) -> PositionRecord:
+        """Writes the file of a commit before the commit; durable on return.
+
+        Its number is `version`, or a later one if this writer may not replace that file.
+        """
+        attempt = uuid4().hex
+        text = {
+            "format": FORMAT,
+            "attempt": attempt,
+            "state": None if state is None else state_to_json(state),
+            "span": None if span is None else span.to_json(),
+        }
+        while not self._folder.claim(_file_name(version), text):
+            version += 1
+        return PositionRecord(version, state, span, attempt)
+
+    def has_version(self, version: int) -> bool:
+        """True when file `version` exists: of a commit, or an orphan."""
+        return self._folder.has_file(_file_name(version))
+
+    def read_record(self, version: int) -> PositionRecord:
+        """File `version`, whose commit the caller has read. Raises DataLoss when it is missing or damaged."""
+        try:
+            data = json.loads(self._folder.load(_file_name(version)))
+            self._refuse_newer(version, data["format"])
+            return _parse_record(version, data)
+        except FileNotFoundError as gone:
+            raise self._lost_error(version, "is missing although its commit is there") from gone
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._lost_error(version, "is damaged") from error
+
+    def prune(self, version: int) -> None:
+        """Removes all but the newest files up to `version`."""
+        for file in self._folder.files():
+            number = file.removesuffix(".json")
+            if number.isdecimal() and int(number) <= version - KEPT:
+                self._folder.drop(file)
+
+    def _refuse_newer(self, version: int, found: int) -> None:
+        if found > FORMAT:
+            raise Fatal(
+                f"position file {version} of lane {self._lane} has format {found}, which a newer version wrote",
+                next_step="Run that version of Replicator.",
+            )
+
+    def _lost_error(self, version: int, what: str) -> DataLoss:
+        return DataLoss(
+            f"position file {self._folder / _file_name(version)} of lane {self._lane} {what}",
+            next_step=f"Restore it, or load the lane again with `replicator lanes resync {self._lane}`.",
+        )
+
+
+def _file_name(version: int) -> str:
+    return f"{version}.json"
+
+
+def _parse_record(version: int, data: Mapping[str, Any]) -> PositionRecord:
+    state, span = data["state"], data["span"]
+    return PositionRecord(
+        version,
+        None if state is None else state_from_json(state),
+        None if span is None else Span.from_json(span),
+        data["attempt"],
+    )
+
+
+# The position of a lane at each version of its table, from the table's commits.
+
+ATTEMPT = "replicatorAttempt"
+"""The attempt in the commit's metadata. It identifies a commit whose answer was lost."""
+STANDING = "replicatorPosition"
+"""In the commit's metadata: the lane, and its position after the commit."""
+USER_METADATA = "userMetadata"
+"""The key under which Spark stores a writer's commit metadata."""
+SAME_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
+"""Operations whose versions have the rows of the version before."""
+
+
+def encode_position(app: str, state: LaneState | None) -> str:
+    """The position in a lane's commit; null after a reset."""
+    return json.dumps([app, None if state is None else state.position.to_json()], separators=(",", ":"))
+
+
+def read_version_positions(table: DeltaTable, app: str) -> Iterator[tuple[int, Position]]:
+    """Versions of the table with the position of the lane `app`, the newest first.
+
+    They are the lane's commits, and compactions and vacuums after them. Other commits may change rows, so their
+    versions are left out.
+    """
+    found: list[tuple[int, Position]] = []
+    at: Position | None = None
+    for entry in sorted(table.history(), key=lambda entry: entry["version"]):
+        said = _read_metadata(entry)
+        if said is not None and said[0] == app:
+            at = None if said[1] is None else Position.from_json(said[1])
+        elif entry.get("operation") not in SAME_ROWS:
+            at = None
+        if at is not None:
+            found.append((entry["version"], at))
+    yield from reversed(found)
+
+
+def _read_metadata(entry: dict[str, Any]) -> Any:
+    text = entry.get(STANDING)
+    if text is None and STANDING in str(entry.get(USER_METADATA)):
+        text = json.loads(entry[USER_METADATA])[STANDING]
+    return None if text is None else json.loads(text)

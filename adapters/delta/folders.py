@@ -1,7 +1,9 @@
-"""The folders of a lake: the protocol for disks and object stores, and local folders."""
+"""The folders of a lake: the protocol for disks and object stores, and local folders with their files and locks."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,8 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
-from .durable_files import write_json
-from .lane_lock import LaneLock
+from replicator.domain.errors import Fenced
 
 Record = Mapping[str, object]
 """The content of a small JSON file."""
@@ -183,3 +184,100 @@ class LocalFolder(PosixPath):
 
     def hold(self, lane: str) -> LaneHold:
         return LaneLock(self.with_name(self.name + ".lock"), lane)
+
+
+# Files of local folders. They exist completely or not at all, even after a kill.
+
+
+def write_json(path: Path, record: Mapping[str, object]) -> None:
+    """Replaces `path` by `record`, atomically. The file and its folder are on the disk on return."""
+    make_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(record, file, ensure_ascii=False, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Returns when writes to this file, or to the entries of this folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(path: Path) -> None:
+    """Creates this folder and its missing parents. Their names are on the disk on return."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        sync(folder.parent)
+
+
+def sync_commit(table: Path, version: int) -> None:
+    """Returns when a commit of a Delta table and its data files are on the disk (delta-rs does not sync them)."""
+    log = table / "_delta_log"
+    folders = {log}
+    # The commit before is needed, too. It may have created the table, or another writer may not have synced it yet.
+    for number in range(max(version - 1, 0), version + 1):
+        entry = log / f"{number:020}.json"
+        if not entry.exists():  # The log was cleaned up: a checkpoint replaces it.
+            continue
+        # str.splitlines would also split at line separators within values of statistics.
+        for line in entry.read_bytes().split(b"\n"):
+            added = json.loads(line).get("add") if line.strip() else None
+            # A file of the commit before may be vacuumed already. Partition values are URL-encoded in paths.
+            if added and (file := table / unquote(added["path"])).exists():
+                sync(file)
+                folders.add(file.parent)
+        sync(entry)
+    if version < 2:
+        folders |= {table, *(folder for folder in table.parents if os.access(folder, os.R_OK))}
+    for folder in folders:
+        sync(folder)
+
+
+class LaneLock:
+    """One writer per lane on a local lake: a lock of the operating system, which is released when its holder dies.
+
+    Held from construction to `release`. Raises `Fenced`, with the holder, when another instance has it.
+    The file stays: without it, two instances could lock two files of the same name.
+    """
+
+    def __init__(self, path: Path, lane: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            holder = os.pread(self._handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            self.release()
+            raise Fenced(
+                f"lane {lane} is already written by another instance (process {holder})",
+                next_step=f"Stop that instance first: it holds the lock {path.name}.",
+            ) from taken
+        try:
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, str(os.getpid()).encode(), 0)
+        except OSError:
+            self.release()
+            raise
+
+    def expect(self, version: int) -> None:
+        """Does nothing: the lock keeps others out."""
+
+    def note_commit(self, version: int) -> None:
+        """Does nothing."""
+
+    def doubt(self, version: int) -> None:
+        """Does nothing."""
+
+    def release(self) -> None:
+        """Releases the lock; may be called twice."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None

@@ -20,10 +20,8 @@ from replicator.ports.sink import CompactionResult, VacuumResult
 from .commits import LostRace
 from .errors import FileGone, first_line, is_gone, translate_errors
 from .folders import Folder
-from .old_versions import SparkNeeded
-from .protocol import refuse_newer
-from .table_writer import VACUUMED, DeltaRsTableWriter, TableWriter
-from .tables import FILE_BYTES, has_table, open_table
+from .table_writer import VACUUMED, DeltaRsTableWriter, SparkNeeded, TableWriter
+from .tables import FILE_BYTES, has_table, open_table, refuse_newer
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from replicator.ports.frames import Lane
 
 from ..apply.conform import REJECTED, mask_written_rows, out_of_range_reason, reject_rows
 from ..sql.reconcile import old_key_columns
-from .column_selection import find_stored_names, select_columns
-from .options import config_location
+from .options import config_location, find_stored_names, select_columns
 from .tables import RANDOM_FOLDERS, read_schema
 from .types import storage_type
 

@@ -13,11 +13,10 @@ from deltalake.exceptions import DeltaError
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
-from .column_names import source_name
 from .errors import first_line
-from .folder_names import decode_name, is_hashed
 from .folders import Folder
-from .tables import has_table, open_table, read_schema
+from .lake import decode_name, is_hashed
+from .tables import has_table, open_table, read_schema, source_name
 
 
 def read_table(

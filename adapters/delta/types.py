@@ -1,4 +1,4 @@
-"""The Delta type of each Arrow type. Only this module decides it.
+"""The Delta type of each Arrow type, and rows in the types of a table. Only this module decides them.
 
 Delta has no unsigned integers, no time of day, no duration, decimals of at most 38 digits and timestamps in
 microseconds. Such values are stored without loss in another type:
@@ -34,6 +34,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import Fatal
 
+from ..apply.conform import conform_to_schema, out_of_range_reason, to_refused
 from ..arrow.decimals import cast_digits
 
 EXACT_DECIMAL_DIGITS = 15
@@ -219,3 +220,23 @@ def _to_ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _midnight(time: pa.DataType) -> int:
     return 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[str(time.unit)]
+
+
+def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Rows (with `_place`) in the types of `schema`, and the rest as `REJECTED`.
+
+    No value changes silently: it keeps its meaning (table above), or its row is rejected as OUT_OF_RANGE.
+    """
+    rejected = []
+    for field in schema:
+        mask = mask_impossible(rows[field.name]) if field.name in rows.column_names else None
+        if mask is not None:
+            rejected.append(
+                to_refused(rows.filter(mask), out_of_range_reason(f"the value of column {field.name!r} is no time of day"))
+            )
+            rows = rows.filter(pc.invert(mask))
+    for i, name in enumerate(rows.column_names):
+        if name in schema.names:
+            rows = rows.set_column(i, name, to_storage(rows[name], schema.field(name).type))
+    good, bad = conform_to_schema(rows, schema)
+    return good, pa.concat_tables([*rejected, bad])

@@ -25,16 +25,13 @@ from replicator.domain.projection import (
 from replicator.ports.projector import ReplaceResult
 
 from ..delta.commits import LostRace
-from ..delta.durable_files import sync_commit
 from ..delta.errors import first_line, translate_errors
-from ..delta.folders import Folder, LocalFolder
+from ..delta.folders import Folder, LocalFolder, sync_commit
 from ..delta.lake import Lake
-from ..delta.latest_version import LatestTable
 from ..delta.maintenance import TableMaintenance
-from ..delta.old_versions import describe_old_versions, end_versions
 from ..delta.options import LakeOptions
-from ..delta.table_writer import TableWriter
-from ..delta.tables import STATISTICS, has_table, open_table, read_schema, statistics_columns
+from ..delta.table_writer import TableWriter, describe_old_versions, end_versions
+from ..delta.tables import STATISTICS, LatestTable, has_table, open_table, read_schema, statistics_columns
 from .refresh_records import (
     REFRESH_FULL,
     commit_properties,

@@ -13,10 +13,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.projection import MAX_GROUPS, Groups, Projection, ProjectionInput, RefreshRecord, RefreshWork
 
-from ..delta.column_names import source_name, stored_name
 from ..delta.commits import WRITER
 from ..delta.errors import translate_errors
-from ..delta.tables import FILE_BYTES, read_schema
+from ..delta.tables import FILE_BYTES, read_schema, source_name, stored_name
 from ..delta.types import to_storable
 from ..sql.dialect import DELTA_RS
 from .data_files import has_few_rows, has_only_groups

@@ -15,10 +15,9 @@ from replicator.domain.errors import Fatal
 from replicator.domain.projection import Groups, Projection, RefreshRecord
 from replicator.domain.table import Column
 
-from ..delta.commits import RECENT
+from ..delta.commits import RECENT, USER_METADATA
 from ..delta.folders import Folder
 from ..delta.tables import create_table, open_table
-from ..delta.version_positions import USER_METADATA
 from ..sql.dialect import Dialect
 
 RECORD = "replicatorRefresh"

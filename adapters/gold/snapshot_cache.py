@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..delta.folders import Folder
-from ..delta.latest_version import LatestTable
-from ..delta.tables import open_table
+from ..delta.tables import LatestTable, open_table
 from .table_version import TableVersion
 from .version_diff import open_earlier
 

@@ -14,8 +14,8 @@ from pyspark.sql.types import MapType
 
 from replicator.domain.projection import MAX_GROUPS, Groups, Projection, ProjectionInput, RefreshRecord, RefreshWork
 
-from ..delta.column_names import source_name, stored_name
 from ..delta.commits import Attempt
+from ..delta.tables import source_name, stored_name
 from ..delta.types import storage_type, to_storable
 from ..spark.errors import translate_errors
 from ..spark.frames import column, from_arrow, quote_name, to_arrow

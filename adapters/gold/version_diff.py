@@ -13,10 +13,9 @@ from pyarrow import fs
 
 from replicator.domain.errors import Retryable
 
-from ..delta.column_names import source_name
 from ..delta.errors import translate_error
 from ..delta.folders import Folder
-from ..delta.tables import CHANGE_DATA_FEED, ON, has_table, open_table
+from ..delta.tables import CHANGE_DATA_FEED, ON, has_table, open_table, source_name
 from .data_files import has_few_rows
 from .table_version import TableVersion
 

@@ -19,8 +19,7 @@ from ..arrow.parquet_slices import ParquetSlices
 from ..delta.errors import first_line, is_damage, translate_errors
 from ..delta.folders import FileLocation, Folder
 from ..delta.lake import Lake
-from ..delta.latest_version import LatestTable
-from ..delta.tables import has_table, open_table
+from ..delta.tables import LatestTable, has_table, open_table
 from ..object_store.options import Storage
 
 # A Delta table that is read while others write it.

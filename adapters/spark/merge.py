@@ -18,12 +18,10 @@ from replicator.domain.policy.plan import (
     Truncate,
 )
 
-from ..delta.commits import RECENT, Attempt, LostRace, Operation
+from ..delta.commits import RECENT, USER_METADATA, Attempt, LostRace, Operation
 from ..delta.merge import delete_all
 from ..delta.partitions import Partitions
-from ..delta.protocol import is_clustered
-from ..delta.tables import open_table
-from ..delta.version_positions import USER_METADATA
+from ..delta.tables import is_clustered, open_table
 from ..sql.dialect import SPARK
 from ..sql.reconcile import cleared_condition, truncate_assignments
 from ..sql.render import merge_condition, render_expression

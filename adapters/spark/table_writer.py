@@ -14,10 +14,8 @@ from replicator.domain.errors import Retryable
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
 
 from ..delta.commits import Attempt, LostRace, Operation
-from ..delta.old_versions import SparkNeeded
-from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
-from ..delta.table_writer import DeltaRsTableWriter, TargetColumn, to_hours
-from ..delta.tables import DELETION_VECTORS, FILE_BYTES, ON, read_schema
+from ..delta.table_writer import DeltaRsTableWriter, SparkNeeded, TargetColumn, to_hours
+from ..delta.tables import CLUSTERED, DELETION_VECTORS, FEATURES, FILE_BYTES, ON, is_clustered, read_schema
 from ..sql.dialect import SPARK
 from ..sql.reconcile import purged_condition
 from .errors import translate_errors

@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 from paths import PROJECT
 
-from adapters.delta.protocol import FEATURES, READER, WRITER
+from adapters.delta.tables import FEATURES, READER, WRITER
 from adapters.jvm.jars import read_lock
 from adapters.jvm.java import FOR_SPARK, MINIMUM
 from adapters.postgres.connection import OLDEST_SERVER

@@ -16,8 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from adapters.delta.commits import LaneLog
-from adapters.delta.position_files import PositionFiles
+from adapters.delta.commits import LaneLog, PositionFiles
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.delta.tombstones import DeltaTombstones

@@ -10,8 +10,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.ports.frames import Lane
 
-from ...delta.column_selection import select_columns
-from ...delta.options import config_location
+from ...delta.options import config_location, select_columns
 from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema
 
 WHICH = (

@@ -20,13 +20,12 @@ from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, De
 from replicator.ports.sink import CompactionResult, VacuumResult
 
 from ...delta.commits import WRITER
-from ...delta.durable_files import sync_commit
 from ...delta.errors import is_gone, translate_errors
+from ...delta.folders import sync_commit
 from ...delta.lake import local_folder
 from ...delta.maintenance import TableMaintenance, compact_table, vacuum_table
-from ...delta.old_versions import describe_old_versions, end_versions
 from ...delta.options import LakeOptions
-from ...delta.table_writer import DeltaRsTableWriter
+from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions
 from ...delta.tables import STATISTICS, create_table, has_table, read_schema
 
 MOMENT = pa.timestamp("us", "UTC")

@@ -15,8 +15,8 @@ from replicator.domain.errors import Fatal
 from replicator.ports.frames import Lane
 
 from ...arrow.masks import make_text_mask
-from ...delta.column_names import stored_name
 from ...delta.commits import WRITER, Attempt, Operation
+from ...delta.tables import stored_name
 from ...sql.dialect import DELTA_RS, text_literal
 from .merge_candidates import lookup_rows
 

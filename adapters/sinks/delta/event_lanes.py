@@ -29,9 +29,8 @@ from replicator.ports.frames import F, Lane, Write
 from ...apply.redelivery import drop_applied
 from ...arrow.outbox_events import read_limits, read_new_events
 from ...delta.commits import WRITER, Attempt, Operation, append_nothing
-from ...delta.durable_files import sync_commit
 from ...delta.errors import translate_errors
-from ...delta.folders import Folder, LocalFolder
+from ...delta.folders import Folder, LocalFolder, sync_commit
 from ...delta.lake import Lake
 from ...delta.options import LakeOptions
 from ...delta.table_writer import DeltaRsTableWriter

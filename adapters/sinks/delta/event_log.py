@@ -27,17 +27,16 @@ from replicator.ports.sink import SinkFeatures
 from ...apply.conform import number_rows, to_rejects
 from ...apply.redelivery import drop_applied
 from ...delta.commits import Attempt, Operation
-from ...delta.conform import conform_to_table
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.log_retention import LogTruncation, find_cuts, read_newest_time
 from ...delta.merge import append_stage
-from ...delta.old_versions import describe_old_versions, end_versions, vacuum_files
 from ...delta.options import LakeOptions
 from ...delta.table_reader import read_table
-from ...delta.table_writer import DeltaRsTableWriter
+from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions, vacuum_files
 from ...delta.tables import STATISTICS, create_table, find_missing_columns, has_table, open_table, read_schema, refuse_unsafe
+from ...delta.types import conform_to_table
 from ...event_log.records import merge_batches, to_raw
 from ...sql.dialect import text_literal
 from .erasure import blank_records

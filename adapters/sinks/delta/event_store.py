@@ -26,9 +26,8 @@ from replicator.domain.events import (
 )
 
 from ...delta.commits import WRITER
-from ...delta.durable_files import sync_commit
 from ...delta.errors import translate_error, translate_errors
-from ...delta.folders import Folder, LocalFolder
+from ...delta.folders import Folder, LocalFolder, sync_commit
 from ...delta.maintenance import TableMaintenance
 from ...delta.options import LakeOptions
 from ...delta.table_writer import TableWriter

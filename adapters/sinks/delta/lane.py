@@ -18,16 +18,14 @@ from replicator.ports.sink import ErasureResult
 
 from ...apply.lane_progress import advance_position
 from ...apply.redelivery import is_applied, refuse_gap
-from ...delta.commits import LaneLog, LostRace, Operation, append_nothing
+from ...delta.commits import LaneLog, LostRace, Operation, PositionFiles, append_nothing
 from ...delta.errors import FileGone, translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.maintenance import TableMaintenance
 from ...delta.merge import is_empty, remove_key
-from ...delta.old_versions import describe_old_versions, end_versions
-from ...delta.position_files import PositionFiles
-from ...delta.protocol import refuse_newer
-from ...delta.tables import has_table, open_table, read_schema
+from ...delta.table_writer import describe_old_versions, end_versions
+from ...delta.tables import has_table, open_table, read_schema, refuse_newer
 from .bulk_load import BulkLoad, can_bulk_load
 from .erasure import count_key_rows, to_key_row
 from .staged_write import StagedWrite
@@ -171,7 +169,7 @@ class DeltaLane:
 
     def end_side_versions(self, side_table: Folder) -> str:
         """Ends the old versions of the side table, except the one of the lane's state; see
-        `old_versions.end_versions`."""
+        `table_writer.end_versions`."""
         with translate_errors(self.lane.into):
             table, state = open_table(side_table), self.state()
             if state is None or state.side_table_version is None:

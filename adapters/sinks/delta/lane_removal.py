@@ -19,9 +19,8 @@ from replicator.ports.sink import LaneArtifact
 
 from ...apply.ownership import is_owned, ownership_remark
 from ...delta.commits import Attempt, LaneLog
-from ...delta.folder_names import decode_name
 from ...delta.folders import Folder
-from ...delta.lake import HOME, Lake
+from ...delta.lake import HOME, Lake, decode_name
 from ...delta.tables import has_table, read_schema
 
 MARK = "dropping.json"

@@ -24,12 +24,11 @@ from ...apply.reconcile_in_process import reconcile_rows
 from ...apply.redelivery import drop_applied
 from ...apply.rows_frame import to_rows
 from ...apply.watermark_filter import filter_late
-from ...delta.column_names import stored_frame, stored_names, stored_plan
 from ...delta.commits import Operation
-from ...delta.conform import conform_to_table
 from ...delta.merge import delete_all, write_stage
 from ...delta.partitions import partition_columns, split_unnameable
-from ...delta.tables import read_schema
+from ...delta.tables import read_schema, stored_frame, stored_names, stored_plan
+from ...delta.types import conform_to_table
 from ...sql.reconcile import old_key_columns
 from .absorbed_changes import DeltaAbsorbedChanges
 from .column_versions_table import DeltaColumnVersions

@@ -24,12 +24,9 @@ from replicator.ports.frames import F, Lane
 from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkFeatures
 
 from ...apply.ownership import ownership_remark
-from ...delta.column_names import stored_columns
-from ...delta.column_selection import find_stored_names
 from ...delta.errors import translate_errors
 from ...delta.lake import Lake
-from ...delta.old_versions import end_versions
-from ...delta.options import TableOptions, config_location
+from ...delta.options import TableOptions, config_location, find_stored_names
 from ...delta.partitions import (
     check_partitions,
     partition_columns,
@@ -37,7 +34,7 @@ from ...delta.partitions import (
     refuse_other_partitions,
 )
 from ...delta.table_reader import read_columns, read_table, table_name
-from ...delta.table_writer import DeltaRsTableWriter, TableWriter
+from ...delta.table_writer import DeltaRsTableWriter, TableWriter, end_versions
 from ...delta.tables import (
     CHANGE_DATA_FEED,
     DELETION_VECTORS,
@@ -49,6 +46,7 @@ from ...delta.tables import (
     open_table,
     read_schema,
     refuse_unsafe,
+    stored_columns,
 )
 from .clustering_columns import check_clusters, find_missing_statistics, refuse_partitioned
 from .comparison import DeltaTargetSnapshot, open_delta_comparison

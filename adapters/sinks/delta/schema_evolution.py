@@ -14,9 +14,8 @@ from deltalake import DeltaTable
 from replicator.domain.errors import Fatal
 from replicator.domain.schema_evolution import TargetReshape
 
-from ...delta.column_names import stored_name
 from ...delta.table_writer import TableWriter, TargetColumn
-from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema
+from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema, stored_name
 from ...delta.types import storage_type
 
 

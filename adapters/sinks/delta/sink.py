@@ -13,8 +13,8 @@ from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows
 from replicator.ports.sink import SinkFeatures
 
 from ...apply.explain import explain
-from ...delta.column_names import to_stored_plan
 from ...delta.options import MirrorOptions
+from ...delta.tables import to_stored_plan
 from ...sql.dialect import DELTA_RS, DUCKDB
 from .absorbed_changes import DeltaAbsorbedChanges
 from .column_versions_table import DeltaColumnVersions

@@ -16,9 +16,8 @@ from replicator.ports.frames import Lane
 
 from ...apply.stages import side_columns
 from ...arrow.conform import cast_column
-from ...delta.column_names import stored_columns
 from ...delta.lake import Lake
-from ...delta.tables import has_table, open_table, read_schema
+from ...delta.tables import has_table, open_table, read_schema, stored_columns
 from ...delta.types import restore_type
 from .restore import open_source_lane
 from .schema_history import read_versions

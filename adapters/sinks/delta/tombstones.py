@@ -18,13 +18,13 @@ from replicator.ports.frames import Lane
 
 from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
-from ...delta.conform import conform_to_table
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
-from ...delta.old_versions import vacuum_files
+from ...delta.table_writer import vacuum_files
 from ...delta.tables import create_table, has_table, open_table, read_schema
+from ...delta.types import conform_to_table
 from ...duckdb.session import open_session
 from ...sql.dialect import DELTA_RS, DUCKDB
 from ...sql.reconcile import greater_condition, render_constant

@@ -22,7 +22,7 @@ from replicator.domain.position import TopicPartition
 from replicator.ports.backfill import TOPICS
 from replicator.ports.decoder import MasksRecords
 
-from ...delta.durable_files import make_folder, sync
+from ...delta.folders import make_folder, sync
 
 STATE = "run.json"
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")

@@ -18,8 +18,8 @@ from replicator.domain.plain_values import format_count
 
 from ...decoders.json.type_names import TypedRowLayout, to_json_values
 from ...decoders.masking.records import MaskHeader, add_mask_header
-from ...delta.column_names import source_name
 from ...delta.folders import FileLocation
+from ...delta.tables import source_name
 from ..delta_reader import open_parquet, read_slices
 
 # Offsets of rows: the table version, and the row's number in it.

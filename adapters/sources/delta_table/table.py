@@ -20,8 +20,8 @@ from replicator.domain.table import RESERVED_PREFIXES
 from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from ...delta.folders import FileLocation, Folder
-from ...delta.latest_version import commit_file_name
 from ...delta.table_reader import table_name
+from ...delta.tables import commit_file_name
 from ...delta.types import storage_type
 from ..delta_reader import FileRewritten, SourceDeltaTable, open_parquet
 from ..event_log.delta.table import READABLE as LOG_READABLE

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.transform.columns import Mask
 
-from ...delta.folder_names import encode_name
+from ...delta.lake import encode_name
 from ..delta_table.options import RowsOptions
 from .masking import RowMasker
 

@@ -14,8 +14,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.errors import DataLoss
 
-from ...delta.durable_files import sync_commit, write_json
 from ...delta.errors import translate_errors
+from ...delta.folders import sync_commit, write_json
 from ...delta.lake import local_folder
 from ...delta.tables import has_table
 from ...delta.types import storage_type

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.errors import Fenced, Retryable
 
-from ...delta.lane_lock import LaneLock
+from ...delta.folders import LaneLock
 from ...duckdb.session import open_session
 from ..delta_table.source import LocalTableRows
 from ..journal.options import VERSION

@@ -15,10 +15,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fenced
 
-from ...delta.durable_files import sync, sync_commit, write_json
 from ...delta.errors import translate_errors
+from ...delta.folders import LaneLock, sync, sync_commit, write_json
 from ...delta.lake import local_folder
-from ...delta.lane_lock import LaneLock
 from ...delta.tables import has_table
 from ..journal.masking import Noted
 from .options import SnapshotsOptions

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, TableFeatures
 from support.projected_lake import ProjectedLake
 
 from adapters.delta.folders import LocalFolder
-from adapters.delta.old_versions import end_versions
+from adapters.delta.table_writer import end_versions
 from adapters.delta.tables import open_table
 from adapters.gold import LocalProjector, data_files, version_diff
 from adapters.gold.data_files import FEW_ROWS

@@ -13,7 +13,7 @@ from support.crash_runs import assert_equals_model, run_until, with_deletes
 from support.delta_crash import batches, deliver
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import position_files, stored_folder
+from adapters.delta import commits, stored_folder
 from adapters.delta.commits import LaneLog
 from adapters.delta.stored_folder import StoredFolder
 from adapters.object_store import options
@@ -66,7 +66,7 @@ def test_what_lies_in_the_store(s3: ObjectStore) -> None:
 
 
 def test_old_positions_go(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(position_files, "KEPT", 2)
+    monkeypatch.setattr(commits, "KEPT", 2)
     lake = s3.lake()
     sink = ready(lake)
     for i in range(4):

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 from support.delta_writes import items, write_of
 
+from adapters.delta.commits import PositionFiles
 from adapters.delta.lake import Lake
-from adapters.delta.position_files import PositionFiles
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.delta.tombstones import DeltaTombstones

@@ -17,7 +17,7 @@ from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
 from adapters.delta import maintenance, table_writer
 from adapters.delta.folders import LocalFolder
-from adapters.delta.old_versions import SparkNeeded, end_versions, vacuum_files
+from adapters.delta.table_writer import SparkNeeded, end_versions, vacuum_files
 from adapters.delta.tables import open_table
 from adapters.sinks.delta.dead_letters import DeltaDeadLetters
 from adapters.sinks.delta.sink import DeltaRsSink

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from support.exported_records import Row, successive
 
-from adapters.delta.lane_lock import LaneLock
+from adapters.delta.folders import LaneLock
 from adapters.postgres import query, table_reader
 from adapters.postgres.query import SnapshotQuery, table_query
 from adapters.sources.snapshot_diff import SnapshotsSource, query_poll

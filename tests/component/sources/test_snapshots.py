@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from support.exported_records import SCHEMA, export, successive
 from support.full_disk import full_disk
 
-from adapters.delta.lane_lock import LaneLock
+from adapters.delta.folders import LaneLock
 from adapters.sources.snapshot_diff import SnapshotsSource
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from adapters.sources.snapshot_diff.file_snapshots import SnapshotFolder, list_snapshots

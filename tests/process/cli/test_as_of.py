@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
-from adapters.delta.version_positions import STANDING
+from adapters.delta.commits import STANDING
 from replicator.application.operations import lanes
 from replicator.application.operations.target_reader import read_target
 from replicator.domain.errors import ConfigProblem, Fatal

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.delta.column_names import source_name, stored_name
-from adapters.delta.folder_names import LONGEST, decode_name, encode_name, is_hashed
 from adapters.delta.folders import LocalFolder
-from adapters.delta.lake import Lake
-from adapters.delta.tables import create_table
+from adapters.delta.lake import LONGEST, Lake, decode_name, encode_name, is_hashed
+from adapters.delta.tables import create_table, source_name, stored_name
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import Column
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.delta.folders import LocalFolder
-from adapters.delta.lane_lock import LaneLock
-from adapters.delta.position_files import KEPT, PositionFiles
+from adapters.delta.commits import KEPT, PositionFiles
+from adapters.delta.folders import LaneLock, LocalFolder
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.lane_state import state_from_json, state_to_json
 from replicator.domain.policy.plan import DeleteHorizon, LaneState

@@ -13,10 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from adapters.apply.conform import number_rows
 from adapters.arrow.conform import cast_column
-from adapters.delta.conform import conform_to_table
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import create_table, read_schema
-from adapters.delta.types import can_accept, has_exact_statistics, restore_type, storage_type
+from adapters.delta.types import can_accept, conform_to_table, has_exact_statistics, restore_type, storage_type
 from replicator.domain.errors import Fatal
 from replicator.domain.table import Column
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from adapters.delta import latest_version
+from adapters.delta import tables
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import open_table
 from adapters.gold.snapshot_cache import SnapshotCache
@@ -81,7 +81,7 @@ def test_kept_versions_stay_what_they_were(seed: int, tmp_path: Path) -> None:
 
 def test_the_table_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opens = []
-    monkeypatch.setattr(latest_version, "open_table", lambda *at: opens.append(at) or open_table(*at))
+    monkeypatch.setattr(tables, "open_table", lambda *at: opens.append(at) or open_table(*at))
     write_deltalake(tmp_path, ROWS)
     kept = SnapshotCache(LocalFolder(tmp_path))
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_a_commit_that_was_cleaned_up(tmp_path: Path) -> None:
     read_version(kept.get_newest())
     write_deltalake(tmp_path, ROWS, mode="append")
     DeltaTable(tmp_path).create_checkpoint()
-    (tmp_path / "_delta_log" / latest_version.commit_file_name(0)).unlink()
+    (tmp_path / "_delta_log" / tables.commit_file_name(0)).unlink()
     assert kept.get_newest().number == 1
     assert kept.get_newest().rows().count_rows() == 6
 

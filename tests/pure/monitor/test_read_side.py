@@ -20,7 +20,7 @@ from support.budget import some
 from support.hostile_strings import hostile_strings
 from support.served_tables import pages, problem, serve_tables, url
 
-from adapters.delta.folder_names import encode_name
+from adapters.delta.lake import encode_name
 from adapters.http.server import HttpServer
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.contract import EXAMPLES

@@ -24,9 +24,9 @@ from support.table_of_rows import VERSION, WHOLE
 from adapters.arrow.sequence_elements import to_elements
 from adapters.arrow.sequence_elements import to_values as local_shown
 from adapters.delta import maintenance
-from adapters.delta.old_versions import SparkNeeded
+from adapters.delta.commits import PositionFiles
 from adapters.delta.partitions import NULL_FOLDER, unnameable_reason
-from adapters.delta.position_files import PositionFiles
+from adapters.delta.table_writer import SparkNeeded
 from adapters.delta.tables import STATISTICS
 from adapters.delta.types import storage_type, to_storage
 from adapters.engines.local import LocalEngine

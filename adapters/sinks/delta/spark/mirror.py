@@ -28,9 +28,7 @@ from ....apply.lane_progress import (
     find_new_truncate,
     find_new_truncates,
 )
-from ....delta.column_names import Names, stored_names, stored_plan
 from ....delta.commits import Operation
-from ....delta.conform import conform_to_table
 from ....delta.partitions import (
     MOST_LOOKED_FOR,
     NULL_FOLDER,
@@ -42,8 +40,8 @@ from ....delta.partitions import (
     select_few_values,
     unnameable_reason,
 )
-from ....delta.tables import read_schema
-from ....delta.types import storage_type
+from ....delta.tables import Names, read_schema, stored_names, stored_plan
+from ....delta.types import conform_to_table, storage_type
 from ....spark.errors import translate_errors
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
@@ -311,7 +309,7 @@ Refusal = tuple[Column, str]
 
 
 def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
-    """See `delta.conform.require_values`."""
+    """See `delta.types.require_values`."""
     strict = [f.name for f in read_schema(snapshot) if not f.nullable and f.name in rows.columns]
     return [(column(n).isNull(), out_of_range_reason(f"column {n!r} of the target must not be null")) for n in strict]
 
@@ -346,7 +344,7 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
     for condition, reason in reversed(refusals):
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
     if plan.soft_deletes:
-        # As in `delta.conform.reject_rows`, a delete with bad values counts as a delete without values.
+        # As in `delta.types.reject_rows`, a delete with bad values counts as a delete without values.
         deleted = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
         rows = keep_parents(rows.withColumn(CDC_DELETED, deleted), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error

@@ -12,10 +12,9 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import LaneArtifact, SinkFeatures
 
 from ....apply.explain import explain
-from ....delta.column_names import to_stored_plan
 from ....delta.errors import translate_errors
 from ....delta.options import MirrorOptions
-from ....delta.tables import has_table
+from ....delta.tables import has_table, to_stored_plan
 from ....spark.catalog import CatalogNames
 from ....spark.session import split_options_lazily
 from ....spark.table_writer import SparkTableWriter

@@ -13,12 +13,10 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition
 
-from ....delta.commits import LaneLog
-from ....delta.folder_names import decode_name
+from ....delta.commits import LaneLog, PositionFiles
 from ....delta.folders import FileLocation, Folder
-from ....delta.lake import HOME
+from ....delta.lake import HOME, decode_name
 from ....delta.log_retention import removal_app_id
-from ....delta.position_files import PositionFiles
 from ....delta.tables import read_schema
 from ....event_log.bounds import LogBounds
 from ....object_store.options import Storage
