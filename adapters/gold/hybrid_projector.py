@@ -13,7 +13,7 @@ from replicator.domain.projection import Groups, InputVersions, Projection, Refr
 from replicator.ports.projector import ReplaceResult
 
 from ..delta.table_writer import TableWriter
-from ..postgres.target_location import TableLocations
+from ..postgres.options import TableLocations
 from .delta_projector import DeltaProjector
 from .postgres_inputs import PostgresInputs
 from .postgres_tables import PostgresTables

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from replicator.domain.projection import InputVersions, Projection, ProjectionInput
 
-from ..postgres.target_location import TableLocation, TableLocations
+from ..postgres.options import TableLocation, TableLocations
 from .delta_projector import missing_input_error
 from .postgres_snapshot import PostgresSnapshot
 

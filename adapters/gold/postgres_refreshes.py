@@ -17,11 +17,11 @@ from replicator.domain.errors import Fatal
 from replicator.domain.projection import Groups
 from replicator.domain.table import Column
 
-from ..postgres.copy import copy_rows, copy_statement
 from ..postgres.ddl import DIALECT
 from ..postgres.lane_state import META
+from ..postgres.literals import copy_rows, copy_statement
 from ..postgres.names import quote_name
-from ..postgres.target_location import TableLocation
+from ..postgres.options import TableLocation
 from ..postgres.types import ColumnConversion, find_conversion, new_type
 from ..sql.dialect import text_literal
 

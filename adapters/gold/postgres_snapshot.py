@@ -16,8 +16,8 @@ from ..postgres.connection import PostgresSession
 from ..postgres.errors import translate_error
 from ..postgres.event_table import MAPS
 from ..postgres.lane_state import parse_state
+from ..postgres.options import TableLocation
 from ..postgres.query import BEGIN, describe_columns, read_all_rows, render_select
-from ..postgres.target_location import TableLocation
 from .postgres_refreshes import KNOWN
 
 TABLES = sql.SQL("SELECT to_regclass(%s)::oid::text, to_regclass('_replicator.positions') IS NOT NULL")

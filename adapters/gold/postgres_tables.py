@@ -14,7 +14,7 @@ from ..postgres.ddl import DDL_LOCK, Catalogue
 from ..postgres.errors import translate_error
 from ..postgres.lane_state import SCHEMA
 from ..postgres.names import check_columns, check_table
-from ..postgres.target_location import TableLocation, TableLocations
+from ..postgres.options import TableLocation, TableLocations
 from .delta_projector import other_columns_error as other_columns_problem
 from .postgres_refreshes import (
     CREATE_REFRESHES,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime
+from datetime import time as clock_time
 from typing import Any
 
 import psycopg
@@ -12,7 +14,6 @@ from replicator.ports.comparison import CHECKSUMS, ComparedColumn, KeyRange
 
 from ..sql.checksums import SummedColumn, render_bucket_condition, render_sums
 from ..sql.dialect import POSTGRES
-from .key_texts import to_texts
 from .names import quote_name
 
 SETTINGS = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
@@ -83,3 +84,16 @@ class TableChecksums:
 def escape(text: str) -> str:
     """SQL text for a statement with parameters."""
     return text.replace("%", "%%")
+
+
+def to_texts(values: pa.ChunkedArray) -> list[str]:
+    """Each key value as text that PostgreSQL can read; no value may be null."""
+    return [_to_text(value) for value in values.to_pylist()]
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, date | datetime | clock_time):
+        return value.isoformat()
+    return str(value)

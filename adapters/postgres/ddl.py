@@ -1,32 +1,35 @@
-"""Tables of a target: reads them from the catalogue, creates and widens them. SQLAlchemy quotes names and
-renders types."""
+"""Tables of a target and their views: reads them from the catalogue, creates, widens and reshapes them. SQLAlchemy
+quotes names and renders types.
+"""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
+from psycopg import errors
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.sql.elements import quoted_name
 
-from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns, end_sequence_columns
+from replicator.domain.schema_evolution import TargetReshape
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column
 
+from ..sql.dialect import POSTGRES, text_literal
+from ..sql.views import OURS, VIEWS, current_rows_query, find_view
 from .connection import PostgresSession
 from .errors import translate_error
-from .names import quote_name
-from .relation_kinds import refuse_kind
-from .schema_evolution import reshape
+from .names import MAX_BYTES, quote_name
 from .types import AnyType, ColumnConversion, find_conversion, new_type
 
 log = logging.getLogger(__name__)
@@ -245,3 +248,188 @@ def is_indexed(there: ExistingTable, plan: ApplyPlan) -> bool:
     """True when some of the merge keys are unique, so that an index finds each row."""
     keys = set(plan.merge_keys)
     return any(u and u <= keys for u in there.unique)
+
+
+# The kind of a target's relation: only some kinds can store a lane's rows.
+
+KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+    "I": "an index",
+    "c": "a composite type",
+}
+"""Values of pg_class.relkind, except those of tables."""
+
+MERGES_INTO_VIEWS = 170_000
+"""The first server version with MERGE into views."""
+
+FOUND = sa.text(
+    "SELECT c.relkind::text, current_setting('server_version_num')::int, "
+    "EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type <> '1') "
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relname = :table"
+)
+
+
+def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyPlan) -> None:
+    """Raises ConfigProblem when the relation with that name cannot store the rows of `plan`."""
+    found = connection.execute(FOUND, {"schema": schema, "table": table}).first()
+    fault = _describe_fault(*found, merges=bool(plan.merge_keys)) if found else ""
+    if fault:
+        raise ConfigProblem(
+            f"{schema}.{table} {fault}",
+            next_step="Write to an ordinary table: give the target another name with `into`, or remove what is in the way.",
+        )
+
+
+def _describe_fault(kind: str, version: int, has_rules: bool, *, merges: bool) -> str:
+    """Append lanes insert, so a view or a rule may accept their rows. All other lanes merge."""
+    takes = {"r", "p"} | ({"v"} if not merges or version >= MERGES_INTO_VIEWS else set()) | (set() if merges else {"f"})
+    if kind not in takes:
+        return f"is {KINDS.get(kind, 'no table')}, into which rows cannot be {'merged' if merges else 'inserted'}"
+    return "has a rewrite rule, and PostgreSQL merges no rows into such a table" if merges and has_rules else ""
+
+
+# Columns that the source renames, removes or widens.
+
+
+def reshape_statements(
+    schema: str, table: str, types: Mapping[str, AnyType], reshaping: TargetReshape, end: str = ""
+) -> Iterator[str]:
+    """The rest of `reshaping` for a table whose columns have these `types`.
+
+    A column keeps its type if it is not the one that replicator creates. `end`: for scd2, the column that is
+    NULL in open versions.
+    """
+    there, relation = dict(types), quote_name(schema, table)
+    for column in (quote_name(name) for name in reshaping.emptied if name in there):
+        is_open = f" AND {quote_name(end)} IS NULL" if end else ""
+        yield f"UPDATE {relation} SET {column} = NULL WHERE {column} IS NOT NULL{is_open}"
+    for old, new in reshaping.renames:
+        if old in there and new in reshaping.replaced and there.pop(new, None) is not None:
+            yield f"ALTER TABLE {relation} DROP COLUMN {quote_name(new)}"
+        if old in there and new not in there:
+            there[new] = there.pop(old)
+            yield f"ALTER TABLE {relation} RENAME COLUMN {quote_name(old)} TO {quote_name(new)}"
+    for name in reshaping.removals:
+        if there.pop(name, None) is not None:
+            yield f"ALTER TABLE {relation} DROP COLUMN {quote_name(name)}"
+    for change in reshaping.types:
+        before, after = new_type(change.before), type_name(new_type(change.after))
+        if change.name in there and type_name(there[change.name]) == type_name(before) != after:
+            column = quote_name(change.name)
+            there[change.name] = new_type(change.after)
+            values = "NULL" if change.name in reshaping.emptied and not end else column
+            yield f"ALTER TABLE {relation} ALTER COLUMN {column} TYPE {after} USING {values}::{after}"
+
+
+def type_name(kind: AnyType) -> str | None:
+    """The type as SQL; None for an unknown type."""
+    try:
+        return str(kind.compile(dialect=DIALECT))
+    except sa.exc.CompileError:
+        return None
+
+
+def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetReshape) -> None:
+    """Renames and removes the same columns in a side table, if it exists. `tombstones.align_types` changes its
+    types."""
+    names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+    there = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
+    for old, new in reshaping.renames:
+        if old in there and new in reshaping.replaced and new in there:
+            there = there - {new}
+            cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quote_name(new)}".encode(), prepare=False)
+        if old in there and new not in there:
+            there = {*there - {old}, new}
+            cursor.execute(
+                f"ALTER TABLE {relation} RENAME COLUMN {quote_name(old)} TO {quote_name(new)}".encode(), prepare=False
+            )
+    for name in there.intersection(reshaping.removals):
+        cursor.execute(f"ALTER TABLE {relation} DROP COLUMN {quote_name(name)}".encode(), prepare=False)
+
+
+def reshape(
+    connection: sa.Connection,
+    schema: str,
+    table: str,
+    columns: Mapping[str, Any],
+    reshaping: TargetReshape,
+    *,
+    end: str = "",
+) -> bool:
+    """Runs the statements; False when there were none. `columns` as SQLAlchemy reflects them.
+
+    The table's view is dropped first, because it depends on the types. `ensure_view` creates it again.
+    """
+    types = {name: column["type"] for name, column in columns.items()}
+    statements = list(reshape_statements(schema, table, types, reshaping, end))
+    driver: Any = connection.connection.driver_connection
+    view = find_own_view(driver.cursor(), schema, table) if statements else None
+    if view is not None:
+        statements.insert(0, f"DROP VIEW {quote_name(schema, view)}")
+    for statement in statements:
+        connection.exec_driver_sql(statement.replace("%", "%%"))
+    return bool(statements)
+
+
+# Views of the current rows.
+
+REMARK = "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c WHERE c.oid = to_regclass(%s)"
+
+
+def view_name(plan: ApplyPlan, table: str) -> str | None:
+    """The name of the target's view; None when the target has only current rows, or the name would be too long."""
+    view = find_view(plan)
+    return f"{table}{view}" if view and len(f"{table}{view}".encode()) <= MAX_BYTES else None
+
+
+def find_own_view(cursor: psycopg.Cursor, schema: str, table: str) -> str | None:
+    """The name of the existing view that replicator created for the table."""
+    for name in (f"{table}{view}" for view in VIEWS):
+        row = cursor.execute(REMARK, (quote_name(schema, name),)).fetchone()
+        if row is not None and row[0] == OURS.format(table=table):
+            return name
+    return None
+
+
+def render_view(plan: ApplyPlan, schema: str, table: str) -> str | None:
+    """The statement that creates or updates the view; None when there is none."""
+    name = view_name(plan, table)
+    if name is None:
+        return None
+    relation, select = quote_name(schema, name), current_rows_query(find_view(plan), POSTGRES, quote_name(schema, table))
+    remark = text_literal(OURS.format(table=table))
+    return f"CREATE OR REPLACE VIEW {relation} AS {select}; COMMENT ON VIEW {relation} IS {remark}"
+
+
+def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
+    """True when the view lacks columns of the table. Otherwise the right to create views is not needed."""
+    lacking = cursor.execute(
+        "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
+        (table, view),
+    )
+    return lacking.fetchone() is not None
+
+
+def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
+    """Creates or updates the view of `view_name`. Another relation with that name stays unchanged."""
+    name, make = view_name(plan, table), render_view(plan, schema, table)
+    if name is None or make is None:
+        return
+    row = cursor.execute(REMARK, (quote_name(schema, name),)).fetchone()
+    if row is not None and row[0] != OURS.format(table=table):
+        log.warning("%s.%s already exists, and is not a view of %s: it stays as it is", schema, name, table)
+        return
+    if row is not None and not _is_behind(cursor, quote_name(schema, name), quote_name(schema, table)):
+        return
+    try:
+        with cursor.connection.transaction():
+            cursor.execute(make.encode(), prepare=False)
+    except errors.InvalidTableDefinition:
+        log.warning(
+            "columns of %s.%s were renamed or removed: drop the view %s, and it is created again", schema, table, name
+        )

@@ -24,7 +24,7 @@ from .erasure import LOGGED
 from .errors import translate_error
 from .lane_state import parse_state
 from .names import quote_name
-from .target_location import TableLocation
+from .options import TableLocation
 
 Wanted = Callable[[str], bool]
 Stretch = tuple[TopicPartition, int, int]

@@ -9,7 +9,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
-from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import (
@@ -22,8 +21,6 @@ from replicator.domain.events import (
     number_events,
     select_new,
 )
-
-from .options import PostgresServerOptions
 
 TYPES = {
     "event_id": "text PRIMARY KEY",
@@ -43,13 +40,6 @@ exclusively."""
 MOST_LOCKS = 500
 """The maximum of aggregates that a transaction locks one by one: a server has room for a few thousand locks."""
 REFUSAL = "events are appended only"
-
-
-class EventOptions(PostgresServerOptions):
-    """`schema` and `table` of the events."""
-
-    schema_name: str = Field("events", alias="schema", min_length=1, max_length=63)
-    table: str = Field("events", min_length=1, max_length=50)
 
 
 class EventTable:

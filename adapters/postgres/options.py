@@ -1,10 +1,11 @@
-"""Options of sinks in PostgreSQL."""
+"""Options of sinks in PostgreSQL, and the locations of projected tables."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -12,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from replicator.domain.errors import ConfigProblem
 
-from .answer_timeout import ANSWER_SECONDS
+from .connection import ANSWER_SECONDS
+from .names import quote_name
 
 
 def normalize_dsn(dsn: SecretStr) -> SecretStr:
@@ -50,7 +52,7 @@ class PostgresServerOptions(BaseModel):
 
 class PostgresOptions(PostgresServerOptions):
     """`schema`: the schema of the tables. `query_timeout`: seconds that a query may take. `answer_timeout`: see
-    the module `answer_timeout`."""
+    `connection.TimeoutConnection`."""
 
     schema_name: str = Field("public", alias="schema")
     query_timeout: float = Field(60, gt=0)
@@ -62,3 +64,62 @@ class EventLogOptions(PostgresOptions):
 
     schema_name: str = Field("cdc_raw", alias="schema")
     table: str = "cdc_events"
+
+
+class EventOptions(PostgresServerOptions):
+    """`schema` and `table` of the events."""
+
+    schema_name: str = Field("events", alias="schema", min_length=1, max_length=63)
+    table: str = Field("events", min_length=1, max_length=50)
+
+
+# Locations of projected tables: a sink, an event log, or the event store.
+
+EVENTS = "event_store"
+HOLDS: Mapping[str, type[Any]] = {"postgres": PostgresOptions, "event_log": EventLogOptions, EVENTS: EventOptions}
+"""The options class for each value of the option `holds`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """A table of a database. `events`: it is the event store, which exists without a lane."""
+
+    dsn: str
+    schema: str
+    table: str
+    events: bool = False
+
+    @property
+    def relation(self) -> str:
+        """Its name as SQL."""
+        return quote_name(self.schema, self.table)
+
+    @property
+    def url(self) -> str:
+        """Its name for people and for lineage: server, database and table, without the user."""
+        said = conninfo_to_dict(self.dsn)
+        host, port = said.get("host") or said.get("hostaddr") or "localhost", said.get("port") or 5432
+        database = said.get("dbname") or said.get("user") or ""
+        return f"postgres://{host}:{port}/{database}.{self.schema}.{self.table}"
+
+
+class TableLocations:
+    """Sinks in PostgreSQL by name. Options: `holds` (see `HOLDS`), and the options of its class."""
+
+    def __init__(self, sinks: Mapping[str, Mapping[str, object]]) -> None:
+        self._said: dict[str, tuple[str, Any]] = {}
+        for name, said in sinks.items():
+            holds = str(said.get("holds"))
+            if holds not in HOLDS:
+                raise ConfigProblem(f"option sinks.{name}.holds is one of {', '.join(HOLDS)}")
+            own = {key: value for key, value in said.items() if key != "holds"}
+            self._said[name] = (holds, HOLDS[holds].from_options(own))
+
+    def __contains__(self, sink: object) -> bool:
+        return sink in self._said
+
+    def locate(self, sink: str, table: str | None) -> TableLocation:
+        """The location of a sink's table. None: the sink is one table."""
+        holds, said = self._said[sink]
+        dsn = said.dsn.get_secret_value()
+        return TableLocation(dsn, said.schema_name, said.table if table is None else table, holds == EVENTS)

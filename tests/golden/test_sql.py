@@ -23,7 +23,7 @@ import pytest
 
 from adapters.apply.explain import NEXT, explain
 from adapters.apply.reconcile_in_process import places_select
-from adapters.postgres.views import render_view
+from adapters.postgres.ddl import render_view
 from adapters.sinks.delta.tombstones import old_entries_condition
 from adapters.sinks.postgres.target import truncate_statement
 from adapters.sinks.postgres.tombstones import delete_statement, upsert_statement

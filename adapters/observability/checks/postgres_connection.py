@@ -10,7 +10,7 @@ import psycopg
 
 from replicator.ports.diagnosis import Diagnosis
 
-from ...postgres.answer_timeout import TimeoutConnection
+from ...postgres.connection import TimeoutConnection
 from ...postgres.errors import translate_error
 
 TIMEOUT_SECONDS = 5

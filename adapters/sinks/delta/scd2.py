@@ -27,7 +27,7 @@ class ConformedRows:
 
     - `frame`: the folded frame.
     - `conforming`: rows that fit, with `_place` (their numbers in `frame`).
-    - `misfits`: rows that do not fit, as `conform.REJECTED`.
+    - `misfits`: rows that do not fit, as `delta.types.REJECTED`.
     - `trimmed`: how many rows were applied before.
     - `truncates`: how many truncates are not rows.
     """

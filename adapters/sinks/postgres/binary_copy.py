@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 
-from ...postgres.copy import get_rows_per_slice, send_copy_data
+from ...postgres.literals import get_rows_per_slice, send_copy_data
 
 ALIKE = frozenset(
     {

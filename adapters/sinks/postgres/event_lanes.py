@@ -20,9 +20,10 @@ from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 from ...apply.rows_frame import POSITION
 from ...arrow.outbox_events import read_limits, read_new_events
 from ...postgres.errors import translate_error
-from ...postgres.event_table import EventOptions, EventTable
+from ...postgres.event_table import EventTable
 from ...postgres.lane_state import parse_state, write_schema_versions
 from ...postgres.names import check_table, quote_name
+from ...postgres.options import EventOptions
 from .lanes import PostgresLanes, collect_completes, to_applied
 from .row_provider import select_unapplied
 from .writer import PendingStatements, WriteOutcome, is_applied, refuse_gap

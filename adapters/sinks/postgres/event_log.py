@@ -21,8 +21,7 @@ from ...postgres.erasure import empty_records, read_topic_records
 from ...postgres.event_log_reader import open_snapshot
 from ...postgres.lane_state import TOUCH_STATE, read_state
 from ...postgres.names import quote_name
-from ...postgres.options import EventLogOptions
-from ...postgres.target_location import TableLocation
+from ...postgres.options import EventLogOptions, TableLocation
 from ...sql.dialect import text_literal
 from .lanes import PostgresLanes
 from .log_cut import cut_at_positions, cut_at_time

@@ -14,7 +14,8 @@ from replicator.domain.events import AppendedEvent, Event, NewEvent
 
 from ...postgres.connection import PostgresSession
 from ...postgres.errors import translate_error
-from ...postgres.event_table import EventOptions, EventTable, column_list, rows_to_events
+from ...postgres.event_table import EventTable, column_list, rows_to_events
+from ...postgres.options import EventOptions
 
 ORDER = 'created_at, aggregate_type COLLATE "C", aggregate_id COLLATE "C", event_version'
 ATTEMPTS = 10

@@ -12,10 +12,10 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import ErasureResult, LaneArtifact
 
 from ...apply.ownership import is_owned, ownership_remark
+from ...postgres.ddl import find_own_view
 from ...postgres.erasure import remove_key, to_target_key
 from ...postgres.lane_state import FORGET_LANE, OTHER_WRITER, SCHEMA, SELECT_LANE, TOUCH_STATE, withdraw_completeness
 from ...postgres.names import quote_name
-from ...postgres.views import find_own_view
 from .lane_ownership import refuse_other_writer
 from .lanes import PostgresLanes
 from .shared_staging import drop_shared_tables, list_shared_tables

@@ -22,9 +22,8 @@ from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows,
 from replicator.ports.sink import SinkFeatures, VacuumResult
 
 from ...apply.ownership import ownership_remark
-from ...postgres.answer_timeout import ANSWER_SECONDS
-from ...postgres.connection import PostgresSession
-from ...postgres.ddl import Catalogue, find_conversions, is_indexed
+from ...postgres.connection import ANSWER_SECONDS, PostgresSession
+from ...postgres.ddl import Catalogue, ensure_view, find_conversions, is_indexed, reshape_side_table
 from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_rows, translate_error
 from ...postgres.lane_state import (
     CREATE,
@@ -44,8 +43,6 @@ from ...postgres.lane_state import (
     write_schema_version,
 )
 from ...postgres.names import check_columns, check_table, quote_name
-from ...postgres.schema_evolution import reshape_side_table
-from ...postgres.views import ensure_view
 from .lane_ownership import LaneOwnership
 from .per_column import ensure_column_versions
 from .refused_rows import RowsWaiting

@@ -11,7 +11,7 @@ import psycopg
 from replicator.domain.as_of import CutSides, LogCut, Offsets, is_time_ordered
 from replicator.domain.position import Position, TopicPartition
 
-from ...postgres.target_location import TableLocation
+from ...postgres.options import TableLocation
 
 OF_TOPICS = 'l.topic COLLATE "C" = ANY(%s) AND l."partition" IS NOT NULL AND l."offset" IS NOT NULL'
 

@@ -17,8 +17,8 @@ from psycopg import sql
 
 from replicator.domain.errors import Reject
 
-from ...postgres.copy import copy_rows
 from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_rows
+from ...postgres.literals import copy_rows
 from ...postgres.names import quote_name
 from ...sql.dialect import POSTGRES
 from ...sql.render import merge_condition

@@ -14,9 +14,9 @@ from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns
 from replicator.ports.checkpoints import CheckpointUnsupported, StoredLane
 from replicator.ports.frames import Lane
 
-from ...postgres.copy import copy_rows, copy_statement
 from ...postgres.errors import is_row_refusal
 from ...postgres.lane_state import WRITE_STATE, read_state, state_to_json, write_schema_versions
+from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.names import quote_name
 from ...postgres.types import ColumnConversion
 from .conform import conform_to_columns

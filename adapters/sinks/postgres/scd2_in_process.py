@@ -27,7 +27,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from ...apply.key_slices import split_by_key
 from ...apply.scd2_in_process import Scd2Result, compute_versions
 from ...postgres.connection import planner_hints
-from ...postgres.copy import copy_rows, copy_statement
+from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.names import quote_name
 from ...postgres.table_reader import select_expression, stored_form
 from ...sql.dialect import POSTGRES

@@ -15,9 +15,9 @@ from replicator.domain.policy.plan import ApplyPlan
 
 from ...apply.rows_frame import to_rows
 from ...postgres.connection import PostgresSession
-from ...postgres.copy import copy_rows, copy_statement
 from ...postgres.errors import translate_error
 from ...postgres.lane_state import SCHEMA
+from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.types import ColumnConversion
 from .conform import conform_to_columns
 from .refused_rows import copy_with_bisection, find_refusal

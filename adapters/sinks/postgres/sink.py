@@ -13,10 +13,10 @@ from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 from replicator.ports.sink import SinkFeatures
 
 from ...apply.explain import explain
+from ...postgres.ddl import render_view
 from ...postgres.names import quote_name
 from ...postgres.options import PostgresOptions
 from ...postgres.table_reader import TableReader
-from ...postgres.views import render_view
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
 from .restore import RestorableLanes

@@ -18,9 +18,9 @@ from replicator.ports.frames import Lane
 from replicator.ports.sink import CutoverDecision
 
 from ...apply.ownership import ownership_remark
+from ...postgres.ddl import find_own_view
 from ...postgres.lane_state import FORGET_LANE, WRITE_STATE, read_state, state_to_json, withdraw_completeness
 from ...postgres.names import quote_name
-from ...postgres.views import find_own_view
 from ...sql.dialect import text_literal
 from .lane_removal import DroppableLanes, read_remains
 from .shared_staging import drop_shared_tables

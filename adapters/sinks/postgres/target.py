@@ -22,8 +22,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
 from ...apply.rows_frame import POSITION
-from ...postgres.copy import copy_statement
-from ...postgres.literals import ARRAY_FORM, PLAIN_FORM
+from ...postgres.literals import ARRAY_FORM, PLAIN_FORM, copy_statement
 from ...postgres.names import quote_name
 from ...postgres.types import ColumnConversion
 from ...sql.dialect import POSTGRES

@@ -17,7 +17,7 @@ from replicator.shipped import find_shipped
 
 from ...observability.checks.postgres_connection import TIMEOUT_SECONDS, fetch_rows
 from ...observability.checks.source_database import ROLE, VIA_ROOT
-from ...postgres.answer_timeout import TimeoutConnection
+from ...postgres.connection import TimeoutConnection
 from ...postgres.errors import translate_error
 
 TABLES = """

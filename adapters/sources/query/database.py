@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, ReplicatorError, Retryable
 from replicator.extras import explain_missing_modules
 
-from ...postgres.answer_timeout import ANSWER_SECONDS, TimeoutConnection
+from ...postgres.connection import ANSWER_SECONDS, TimeoutConnection
 from ...postgres.query import translate_query_error
 from .. import mysql_errors
 from ..mysql_errors import MY_ANSWER_SECONDS, driver_message

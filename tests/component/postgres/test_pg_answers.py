@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, no_rejects, open_sink, put, table_of
 
-from adapters.postgres import answer_timeout, copy
+from adapters.postgres import connection, literals
 from adapters.postgres.connection import PostgresSession
 from adapters.sinks.postgres.check import PostgresCheck
 from adapters.sources.backfill import PostgresBackfill
@@ -85,7 +85,7 @@ def path(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("LOOK_AFTER", 0.4), ("SURE_AFTER", 0.4), ("HURRIED", 0.4), ("LOOK_SECONDS", 2.0)):
-        monkeypatch.setattr(answer_timeout, name, seconds)
+        monkeypatch.setattr(connection, name, seconds)
 
 
 def row(number: int) -> dict[str, object]:
@@ -122,7 +122,7 @@ def test_a_slow_network_is_not_taken_for_a_dead_one(
     path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent may be on its way for longer than the time after which the server is asked."""
-    monkeypatch.setattr(copy, "MESSAGE_BYTES", 512)
+    monkeypatch.setattr(literals, "MESSAGE_BYTES", 512)
     box, dsn = path
     feed = Feed(TABLE)
     with open_sink(dsn) as sink:
@@ -138,8 +138,8 @@ def test_one_look_that_fails_ends_no_statement(
 ) -> None:
     """As while the server has too many clients for a moment."""
     _, dsn = path
-    looks, look = iter([(None, None)]), answer_timeout.read_backend_activity
-    monkeypatch.setattr(answer_timeout, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
+    looks, look = iter([(None, None)]), connection.read_backend_activity
+    monkeypatch.setattr(connection, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
     with open_sink(dsn, answer_timeout=0.1) as sink, sink.lanes.session.cursor("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
@@ -166,7 +166,7 @@ def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, st
         began = time.monotonic()
         with pytest.raises(Retryable, match="has not answered"):
             sink.apply([feed.write(row(2))], no_rejects)
-        assert time.monotonic() - began < 20 < answer_timeout.LOOK_AFTER
+        assert time.monotonic() - began < 20 < connection.LOOK_AFTER
 
 
 def url_of(dsn: str) -> str:
@@ -198,7 +198,7 @@ def test_a_source_that_asks_a_database_ends_with_the_program(path: tuple[Middleb
         box.die()
         threading.Timer(0.5, asked.cancel).start()
         reading.read_highest()
-    assert time.monotonic() - began < 20 < answer_timeout.LOOK_AFTER
+    assert time.monotonic() - began < 20 < connection.LOOK_AFTER
 
 
 def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str], quick: None, tmp_path: Path) -> None:

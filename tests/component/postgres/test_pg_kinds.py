@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
-from adapters.postgres.relation_kinds import _describe_fault
+from adapters.postgres.ddl import _describe_fault
 from replicator.domain.errors import ConfigProblem
 
 pytestmark = pytest.mark.postgres

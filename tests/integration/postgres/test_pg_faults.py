@@ -85,12 +85,12 @@ def test_backend_is_terminated(postgres_dsn: str, where: str, query: str, rows: 
 
 
 def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from adapters.postgres import copy
+    from adapters.postgres import literals
 
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
-        encode = copy.to_csv
+        encode = literals.to_csv
 
         def lose(batch: pa.RecordBatch, forms: list[str]) -> memoryview:
             fetch(
@@ -100,7 +100,7 @@ def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.M
             return encode(batch, forms)
 
         write = feed.write(*MANY)
-        monkeypatch.setattr(copy, "to_csv", lose)
+        monkeypatch.setattr(literals, "to_csv", lose)
         with pytest.raises(Retryable):
             sink.apply([write], no_rejects)
         monkeypatch.undo()

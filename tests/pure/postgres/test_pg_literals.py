@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.postgres.json_text import json_text
-from adapters.postgres.literals import ARRAY_FORM, JSON_FORM, text_column
-from adapters.postgres.temporal_text import distant_date, distant_instant
+from adapters.postgres.literals import ARRAY_FORM, JSON_FORM, distant_date, distant_instant, json_text, text_column
 from adapters.postgres.types import ColumnConversion
 from adapters.sinks.postgres.inline_rows import rows_to_json
 

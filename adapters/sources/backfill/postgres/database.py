@@ -16,11 +16,9 @@ from psycopg.conninfo import conninfo_to_dict
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.ports.comparison import ChecksumKind, KeyRange, TableSplit
 
-from ....postgres.answer_timeout import TimeoutConnection
-from ....postgres.checksums import SETTINGS, TableChecksums
-from ....postgres.connection import KEEPALIVE, PostgresSession, application_name
+from ....postgres.checksums import SETTINGS, TableChecksums, to_texts
+from ....postgres.connection import KEEPALIVE, PostgresSession, TimeoutConnection, application_name
 from ....postgres.errors import describe_error_class, is_row_refusal, translate_error
-from ....postgres.key_texts import to_texts
 from ....postgres.names import quote_name
 from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
 from ....sql.dialect import POSTGRES

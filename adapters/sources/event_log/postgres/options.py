@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from ....postgres.options import normalize_dsn
-from ....postgres.target_location import TableLocation
+from ....postgres.options import TableLocation, normalize_dsn
 from ..options import LogOptions
 
 

@@ -18,7 +18,7 @@ from ....event_log.bounds import LogBounds, describe_removed, recreated_error, r
 from ....event_log.frames import payload_bytes
 from ....postgres.connection import PostgresSession
 from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
-from ....postgres.target_location import TableLocation
+from ....postgres.options import TableLocation
 from ..source import LogSource
 from ..version_loop import read_ahead
 from .options import PostgresLogOptions
