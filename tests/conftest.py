@@ -29,7 +29,7 @@ from servers.schema_registry import schema_registry
 from tiers import check_servers, limited_to, tier_of
 from xdist.scheduler import LoadScopeScheduling
 
-from adapters.stack.postgres_install import choose_installation, make_reachable, own_folder, server_user
+from adapters.stack.postgres import choose_installation, make_reachable, own_folder, server_user
 from replicator.testing.contract import EXAMPLES
 
 SETTINGS = {

@@ -43,7 +43,7 @@ from .refresh_records import (
     refuse_group_type,
     refuse_others,
 )
-from .snapshot_cache import SnapshotCache
+from .table_version import SnapshotCache
 
 T = TypeVar("T")
 

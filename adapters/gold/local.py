@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
+from itertools import compress, pairwise
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 
 from replicator.domain.projection import MAX_GROUPS, Groups, Projection, ProjectionInput, RefreshRecord, RefreshWork
 
 from ..delta.commits import WRITER
 from ..delta.errors import translate_errors
-from ..delta.tables import FILE_BYTES, read_schema, source_name, stored_name
+from ..delta.tables import CHANGE_DATA_FEED, FILE_BYTES, ON, columns_with_statistics, read_schema, source_name, stored_name
 from ..delta.types import to_storable
 from ..sql.dialect import DELTA_RS
-from .data_files import has_few_rows, has_only_groups
 from .delta_projector import refuse_missing_keys, repeated_keys_error
 from .duckdb_queries import (
     Rows,
@@ -33,12 +44,19 @@ from .duckdb_queries import (
     register_rows,
     run_query,
 )
-from .group_ranges import GroupRewrite, has_plain_features, plan_rewrite, replace_groups, scale_bytes
 from .hybrid_projector import HybridProjector
-from .read_ahead import ReadAhead, read_columns
 from .refresh_records import commit_properties, group_column, groups_filter
-from .table_version import TableVersion
-from .version_diff import VersionDiff, diff_versions, map_columns, scan_columns
+from .table_version import (
+    DataFile,
+    TableVersion,
+    VersionDiff,
+    diff_versions,
+    has_few_rows,
+    has_only_groups,
+    map_columns,
+    mask_candidates,
+    scan_columns,
+)
 
 
 class LocalProjector(HybridProjector):
@@ -238,3 +256,289 @@ def _replace_all(table: DeltaTable, rows: pa.Table, projection: Projection, said
         writer_properties=WRITER,
         commit_properties=said,
     )
+
+
+# Tables whose files contain ranges of a column's values, so that few files are rewritten to replace some
+# values.
+#
+# delta-rs can replace rows by a condition, but writes the remaining rows of several files into one. That file
+# must then be rewritten for any value. Here, neighbouring files are rewritten together, in order, and cut at the
+# same values.
+#
+# Nothing depends on the order in a table of another writer. There, more files may contain a value, and all of them
+# are rewritten.
+
+# A folder per group would bound files too. But 100,000 groups need as many folders, and the key of a
+# projection would decide the layout of its table.
+MOST_FILES = 1000
+"""The approximate number of files of a table, until its files have the usual size."""
+SMALLEST = 512 * 1024
+"""Bytes. Smaller files cost more to write and to keep than they save."""
+AT_ONCE = 2 * FILE_BYTES
+"""Bytes of files above which no further file is added to a rewrite, because its rows are held in memory."""
+LARGEST_FILE = 256 * 1024 * 1024
+"""Bytes. The rows of a larger file should not be held in memory, so it is not rewritten here."""
+FILES_TOO_MANY = 2
+"""All files are rewritten if there are this many times more than there should be."""
+SAMPLE, SAMPLE_BYTES = 20_000, 16 * 1024 * 1024
+"""Rows of a sample that represents a table, and its maximum of bytes in memory."""
+MOST_COMPRESSED = 8
+"""The maximum ratio of uncompressed to compressed bytes in a file of delta-rs."""
+LIKE_OTHERS: Mapping[str, Any] = {"compression": "snappy", "store_schema": False}
+"""Options for files, as delta-rs writes them."""
+LONGEST_BOUND = 64
+"""The maximum length of a text in statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Neighbouring files, and their values from `low` on. None: all values below those of the next range."""
+
+    low: Any
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRewrite:
+    """How to replace the rows of some values of a column."""
+
+    column: str
+    groups: Groups
+    file_ranges: Sequence[FileRange]
+    rows: int
+    """Approximate rows per file."""
+
+    staying_rows: Iterable[pa.Table]
+    """For each file range, the rows outside the groups. Read once."""
+
+
+def file_bytes(table_bytes: int) -> int:
+    """The size of files in a table of that size."""
+    return max(SMALLEST, min(FILE_BYTES, table_bytes // MOST_FILES))
+
+
+def scale_bytes(rows: pa.Table) -> int:
+    """The target file size for delta-rs so that files with these rows have the right size.
+
+    delta-rs counts bytes before compression.
+    """
+    if not rows.num_rows:
+        return FILE_BYTES
+    number = max(1, min(SAMPLE, SAMPLE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    sample = rows.slice(max(0, rows.num_rows - number) // 2, number)
+    sink = pa.BufferOutputStream()
+    pq.write_table(sample, sink, **LIKE_OTHERS)
+    said = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    groups = [said.row_group(number) for number in range(said.num_row_groups)]
+    plain = sum(group.total_byte_size for group in groups)
+    stored = sum(group.column(number).total_compressed_size for group in groups for number in range(said.num_columns))
+    size = file_bytes(stored * rows.num_rows // sample.num_rows)
+    return max(1, min(size * int(plain) // int(stored), size * MOST_COMPRESSED))
+
+
+def sort_by_group(rows: pa.Table, column: str) -> pa.Table:
+    """The rows in the order of files, NULL first."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[(column, "ascending", "at_start")]))
+
+
+def find_file_ranges(files: Sequence[DataFile], groups: Groups) -> list[FileRange]:
+    """The file ranges to rewrite to replace the rows of these groups, and to add rows of new groups."""
+    order = sorted((f for f in files if f.bounds.low is not None), key=lambda f: f.bounds.low)
+    # Files without bounds are always rewritten. Files with only NULL may stay, and are sorted before them.
+    order = sorted((f for f in files if f.bounds.low is None), key=lambda f: not f.bounds.is_exact) + order
+    lows = [f.bounds.low for f in order if f.bounds.low is not None]
+    unknown = len(order) - len(lows)
+    homes = {max(0, unknown + bisect_right(lows, group) - 1) for group in groups if group is not None}
+    touched = {file.path for file in compress(files, mask_candidates((f.bounds for f in files), groups))}
+    touched |= {order[home].path for home in homes if order}
+    if len(files) > FILES_TOO_MANY * _count_files(files):
+        touched = {file.path for file in files}
+    return _join_neighbours(order, touched)
+
+
+def _count_files(files: Sequence[DataFile]) -> int:
+    """How many files there should be, with a margin."""
+    size = sum(file.size for file in files)
+    return size // file_bytes(size) + 8
+
+
+def _rows_per_file(files: Sequence[DataFile]) -> int:
+    """How many rows a file should have, by the existing files."""
+    size, rows = sum(file.size for file in files), sum(file.bounds.rows or 0 for file in files)
+    return max(1, rows * file_bytes(size) // size) if rows else 100_000
+
+
+def _join_neighbours(order: Sequence[DataFile], touched: Collection[str]) -> list[FileRange]:
+    found: list[list[DataFile]] = []
+    last, size = -2, 0
+    for number, file in enumerate(order):
+        if file.path not in touched:
+            continue
+        if number != last + 1 or (size > AT_ONCE and file.bounds.low is not None):
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        last, size = number, size + file.size
+    return [FileRange(one[0].bounds.low if at else None, tuple(one)) for at, one in enumerate(found)]
+
+
+KNOWN_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
+
+
+def has_plain_features(table: DeltaTable) -> bool:
+    """True when files can be added and removed without special rules."""
+    settings, protocol = table.metadata(), table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    more = any(name.startswith(("delta.constraints.", "delta.columnMapping.")) for name in settings.configuration)
+    fed = settings.configuration.get(CHANGE_DATA_FEED) == ON
+    return not settings.partition_columns and features <= KNOWN_FEATURES and not more and not fed
+
+
+def plan_rewrite(version: TableVersion, column: str, groups: Groups) -> GroupRewrite | None:
+    """The rewrite that replaces the rows of these groups; None when `replace_groups` cannot do it in its memory
+    limit."""
+    if not has_plain_features(version.table):
+        return None
+    files = version.files(column)
+    kinds = {type(value) for file in files for value in (file.bounds.low, file.bounds.high) if value is not None}
+    kinds |= {type(group) for group in groups if group is not None}
+    if len(kinds) > 1:
+        return None
+    found = find_file_ranges(files, groups) or [FileRange(None, ())]
+    touched = [file for one in found for file in one.files]
+    if any(file.size > LARGEST_FILE for file in touched):
+        return None
+    stay = _read_staying_rows(version, found, column, groups)
+    return GroupRewrite(column, groups, found, _rows_per_file(files), [*stay] if has_few_rows(touched) else stay)
+
+
+def _read_staying_rows(version: TableVersion, found: Sequence[FileRange], column: str, groups: Groups) -> Iterator[pa.Table]:
+    for one in found:
+        kept = version.rows(one.files).to_table()
+        gone = pc.is_in(kept[column], value_set=pa.array([*groups], kept[column].type))
+        yield kept.filter(pc.invert(gone))
+
+
+def replace_groups(version: TableVersion, rows: pa.Table, what: GroupRewrite, said: CommitProperties) -> int:
+    """Replaces the rows of the groups by `rows`, in one commit on exactly this version.
+
+    Returns the version of the commit, which `version.table` does not have yet. Raises CommitFailedError when
+    another writer committed first.
+    """
+    actions: list[AddAction | RemoveAction] = []
+    writer = _FileWriter(version, what)
+    shares = _assign_rows(what.file_ranges, sort_by_group(rows.cast(version.schema), what.column), what.column)
+    for (one, new), kept in zip(shares, what.staying_rows, strict=True):
+        actions += [_remove_action(file) for file in one.files]
+        actions += writer.write(sort_by_group(pa.concat_tables([kept, new]), what.column))
+    table = version.table
+    table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
+    return version.number + 1
+
+
+def _assign_rows(found: Sequence[FileRange], rows: pa.Table, column: str) -> Iterator[tuple[FileRange, pa.Table]]:
+    """Each file range, with its part of the rows, which are in order."""
+    values, nulls = rows[column].combine_chunks(), rows[column].null_count
+    places = range(nulls, len(values))
+    begins = [
+        0,
+        *(nulls + bisect_left(places, one.low, key=lambda at: values[at].as_py()) for one in found[1:]),
+        len(values),
+    ]
+    for number, one in enumerate(found):
+        yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
+
+
+def _remove_action(file: DataFile) -> RemoveAction:
+    return RemoveAction(
+        path=file.path, data_change=True, deletion_timestamp=int(time.time() * 1000), size=file.size, partition_values={}
+    )
+
+
+class _FileWriter:
+    """Writes data files of a table. They belong to the table once the returned actions are committed."""
+
+    def __init__(self, version: TableVersion, what: GroupRewrite) -> None:
+        self._filesystem: fs.FileSystem = version.without_files.filesystem
+        self._rows = what.rows
+        covered = {*columns_with_statistics(version.table), what.column}
+        self._told = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
+
+    def write(self, rows: pa.Table) -> Iterator[AddAction]:
+        """Writes these rows into files of about equal length."""
+        number = max(1, round(rows.num_rows / self._rows))
+        cuts = [rows.num_rows * at // number for at in range(number + 1)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                yield self._write_file(rows.slice(begin, end - begin))
+
+    def _write_file(self, rows: pa.Table) -> AddAction:
+        path = f"part-{uuid4()}.snappy.parquet"
+        with self._filesystem.open_output_stream(path) as sink:
+            pq.write_table(rows, sink, **LIKE_OTHERS)
+            size = int(sink.tell())
+        stats = json.dumps(_file_statistics(rows.select(self._told), rows.num_rows))
+        return AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """True when the JSON bounds of such a column are the same for every reader."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))
+
+
+def _file_statistics(rows: pa.Table, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"numRecords": number, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    for name in rows.column_names:
+        found["nullCount"][name] = rows[name].null_count
+        ends = pc.min_max(rows[name]).as_py()
+        if any(isinstance(end, str) and len(end) > LONGEST_BOUND for end in ends.values()):
+            continue
+        if ends["min"] is not None:
+            found["minValues"][name], found["maxValues"][name] = (_to_statistic(ends[end]) for end in ("min", "max"))
+    return found
+
+
+def _to_statistic(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+# Rows that a refresh will most likely need are read while it still finds its groups.
+
+
+class ReadAhead:
+    """Reads columns of added files in the single thread of `beside`, where no other read waits. Not safe for
+    use from several threads."""
+
+    def __init__(self, beside: Executor) -> None:
+        self._beside = beside
+        self._begun: dict[TableVersion, tuple[frozenset[str], Future[pa.Table]]] = {}
+
+    def start(self, version: TableVersion, rows: ds.FileSystemDataset, names: Collection[str]) -> Future[pa.Table]:
+        """Starts to read these columns of a version's rows, see `read_columns`."""
+        coming = self._beside.submit(read_columns, rows, names)
+        self._begun[version] = (frozenset(rows.files), coming)
+        return coming
+
+    def take_rows(
+        self, version: TableVersion, files: Sequence[DataFile], names: Collection[str]
+    ) -> tuple[pa.Table, bool] | None:
+        """These columns of the rows in these files, and True if rows of other files are among them. None if
+        they were not read ahead."""
+        places, coming = self._begun.get(version, (frozenset(), None))
+        if coming is None or not places.issuperset(file.relative_path for file in files):
+            return None
+        found = coming.result()
+        return (found, len(places) > len(files)) if found.column_names == [*names] else None
+
+    def release(self) -> None:
+        """Drops the rows, after all reads have ended."""
+        wait(coming for _, coming in self._begun.values())
+        self._begun.clear()
+
+
+def read_columns(rows: ds.FileSystemDataset, names: Collection[str]) -> pa.Table:
+    """These columns of the rows, read by this thread, because other threads are busy.
+
+    Raises OSError or ArrowException when a file cannot be read.
+    """
+    return rows.to_table(columns=[*names], use_threads=False)

@@ -1,23 +1,29 @@
-"""One version of a table: cached facts of its log, and its rows."""
+"""Versions of a table: cached facts of their logs, their rows and data files, and the difference of two."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import compress, repeat
 from operator import and_
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from replicator.domain.errors import Retryable
 from replicator.domain.projection import Groups
 
+from ..delta.errors import translate_error
 from ..delta.folders import Folder, LocalFolder
-from ..delta.tables import read_schema
-from .data_files import ColumnBounds, DataFile, mask_candidates
+from ..delta.tables import CHANGE_DATA_FEED, ON, LatestTable, has_table, open_table, read_schema, source_name
 
 SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 """Spark may write times in a form that Arrow reads as nanoseconds, whose range ends in 2262."""
@@ -188,3 +194,233 @@ def _partition_expression(file: DataFile, schema: pa.Schema) -> pc.Expression | 
         for name, value in file.partition.items()
     ]
     return reduce(and_, terms) if terms else None
+
+
+# The difference of two versions: the files that only one has, or the rows of the change data feed.
+
+LONGEST_FEED = 2_000_000
+"""The maximum of feed rows to hold in memory. For more, files are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """The rows in files of only the older version, and in files of only the newer one.
+
+    A row that was moved to another file is in both. `names`: the compared columns, by stored name and source
+    name.
+    """
+
+    old: TableVersion
+    new: TableVersion
+    removed: ds.FileSystemDataset
+    added: ds.FileSystemDataset
+    has_few_rows: bool
+    """See `has_few_rows`, for all these files together."""
+    names: Mapping[str, str]
+
+    @property
+    def is_empty(self) -> bool:
+        """True when both versions have the same files."""
+        return self.old.paths == self.new.paths
+
+    def read_feed(self) -> pa.Table | None:
+        """The change data feed between the versions, with `_change_type`.
+
+        None when it was off, was cleaned up, or is too long for memory.
+        """
+        if self.old.configuration.get(CHANGE_DATA_FEED) != ON:
+            return None
+        batches, rows = [], 0
+        try:
+            for batch in self.new.changes(self.old.number, [*self.names]):
+                batches.append(batch)
+                rows += batch.num_rows
+                if rows > LONGEST_FEED:
+                    return None
+        except (DeltaError, OSError, pa.ArrowException):
+            return None  # It was off for some time, or its files are deleted.
+        return self._to_stored_values(pa.Table.from_batches(batches)) if batches else None
+
+    def _to_stored_values(self, feed: pa.Table) -> pa.Table:
+        """Replaces empty text in partition columns by NULL, as Delta stores it ("Partition Value
+        Serialization").
+
+        delta-rs does this for rows, but not for rows of a feed.
+        """
+        for at, name in enumerate(feed.column_names):
+            if name in self.new.partition_columns and pa.types.is_string(self.new.schema.field(name).type):
+                values = feed.column(at).cast(pa.string())
+                feed = feed.set_column(at, name, pc.if_else(pc.equal(values, ""), None, values))
+        return feed
+
+
+def open_earlier(folder: Folder, version: int) -> TableVersion | None:
+    """A version before the newest; None when the table's log does not contain it any more."""
+    try:
+        return TableVersion(open_table(folder, version), folder)
+    except DeltaError as error:
+        if isinstance(translate_error(error, str(folder)), Retryable) or not has_table(folder):
+            raise
+        return None
+
+
+def map_columns(schema: pa.Schema, columns: Collection[str] | None) -> dict[str, str]:
+    """The existing columns among `columns` (lower case, None for all), by stored name and source name. At least one."""
+    named = {name: source_name(name) for name in schema.names}
+    found = {stored: name for stored, name in named.items() if columns is None or name.lower() in columns}
+    return found or dict([*named.items()][:1])
+
+
+def scan_columns(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
+    """These columns of the rows, which can be read repeatedly.
+
+    Arrow gets no conditions: it cannot compare text in files whose text type differs from the table's.
+    """
+    return rows.scanner(columns=[*names])
+
+
+def diff_versions(old: TableVersion, new: TableVersion, columns: Collection[str] | None) -> VersionDiff | None:
+    """The files that differ, for `columns` (lower case; None: all).
+
+    None when the columns themselves differ, or files of the older version are deleted. Raises
+    DeltaProtocolError as `TableVersion.rows`.
+    """
+    if _column_types(old.schema, columns) != _column_types(new.schema, columns):
+        return None
+    gone, come = old.files_at(old.paths - new.paths), new.files_at(new.paths - old.paths)
+    removed = old.rows(gone)
+    # After a restore from a copy, the older version is a different one, although the feed may have its number.
+    if _is_incomplete(removed):
+        return None
+    return VersionDiff(old, new, removed, new.rows(come), has_few_rows([*gone, *come]), map_columns(new.schema, columns))
+
+
+def _is_incomplete(rows: ds.FileSystemDataset) -> bool:
+    return bool(rows.files) and any(info.type is fs.FileType.NotFound for info in rows.filesystem.get_file_info(rows.files))
+
+
+def _column_types(schema: pa.Schema, columns: Collection[str] | None) -> list[tuple[str, pa.DataType]]:
+    return [(name, schema.field(name).type) for name in map_columns(schema, columns)]
+
+
+# A cache of the newest versions.
+
+KEPT = 2
+"""The newest version, and the one before, for readers that have not read the newest yet."""
+
+
+class SnapshotCache:
+    """Versions of the table in a folder. Not safe for use from several threads.
+
+    Opening a version reads its log, so the newest one is updated in place, and facts about older ones are
+    cached.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._followed = LatestTable(folder)
+        self._known: dict[int, TableVersion] = {}
+
+    def get_newest(self) -> TableVersion:
+        """The newest version."""
+        for one in self._known.values():
+            if not one.preload():
+                self._followed.release()
+        table = self._followed.newest()
+        found = self._known.get(int(table.version()))
+        if found is None or found.table is not table:
+            found = TableVersion(table, self._folder, self._known[max(self._known)] if self._known else None)
+        # The table may have been replaced by another one.
+        same = {n: one for n, one in self._known.items() if one.table_id == found.table_id and n <= found.number}
+        self._known = {**same, found.number: found}
+        return found
+
+    def get_version(self, number: int) -> TableVersion:
+        """An existing version."""
+        if number not in self._known:
+            self._known[number] = TableVersion(open_table(self._folder, number), self._folder)
+        return self._known[number]
+
+    def get_earlier(self, number: int) -> TableVersion | None:
+        """A version before the newest; None when the table's log does not contain it any more."""
+        found = self._known.get(number) or open_earlier(self._folder, number)
+        if found is not None:
+            self._known[number] = found
+        return found
+
+    def drop_older(self) -> None:
+        """Drops all but the newest cached versions."""
+        for number in sorted(self._known)[:-KEPT]:
+            del self._known[number]
+
+
+# Data files and their statistics in the log, which show the files that may contain some rows.
+
+FEW_BYTES, FEW_ROWS = 16 * 1024 * 1024, 250_000
+"""Limits in bytes and rows for files whose rows are held in memory. A streaming read holds as much, because a
+row group is larger."""
+
+
+class ColumnBounds(NamedTuple):
+    """Statistics of a column in a file: rows, minimum, maximum and nulls; None where they are not known."""
+
+    rows: int | None
+    low: Any = None
+    high: Any = None
+    nulls: int | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """True when every value of the column is known to be null, or between `low` and `high`."""
+        return (self.low is not None and self.high is not None) or (self.rows is not None and self.nulls == self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a version: `path` as the log spells it, its partition values, and the bounds of a column."""
+
+    path: str
+    size: int
+    partition: Mapping[str, Any]
+    bounds: ColumnBounds
+
+    @property
+    def relative_path(self) -> str:
+        """Its path in the table's folder."""
+        return unquote(self.path)
+
+
+def has_few_rows(files: Sequence[DataFile]) -> bool:
+    """True when the rows of all these files may be held in memory, where queries take half the time.
+
+    Rows count besides bytes, because a small file can have many rows.
+    """
+    sizes, rows = [file.size for file in files], [file.bounds.rows for file in files]
+    return sum(sizes) <= FEW_BYTES and None not in rows and sum(n for n in rows if n is not None) <= FEW_ROWS
+
+
+def mask_candidates(bounds: Iterable[ColumnBounds], groups: Groups) -> list[bool]:
+    """For each file: may it have rows with one of `groups` in the column?"""
+    wanted, with_null = sorted(group for group in groups if group is not None), None in groups
+    return [not one.is_exact or (with_null and one.nulls != 0) or _is_wanted(one, wanted) for one in bounds]
+
+
+def has_only_groups(files: Iterable[DataFile], groups: Groups) -> bool:
+    """True when all rows of these files are known to have one of `groups` in the column."""
+    return all(_is_of_one_group(file.bounds, groups) for file in files)
+
+
+def _is_of_one_group(one: ColumnBounds, groups: Groups) -> bool:
+    if one.rows is None or one.nulls is None or (one.nulls and None not in groups):
+        return False
+    return one.nulls == one.rows or (one.low is not None and one.low == one.high and one.low in groups)
+
+
+def _is_wanted(one: ColumnBounds, wanted: Sequence[Any]) -> bool:
+    low = one.low
+    if low is None or not wanted:
+        return False
+    if type(low) is not type(wanted[0]):
+        return True  # The query may treat values of another type as equal.
+    first = bisect_left(wanted, low)
+    return first < len(wanted) and bool(wanted[first] <= one.high)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from replicator.domain.addresses import is_loopback
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
+from replicator.domain.event_texts import InvalidEvent, json_to_texts
+from replicator.domain.events import AppendedEvent, NewEvent, VersionConflict, make_event
 from replicator.ports.read_side import ReadSide
 from replicator.ports.server import Emit
 
-from .commands import Commands
-from .http_thread import ApplicationServer, list_local_hosts
+from .http_thread import ApplicationServer, has_token, list_local_hosts
 from .read_side import EncodedSlashes, ReadSideRoutes, refuse_unrouted
 
 DRAIN_SECONDS = 30
@@ -76,3 +81,102 @@ class HttpServer:
                 f"`serve` shows rows to anyone who can reach {self._options.address}, so it needs a token there",
                 next_step='Add one, for example serve: {token: "${SERVE_TOKEN}"}, or listen on 127.0.0.1.',
             )
+
+
+# The command side: `POST /events` stores an event.
+
+RETRY_SECONDS = "1"
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The body of a request."""
+
+    aggregate_id: str
+    aggregate_type: str
+    event_type: str
+    event_data: dict[str, msgspec.Raw]
+    metadata: dict[str, msgspec.Raw] | None = None
+    expected_version: int | None = None
+    event_id: str | None = None
+
+
+_body = msgspec.json.Decoder(Body).decode
+
+
+class RequestRefused(Exception):
+    """Answers the request with this HTTP status and error."""
+
+    def __init__(self, status: int, error: str, **more: object) -> None:
+        super().__init__(error)
+        self.status = status
+        self.said = {"error": error, **more}
+
+
+class Commands:
+    """Stores events from callers with the token. A body has at most `message_bytes`."""
+
+    def __init__(self, emit: Emit, token: str, message_bytes: int) -> None:
+        self._emit, self._token, self._most = emit, token, message_bytes
+
+    def routes(self) -> list[Route]:
+        """The routes of the command side."""
+        return [Route("/events", self._post, methods=["POST"])]
+
+    async def _post(self, request: Request) -> Response:
+        try:
+            self._check_request(request)
+            new = _to_event(await self._read_body(request))
+            (done,) = await run_in_threadpool(_store_event, self._emit, new)
+        except RequestRefused as refused:
+            headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else None
+            return _to_response(refused.said, refused.status, headers)
+        return _to_response({**asdict(done.event), "is_new": done.is_new}, 201 if done.is_new else 200)
+
+    def _check_request(self, request: Request) -> None:
+        """Raise RequestRefused for a caller without the token, and for a body that is not JSON."""
+        if not has_token(request, self._token):
+            raise RequestRefused(401, "a token is needed: Authorization: Bearer ...")
+        # Pages of other sites cannot send this type without a CORS preflight.
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestRefused(415, "the body is to be JSON: Content-Type: application/json")
+
+    async def _read_body(self, request: Request) -> bytes:
+        """The body. RequestRefused as soon as it is too long."""
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > self._most:
+                raise RequestRefused(413, f"the body is longer than {self._most} bytes (limits.message_bytes)")
+        return bytes(body)
+
+
+def _to_event(body: bytes) -> NewEvent:
+    try:
+        said = _body(body)
+        data = json_to_texts("event_data", said.event_data)
+        more = None if said.metadata is None else json_to_texts("metadata", said.metadata)
+        who = said.aggregate_id, said.aggregate_type, said.event_type
+        return make_event(*who, data, more, expected_version=said.expected_version, event_id=said.event_id)
+    except msgspec.ValidationError as wrong:
+        raise RequestRefused(422, str(wrong)) from None
+    except InvalidEvent as wrong:
+        raise RequestRefused(422, wrong.sentence) from None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise RequestRefused(400, "the body is not JSON") from None
+
+
+def _store_event(emit: Emit, new: NewEvent) -> list[AppendedEvent]:
+    try:
+        return list(emit([new]))
+    except VersionConflict as conflict:
+        raise RequestRefused(409, conflict.sentence, expected=conflict.expected, found=conflict.found) from None
+    except InvalidEvent as wrong:
+        raise RequestRefused(422, wrong.sentence) from None
+    except Retryable as away:
+        raise RequestRefused(503, "the events cannot be stored now; repeat the request with the same event_id") from away
+    except ReplicatorError as problem:
+        raise RequestRefused(500, f"the events cannot be stored ({type(problem).__name__})") from problem
+
+
+def _to_response(said: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(said), status, headers, "application/json")

@@ -13,7 +13,7 @@ from typing import TextIO
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.ports.service import Service, ServiceState
 
-from .connect_rest import ConnectRest, read_connector
+from .connect import ConnectRest, read_connector
 from .embedded import CONNECTOR_FILE, EmbeddedStack, register, require_running, with_spark
 from .kafka import TOOLS, KafkaService
 from .layout import StackHome, StackPorts

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import Any
 
+from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
 
 from ..jvm.jars import fetch_jars, is_linked, link_plugin
 from ..jvm.java import classpath, find_java
-from .connect_rest import ConnectRest
 from .kafka import LOGGING, MAX_MESSAGE_BYTES, write_properties
 from .layout import DATABASES, HOST, StackHome
 from .processes import (
+    POLL_SECONDS,
     await_condition,
     end_processes,
     find_processes,
@@ -160,3 +166,168 @@ class ConnectService:
             "plugin.path": str(plugins),
         }
         return {**WORKER, **here, **self._more}
+
+
+# The client of the REST interface, in Docker or local: registers, watches and deletes connectors.
+
+CONFLICT = 409
+"""Status while the worker is rebalancing: retry."""
+TRACE_LINES = 12
+REQUEST_SECONDS = 90
+"""Connect answers PUT after the connector's own checks, which connect to the database."""
+
+STALE_SECONDS = 10
+"""Time for which Connect may still return the state before a restart: states go through a topic."""
+
+
+class NoAnswer(Exception):
+    """The worker's REST port does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """States of a connector and its tasks in Connect: RUNNING, PAUSED, FAILED, UNASSIGNED, RESTARTING, STOPPED.
+
+    `trace` is the Java trace of the first failed part, empty otherwise.
+    """
+
+    name: str
+    connector: str
+    tasks: tuple[str, ...]
+    trace: str
+
+    @property
+    def running(self) -> bool:
+        """True if the connector and all its tasks run, at least one."""
+        return self.connector == "RUNNING" and bool(self.tasks) and set(self.tasks) == {"RUNNING"}
+
+    @property
+    def failed(self) -> bool:
+        """True if the connector or a task has failed. Connect does not restart it by itself."""
+        return "FAILED" in (self.connector, *self.tasks)
+
+    @property
+    def paused(self) -> bool:
+        """True if a user has paused or stopped it. Connect does not resume it by itself."""
+        return self.connector in ("PAUSED", "STOPPED")
+
+    @property
+    def trace_head(self) -> str:
+        """The first lines of the trace, and all lines with causes."""
+        lines = self.trace.splitlines()
+        return "\n".join(lines[:TRACE_LINES] + [line for line in lines[TRACE_LINES:] if line.startswith("Caused by")])
+
+
+class ConnectRest:
+    """The REST interface of one worker."""
+
+    def __init__(self, port: int, host: str = HOST) -> None:
+        self._host, self._port = host, port
+
+    def answers(self) -> bool:
+        """True if the worker has joined its group and can list connectors."""
+        try:
+            return self._ask("GET", "/connectors", seconds=2)[0] == 200
+        except NoAnswer:
+            return False
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Create the connector, or replace its config. Raises `EnvironmentProblem` with Connect's own reason."""
+        self._command("PUT", f"/connectors/{name}/config", config)
+
+    def restart(self, name: str) -> None:
+        """Restart the connector and all its tasks."""
+        self._command("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=false")
+
+    def resume(self, name: str) -> None:
+        """Resume a paused or stopped connector."""
+        self._command("PUT", f"/connectors/{name}/resume")
+
+    def delete(self, name: str, seconds: float = 30) -> None:
+        """Delete the connector, and return when it has stopped. Its slot, publication and topics stay. Does nothing if
+        there is no such connector."""
+        self._command("DELETE", f"/connectors/{name}", absent_is_fine=True)
+        if not await_condition(lambda: self.state(name) is None, seconds, alive=lambda: True):
+            raise EnvironmentProblem(f"Connector {name} does not stop.", next_step="See the log of Connect.")
+
+    def names(self) -> list[str]:
+        """The names of all connectors."""
+        return sorted(self._command("GET", "/connectors"))
+
+    def state(self, name: str) -> ConnectorState | None:
+        """The connector's state; None if there is no such connector, or no state of it yet."""
+        status, body = self._ask("GET", f"/connectors/{name}/status")
+        if status != 200:
+            return None
+        parts = [body["connector"], *body["tasks"]]
+        trace = next((p["trace"] for p in parts if p["state"] == "FAILED" and "trace" in p), "")
+        return ConnectorState(name, body["connector"]["state"], tuple(t["state"] for t in body["tasks"]), trace)
+
+    def wait_running(self, name: str, seconds: float, before: ConnectorState | None = None) -> None:
+        """Return when the connector and its tasks run. Raises `EnvironmentProblem` if they fail or are too slow. `before`:
+        the state before a restart. Connect may still report it for some seconds."""
+        began = time.monotonic()
+        deadline = began + seconds
+        state = None
+        while time.monotonic() < deadline:
+            try:
+                state = self.state(name)
+            except NoAnswer:
+                state = None
+            if state is not None and state.running:
+                return
+            if state is not None and state.failed and (state != before or time.monotonic() > began + STALE_SECONDS):
+                break
+            time.sleep(POLL_SECONDS)
+        raise not_running(name, state)
+
+    def _command(
+        self, method: str, path: str, body: Mapping[str, str] | None = None, *, absent_is_fine: bool = False
+    ) -> Any:
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            status, answer = self._ask(method, path, body)
+            if status < 300 or (absent_is_fine and status == 404):
+                return answer
+            if status != CONFLICT or time.monotonic() > deadline:
+                reason = answer.get("message", answer) if isinstance(answer, dict) else answer
+                raise EnvironmentProblem(
+                    f"Kafka Connect refused {method} {path} ({status}): {reason}", next_step="See the log of Connect."
+                )
+            time.sleep(POLL_SECONDS * 4)
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, str] | None = None, seconds: float = REQUEST_SECONDS
+    ) -> tuple[int, Any]:
+        connection = HTTPConnection(self._host, self._port, timeout=seconds)
+        try:
+            headers = {"Content-Type": "application/json", "Accept": "application/json"}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            text = response.read()
+            return response.status, json.loads(text) if text else {}
+        except (OSError, HTTPException, ValueError) as failure:
+            raise NoAnswer(f"{self._host}:{self._port} does not answer: {failure}") from failure
+        finally:
+            connection.close()
+
+
+def read_connector(file: Path, overrides: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    """Name and config of a connector file ({"name", "config"}). `overrides` replace settings; the override `name` renames
+    the connector."""
+    document = json.loads(file.read_text(encoding="utf-8"))
+    changes = dict(overrides or {})
+    name = changes.pop("name", document["name"])
+    return name, {**document["config"], **changes}
+
+
+def not_running(name: str, state: ConnectorState | None) -> EnvironmentProblem:
+    """The error for a failed or missing connector, with the head of its trace."""
+    if state is None:
+        return EnvironmentProblem(f"Connector {name} is not registered.", next_step="Run `replicator stack up`.")
+    shown = f"connector {state.connector}, tasks {', '.join(state.tasks) or 'none yet'}"
+    again = "Fix the cause, then run `replicator stack up` again: it registers and restarts the connector."
+    return EnvironmentProblem(
+        f"Connector {name} does not run ({shown}).\n{state.trace_head}".rstrip() + "\n",
+        next_step="Run `replicator stack up`, which resumes it." if state.paused else again,
+    )

@@ -23,14 +23,11 @@ from replicator.ports.service import Service, ServiceState, ServiceStatus
 from replicator.shipped import find_shipped
 
 from ..jvm.jars import fetch_jars
-from .connect import ConnectService
-from .connect_rest import ConnectorState, ConnectRest, NoAnswer, not_running, read_connector
+from .connect import ConnectorState, ConnectRest, ConnectService, NoAnswer, not_running, read_connector
 from .kafka import KafkaService
 from .layout import DATABASES, StackHome, StackPorts
-from .log_tail import read_logs
-from .postgres import PostgresService, postgres_services
-from .postgres_init import create_database, create_publication, drop_slot
-from .processes import listened_ports, require_free
+from .postgres import PostgresService, create_database, create_publication, drop_slot, postgres_services
+from .processes import listened_ports, read_logs, require_free
 from .spark import spark_services
 
 S = TypeVar("S")

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from adapters.stack.connect_rest import ConnectRest
+from adapters.stack.connect import ConnectRest
 from adapters.stack.embedded import register, require_running
 from replicator.domain.errors import EnvironmentProblem
 

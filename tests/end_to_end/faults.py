@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import psutil
 import psycopg
 
-from adapters.stack.connect_rest import NoAnswer
+from adapters.stack.connect import NoAnswer
 from replicator.domain.errors import EnvironmentProblem
 
 from .connector_restart import restart

@@ -10,9 +10,7 @@ from pathlib import Path
 from servers.ports import free_port
 
 from adapters.stack.layout import DATABASES
-from adapters.stack.postgres import PostgresService
-from adapters.stack.postgres_init import create_database, create_publication
-from adapters.stack.postgres_install import installations
+from adapters.stack.postgres import PostgresService, create_database, create_publication, installations
 
 from .stack import World
 

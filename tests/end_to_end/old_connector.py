@@ -13,8 +13,7 @@ from servers.ports import free_port
 from adapters.stack import EmbeddedStack
 from adapters.stack.connect import ConnectService
 from adapters.stack.layout import StackHome
-from adapters.stack.postgres import PostgresService
-from adapters.stack.postgres_install import Installation
+from adapters.stack.postgres import Installation, PostgresService
 from replicator.ports.service import Service
 
 from .newer_postgres import SOURCE

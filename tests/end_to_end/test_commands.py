@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.stack.postgres_install import choose_installation
+from adapters.stack.postgres import choose_installation
 
 from .daemon import Daemon
 from .shops import LOGS, MIRRORS, await_caught_up, await_equal, source_rows

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.stack import EmbeddedStack
 from adapters.stack.embedded import slot_name
-from adapters.stack.postgres_install import Installation
+from adapters.stack.postgres import Installation
 
 from .compare import by_key, differences, lake_table, postgres_table
 from .daemon import Daemon, until

@@ -22,15 +22,13 @@ from paths import PROJECT
 
 from adapters.jvm import jars, java
 from adapters.jvm.lock_jars import KAFKA, PROVIDED
-from adapters.stack import EmbeddedStack, postgres_install
+from adapters.stack import EmbeddedStack, postgres
 from adapters.stack.__main__ import main
-from adapters.stack.connect import connect_services
-from adapters.stack.connect_rest import ConnectorState, not_running, read_connector
+from adapters.stack.connect import ConnectorState, connect_services, not_running, read_connector
 from adapters.stack.kafka import cluster_id, kafka_services, write_properties
 from adapters.stack.layout import StackHome, StackPorts, is_free
-from adapters.stack.log_tail import read_logs
 from adapters.stack.postgres import postgres_services
-from adapters.stack.processes import find_processes, kill_processes, require_free, spawn_server
+from adapters.stack.processes import find_processes, kill_processes, read_logs, require_free, spawn_server
 from adapters.stack.spark import spark_services
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus, Stack
@@ -290,9 +288,9 @@ def test_an_old_or_broken_java_is_passed_over(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_version_of_postgresql_that_is_not_here_is_named() -> None:
-    assert postgres_install.choose_installation().major >= 15
+    assert postgres.choose_installation().major >= 15
     with pytest.raises(EnvironmentProblem, match="PostgreSQL 99 is not on this machine"):
-        postgres_install.choose_installation(99)
+        postgres.choose_installation(99)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders another user cannot reach")
@@ -306,14 +304,14 @@ def test_binaries_the_servers_user_cannot_reach_are_copied(tmp_path: Path, monke
     (root / "bin" / "postgres").write_text("#!/bin/sh\n")
     (root / "bin" / "postgres").chmod(0o755)
     (tmp_path / "closed").chmod(0o700)
-    monkeypatch.setattr(postgres_install, "SHARED_FOLDERS", (tmp_path,))
-    user, closed = postgres_install.server_user(), postgres_install.Installation(root / "bin", 18)
-    found = postgres_install.make_reachable(closed, user)
+    monkeypatch.setattr(postgres, "SHARED_FOLDERS", (tmp_path,))
+    user, closed = postgres.server_user(), postgres.Installation(root / "bin", 18)
+    found = postgres.make_reachable(closed, user)
     assert found.bin == tmp_path / "replicator-postgresql-18" / "whole" / "package" / "pginstall18" / "bin"
     assert (found.bin / "postgres").is_file()
     assert (found.bin / "../../../package.libs/libpq.so").is_file()
     assert [p.name for p in (tmp_path / "replicator-postgresql-18").iterdir()] == ["whole"]
-    assert postgres_install.make_reachable(closed, user) == found
+    assert postgres.make_reachable(closed, user) == found
 
 
 def test_cluster_ids_are_what_the_storage_tool_takes() -> None:

@@ -15,8 +15,7 @@ from paths import GOLDEN, PROJECT
 from ruamel.yaml import YAML
 from support.dockerfile import read_stages
 
-from adapters.stack.connect import WORKER, ConnectService
-from adapters.stack.connect_rest import read_connector
+from adapters.stack.connect import WORKER, ConnectService, read_connector
 from adapters.stack.embedded import default_services
 from adapters.stack.kafka import BROKER
 from adapters.stack.layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackHome, StackPorts

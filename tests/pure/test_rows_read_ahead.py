@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.delta.folders import LocalFolder
-from adapters.gold.read_ahead import ReadAhead
+from adapters.gold.local import ReadAhead
 from adapters.gold.table_version import TableVersion
 
 ROWS = pa.table({"id": [1, 2], "city": ["Rome", "Oslo"], "n": [5, 6]})

@@ -1,6 +1,6 @@
 """The read side over HTTP: tables, rows, histories, and HTML pages."""
 
-from .problems import refuse_unrouted
+from .request import refuse_unrouted
 from .routes import EncodedSlashes, ReadSideRoutes
 
 __all__ = ["EncodedSlashes", "ReadSideRoutes", "refuse_unrouted"]

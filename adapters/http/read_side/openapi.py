@@ -7,8 +7,7 @@ from typing import Any
 
 from replicator.ports.read_side import ReadTarget
 
-from .problems import MEDIA_TYPE
-from .request import LIMIT
+from .request import LIMIT, MEDIA_TYPE
 
 TEXT = {"type": "string"}
 PROBLEM = {

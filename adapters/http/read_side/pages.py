@@ -15,7 +15,7 @@ from replicator.domain.plain_values import format_count, to_plain
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.ports.read_side import ReadTarget, RowHistory
 
-from .problems import SAFE, HttpProblem
+from .request import SAFE, HttpProblem
 
 STYLE = """
 :root{color-scheme:light dark;--line:#8885;--soft:#8882;--dim:#666;--c:#087f3a;--u:#1d5fbf;--d:#b3261e;--r:#6b5bd2;--t:#850

@@ -23,8 +23,7 @@ from replicator.ports.read_side import Page, ReadSide, ReadTarget
 from ..http_thread import has_password, has_token
 from .openapi import build_document
 from .pages import page_headers, render_docs, render_failure, render_timeline
-from .problems import SAFE, HttpProblem, to_problem
-from .request import RowsRequest, make_link, path_segments
+from .request import SAFE, HttpProblem, RowsRequest, make_link, path_segments, to_problem
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"

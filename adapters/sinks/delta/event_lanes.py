@@ -35,8 +35,8 @@ from ...delta.lake import Lake
 from ...delta.options import LakeOptions
 from ...delta.table_writer import DeltaRsTableWriter
 from ...delta.tables import has_table
-from . import event_table
-from .event_table import NAME
+from . import event_store
+from .event_store import NAME
 from .lane_sink import LaneSink
 from .lanes import DeltaLanes, refuse_options, refuse_policy
 from .staged_write import StagedWrite
@@ -70,9 +70,9 @@ class EventLanes(LaneSink[F]):
         with translate_errors(NAME):
             held = self._lanes.hold(lane)
             if not has_table(self._lake.root):
-                event_table.prepare_table(self._lake.root)
+                event_store.prepare_table(self._lake.root)
                 held.drop_snapshot()
-            event_table.check_table(held.newest())
+            event_store.check_table(held.newest())
 
 
 class DeltaEventLanes(EventLanes[pa.Table]):
@@ -107,7 +107,7 @@ class EventNumbering:
         position = Position() if write.out_of_band else state.position
         frame, trimmed = drop_applied(write.folded.frame, position)
         events, rejects = read_new_events(frame, self._limits)
-        there = event_table.find_stored_ids(snapshot, {one.event_id for one in events})
+        there = event_store.find_stored_ids(snapshot, {one.event_id for one in events})
         missing = [one for one in events if one.event_id not in there]
         known = StoredEvents(heads=self._read_heads(snapshot, {one.aggregate for one in missing}))
         new = select_new(number_events(missing, known, datetime.now(UTC)))
@@ -129,12 +129,12 @@ class EventNumbering:
         if self._seen != snapshot.version() or len(self._heads) > MOST_HEADS:
             self._heads = {}
         missing = aggregates - self._heads.keys()
-        return {**self._heads, **event_table.read_heads(snapshot, missing)}
+        return {**self._heads, **event_store.read_heads(snapshot, missing)}
 
     def _append_operation(self, events: Sequence[Event]) -> Operation:
         def append(snapshot: DeltaTable, attempt: Attempt) -> None:
-            before, rows = snapshot.version(), event_table.events_to_rows(events)
-            properties = attempt.with_transactions([event_table.next_transaction(snapshot)])
+            before, rows = snapshot.version(), event_store.events_to_rows(events)
+            properties = attempt.with_transactions([event_store.next_transaction(snapshot)])
             write_deltalake(snapshot, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
             sync_table(self._root, snapshot)
             # The snapshot may already contain commits of others.

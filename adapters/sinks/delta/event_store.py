@@ -5,25 +5,30 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from replicator.domain.errors import Retryable
+from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import (
     Aggregate,
     AggregateHead,
     AppendedEvent,
     Event,
     NewEvent,
+    StoredEvents,
     find_heads,
     number_events,
     prepare_retry,
     select_new,
+    sort_events,
 )
+from replicator.domain.table import Column
 
 from ...delta.commits import WRITER
 from ...delta.errors import translate_error, translate_errors
@@ -31,9 +36,9 @@ from ...delta.folders import Folder, LocalFolder, sync_commit
 from ...delta.maintenance import TableMaintenance
 from ...delta.options import LakeOptions
 from ...delta.table_writer import TableWriter
-from ...delta.tables import has_table, open_table
-from . import event_table
-from .event_table import NAME
+from ...delta.tables import RANDOM_FOLDERS, STATISTICS, create_table, has_table, open_table, read_schema, refuse_unsafe
+from ...sql.dialect import text_literal
+from .event_log import APPEND_ONLY
 
 ATTEMPTS = 100
 LONGEST_WAIT = 0.1
@@ -85,15 +90,13 @@ class DeltaEventStore:
         with translate_errors(NAME):
             if not has_table(self._path):
                 return []
-            return event_table.read_events(self._open_table(), aggregate_type, aggregate_id, until, limit)
+            return read_events(self._open_table(), aggregate_type, aggregate_id, until, limit)
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
         with translate_errors(NAME):
             if not has_table(self._path):
                 return 0
-            return event_table.read_heads(self._open_table(), {(aggregate_type, aggregate_id)})[
-                aggregate_type, aggregate_id
-            ].version
+            return read_heads(self._open_table(), {(aggregate_type, aggregate_id)})[aggregate_type, aggregate_id].version
 
     def close(self) -> None:
         with self._turn:
@@ -103,13 +106,13 @@ class DeltaEventStore:
         """One commit of all events on one snapshot. Raises CommitFailedError when another writer committed first."""
         table = self._take_snapshot()
         before = table.version()
-        known = event_table.find_known_events(table, events, self._heads)
+        known = find_known_events(table, events, self._heads)
         done = number_events(events, known, datetime.now(UTC))
         self.looked_up()
         new = select_new(done)
         if new:
-            transaction = event_table.next_transaction(table)
-            self._write(table, event_table.events_to_rows(new), transaction)
+            transaction = next_transaction(table)
+            self._write(table, events_to_rows(new), transaction)
             self._upkeep.after_commit(table, transaction.version)
         # The snapshot may already contain commits of others.
         alone = table.version() == before + bool(new) and len(known.heads) < MOST_HEADS
@@ -133,7 +136,7 @@ class DeltaEventStore:
         all are stored."""
         if not has_table(self._path):
             raise translate_error(error, NAME) from error
-        stored = event_table.find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
+        stored = find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
         if any(new.event_id not in stored for new in events):
             raise translate_error(error, NAME) from error
         return [AppendedEvent(stored[new.event_id], is_new=True) for new in events]
@@ -143,16 +146,167 @@ class DeltaEventStore:
         table, self._table = self._table, None
         if table is None:
             self._heads = {}
-            return event_table.prepare_table(self._path)
+            return prepare_table(self._path)
         before = table.version()
         table.update_incremental()
         if table.version() != before:
             self._heads = {}
-            event_table.check_table(table)
+            check_table(table)
         return table
 
     def _open_table(self) -> DeltaTable:
-        return event_table.check_table(open_table(self._path))
+        return check_table(open_table(self._path))
 
     def _drop_snapshot(self) -> None:
         self._table, self._heads = None, {}
+
+
+# The Delta table: append-only, partitioned by the type of the aggregate.
+#
+# A writer commits on exactly the snapshot in which it read versions and ids. If another commit comes first, its
+# commit fails, and it reads everything again. Each commit also carries the next transaction of one application.
+# It stops writers that would append after another commit (Spark).
+
+NAME = "events"
+APP = "replicator/events"
+TEXTS = pa.map_(pa.string(), pa.string())
+COLUMNS = (
+    *(Column(name, pa.string()) for name in ("event_id", "event_type", "aggregate_id", "aggregate_type")),
+    Column("event_data", TEXTS),
+    Column("metadata", TEXTS),
+    Column("event_version", pa.int64()),
+    Column("created_at", pa.timestamp("us", "UTC")),
+)
+SCHEMA = pa.schema([(c.name, c.type) for c in COLUMNS])
+MAPS = ("event_data", "metadata")
+PARTITIONED_BY = ["aggregate_type"]
+PROPERTIES = {
+    APPEND_ONLY: "true",
+    "delta.logRetentionDuration": "interval 365 days",
+    RANDOM_FOLDERS: "true",
+    STATISTICS: "event_id,aggregate_id,event_version,created_at",
+}
+MOST_NAMED = 100
+"""The maximum of values in a condition. For more, all rows of the partitions are read and compared in this
+process."""
+
+
+def prepare_table(path: Folder) -> DeltaTable:
+    """The table at its newest version; creates it if it does not exist. Raises ConfigProblem for another kind
+    of table."""
+    if not has_table(path):
+        try:
+            create_table(path, NAME, COLUMNS, settings=PROPERTIES, partition_by=PARTITIONED_BY)
+        except DeltaError:
+            if not has_table(path):  # Somebody else created it at the same time.
+                raise
+    return check_table(open_table(path))
+
+
+def check_table(table: DeltaTable) -> DeltaTable:
+    """The table. Raises ConfigProblem when it is not an event table, or is not append-only."""
+    there = {f.name: f.type for f in read_schema(table)}
+    if any(there.get(c.name) != c.type for c in COLUMNS) or table.metadata().partition_columns != PARTITIONED_BY:
+        raise ConfigProblem(
+            "the folder of the events holds another table", next_step="Name a folder of their own under `event_store`."
+        )
+    refuse_unsafe(table, NAME, COLUMNS)
+    if table.metadata().configuration.get(APPEND_ONLY) != "true":
+        raise ConfigProblem(
+            "the table of the events may be rewritten",
+            next_step=f"Set its property {APPEND_ONLY} to true, as at its creation.",
+        )
+    return table
+
+
+def next_transaction(table: DeltaTable) -> Transaction:
+    """The transaction of the commit after this snapshot."""
+    return Transaction(APP, (table.transaction_version(APP) or 0) + 1)
+
+
+def find_known_events(table: DeltaTable, events: Sequence[NewEvent], before: dict[Aggregate, AggregateHead]) -> StoredEvents:
+    """The stored events and heads of the snapshot for these events. `before`: heads that are already known."""
+    asked = {new.event_id for new in events if not new.has_new_id}
+    missing = {new.aggregate for new in events} - before.keys()
+    return StoredEvents({e.event_id: e for e in _read_by_ids(table, asked)}, {**before, **read_heads(table, missing)})
+
+
+def _read_by_ids(table: DeltaTable, ids: set[str]) -> list[Event]:
+    if not ids:
+        return []
+    few = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else None
+    wanted = pa.array(sorted(ids), pa.string())
+    found = [b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, SCHEMA.names, few)]
+    return rows_to_events(found)
+
+
+def find_stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
+    """The ids that the snapshot contains. It reads only the id column, from files that may contain one of them."""
+    if not ids:
+        return set()
+    first, last = text_literal(min(ids)), text_literal(max(ids))
+    where = _in_condition("event_id", ids) if len(ids) <= MOST_NAMED else f'"event_id" >= {first} AND "event_id" <= {last}'
+    wanted = pa.array(sorted(ids), pa.string())
+    found = (b.filter(pc.is_in(b["event_id"], wanted)) for b in _scan(table, ["event_id"], where))
+    return {event_id for batch in found for event_id in batch["event_id"].to_pylist()}
+
+
+def read_heads(table: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
+    """The head of each of these aggregates in the snapshot."""
+    if not aggregates:
+        return {}
+    types, ids = {kind for kind, _ in aggregates}, {of for _, of in aggregates}
+    where = _in_condition("aggregate_type", types)
+    if len(ids) <= MOST_NAMED:
+        where += f" AND {_in_condition('aggregate_id', ids)}"
+    wanted = pa.array(sorted(ids), pa.string())
+    columns = ["aggregate_type", "aggregate_id", "event_version", "created_at"]
+    found = [b.filter(pc.is_in(b["aggregate_id"], wanted)) for b in _scan(table, columns, where)]
+    if not found:
+        return dict.fromkeys(aggregates, AggregateHead())
+    last = pa.table(pa.Table.from_batches(found)).group_by(columns[:2])
+    rows = last.aggregate([("event_version", "max"), ("created_at", "max")]).to_pylist()
+    there = {
+        (r["aggregate_type"], r["aggregate_id"]): AggregateHead(r["event_version_max"], r["created_at_max"]) for r in rows
+    }
+    return {aggregate: there.get(aggregate, AggregateHead()) for aggregate in aggregates}
+
+
+def read_events(
+    table: DeltaTable, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None
+) -> list[Event]:
+    """See `ports.event_store.EventStore.read`."""
+    where = _in_condition("aggregate_type", {aggregate_type})
+    if aggregate_id is not None:
+        where += f" AND {_in_condition('aggregate_id', {aggregate_id})}"
+    found = sort_events(rows_to_events(_scan(table, SCHEMA.names, where)))
+    return [event for event in found if until is None or event.created_at <= until][:limit]
+
+
+def events_to_rows(events: Iterable[Event]) -> pa.Table:
+    """Events as rows of the table."""
+    return pa.Table.from_pylist([_to_row(event) for event in events], SCHEMA)
+
+
+def rows_to_events(batches: Iterable[pa.RecordBatch]) -> list[Event]:
+    """Rows of the table as events."""
+    return [_to_event(row) for batch in batches for row in batch.to_pylist()]
+
+
+def _to_row(event: Event) -> dict[str, Any]:
+    row = {name: getattr(event, name) for name in SCHEMA.names}
+    return row | {name: list(row[name].items()) for name in MAPS}
+
+
+def _to_event(row: dict[str, Any]) -> Event:
+    return Event(**row | {name: dict(row[name] or ()) for name in MAPS})
+
+
+def _scan(table: DeltaTable, columns: Sequence[str], where: str | None) -> Iterable[pa.RecordBatch]:
+    reader = pa.RecordBatchReader.from_stream(table.scan(columns=list(columns), predicate=where))
+    kept = pa.schema([SCHEMA.field(name) for name in columns])
+    return (batch.select(columns).cast(kept) for batch in reader if batch.num_rows)
+
+
+def _in_condition(column: str, values: set[str]) -> str:
+    return f'"{column}" IN ({", ".join(text_literal(value) for value in sorted(values))})'

@@ -27,8 +27,7 @@ from ...delta.tables import has_table, open_table
 from .bulk_load import BulkLoad
 from .lane import DeltaLane, Shelf, WriteStages, open_lane_log
 from .lane_removal import DeltaLaneRemains, refuse_half_dropped, remove_rows
-from .restore import restore_lane
-from .table_swap import finish_swap, swap_tables
+from .table_swap import finish_swap, restore_lane, swap_tables
 
 T = TypeVar("T")
 

@@ -48,14 +48,19 @@ from ...delta.tables import (
     refuse_unsafe,
     stored_columns,
 )
-from .clustering_columns import check_clusters, find_missing_statistics, refuse_partitioned
 from .comparison import DeltaTargetSnapshot, open_delta_comparison
 from .lane_sink import LaneSink
 from .lanes import DeltaLanes, refuse_policy
-from .read_query import select_rows
-from .row_count import count_rows
-from .schema_evolution import TableLayout, reshape
-from .schema_history import read_versions, write_version
+from .read_query import count_rows, select_rows
+from .schema_evolution import (
+    TableLayout,
+    check_clusters,
+    find_missing_statistics,
+    read_versions,
+    refuse_partitioned,
+    reshape,
+    write_version,
+)
 from .stored_lane import DeltaStoredLane
 from .transaction_table import TransactionTable
 

@@ -151,3 +151,12 @@ def _take_first(rows: pa.Table, wanted: ReadQuery) -> pa.Table:
         keys = [(name, "ascending") for name in wanted.order]
         rows = rows.take(pc.sort_indices(rows, sort_keys=keys)[: wanted.limit])
     return rows.slice(0, wanted.limit)
+
+
+def count_rows(table: DeltaTable) -> int:
+    """The number of rows by the statistics of the files in the log. If a file has none, the table is scanned."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    counts = actions["num_records"] if "num_records" in actions.column_names else None
+    if counts is None or counts.null_count:
+        return sum(batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.scan(columns=[])))
+    return int(pc.sum(counts).as_py() or 0)

@@ -1,19 +1,26 @@
-"""Rewrites a table when columns of its source are renamed, widened or removed.
+"""The columns of a table: rewritten after its source, their versions, and clustering by some of them.
 
-Delta Lake needs column mapping and type widening for this, which not every engine writes. So the table is
-rewritten in one commit.
+Delta Lake needs column mapping and type widening to rename, widen or remove columns, which not every engine
+writes. So the table is rewritten in one commit.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from replicator.domain.errors import Fatal
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.schema_evolution import TargetReshape
+from replicator.domain.schema_versions import SchemaVersion, from_json, to_json
+from replicator.ports.frames import Lane
 
+from ...delta.folders import Folder
+from ...delta.options import config_location, select_columns
 from ...delta.table_writer import TableWriter, TargetColumn
 from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema, stored_name
 from ...delta.types import storage_type
@@ -78,3 +85,59 @@ def reshape_columns(schema: pa.Schema, reshaping: TargetReshape, end: str = "") 
 
 def _find_name(name: str, columns: dict[str, TargetColumn]) -> str:
     return name if name in columns else stored_name(name)
+
+
+# The schema versions of a lane: one file each, named by number.
+
+
+def read_versions(folder: Folder) -> list[SchemaVersion]:
+    """All versions in `folder`, by number. Files from before there were versions are only for people, and are
+    skipped."""
+    texts = [folder.load(name) for name in folder.files() if name.removesuffix(".json").isdecimal()]
+    try:
+        found = [from_json(record) for record in map(json.loads, texts) if "number" in record]
+    except (KeyError, TypeError, ValueError) as damaged:
+        raise DataLoss(
+            f"a file of {folder} is damaged, so the schemas of the lane are lost",
+            next_step="Restore the folder, or remove it: the next schema that the lane reads then becomes its first.",
+        ) from damaged
+    return sorted(found, key=lambda version: version.number)
+
+
+def write_version(folder: Folder, version: SchemaVersion) -> None:
+    """Writes or overwrites the file of a version."""
+    folder.put(f"{version.number}.json", to_json(version))
+
+
+# Liquid clustering: its columns, and the statistics that it needs.
+
+WHICH = (
+    "rows can only be clustered by text, whole numbers, dates, timestamps and decimals of up to 15 digits. "
+    "Names of the columns must consist of letters, digits and underscores"
+)
+
+
+def check_clusters(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
+    """The columns of `cluster_by` under the names of the table.
+
+    Raises ConfigProblem for a column that the source does not have, or that cannot be clustered.
+    """
+    return select_columns(lane, plan, "cluster_by", wanted, fits=can_have_statistics, which=WHICH, stays="clusters")
+
+
+def refuse_partitioned(table: DeltaTable, lane: Lane) -> None:
+    """Raises ConfigProblem when the table has partitions, because Delta does not cluster partitioned tables."""
+    if table.metadata().partition_columns:
+        raise ConfigProblem(
+            f"table {lane.into} is partitioned by {', '.join(table.metadata().partition_columns)}: it cannot be clustered",
+            next_step=f"Remove `cluster_by` in {config_location(lane)}, or give the table another name with `into`.",
+        )
+
+
+def find_missing_statistics(table: DeltaTable, clusters: Sequence[str]) -> Mapping[str, str]:
+    """The property that a table needs to be clustered by these columns: Delta requires statistics of them."""
+    covered = columns_with_statistics(table)
+    if set(clusters) <= set(covered):
+        return {}
+    known = [f.name for f in read_schema(table) if f.name in covered and can_have_statistics(f)]
+    return {STATISTICS: ",".join(dict.fromkeys([*clusters, *known]))}

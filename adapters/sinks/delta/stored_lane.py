@@ -19,8 +19,8 @@ from ...arrow.conform import cast_column
 from ...delta.lake import Lake
 from ...delta.tables import has_table, open_table, read_schema, stored_columns
 from ...delta.types import restore_type
-from .restore import open_source_lane
-from .schema_history import read_versions
+from .schema_evolution import read_versions
+from .table_swap import open_source_lane
 from .tombstones import select_applied
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from .options import TopicOptions
-from .topic import DeadLetterTopic
+from .topic import DeadLetterTopic, TopicOptions
 
 COPIES = 3
 

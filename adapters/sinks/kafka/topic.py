@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, admin
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
+from pydantic import Field
 
+from replicator.domain.archive_bytes import decode_bytes
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.ports.dead_letters import DeadLetter
 
+from ...kafka import clients
 from ...kafka.client_log import client_log
+from ...kafka.clients import ClientOptions
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
 from ...kafka.requests import Requests
 from ...kafka.shutdown import close_consumer
-from .messages import DeadLetterMessage, Header
-from .options import LARGEST, TopicOptions
 
 TIMEOUT = 10.0
 """The time limit of one request, and for the next message of a topic, in seconds."""
 PARTITION = 0
 """All messages are in this partition, also if the topic gets more: the order of a dead letter's messages counts."""
+LARGEST = 96 * 1024 * 1024
+"""The maximum bytes of a record in a topic that is created here: slightly less than the default limit of a request."""
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(LARGEST)}
 """Settings of a topic that is created here. Only a purge deletes dead letters."""
 CHUNK = 500
@@ -217,3 +225,158 @@ class DeadLetterTopic:
         for client in (self._admin, self._producer):
             if client is not None:
                 client.poll(0)
+
+
+# Options, and the settings of librdkafka.
+
+DURABLE: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true", "message.timeout.ms": "20000"}
+"""Settings that cannot be overridden. Writes are on every replica in sync and in order, or fail while the caller waits."""
+
+WHOLE: Mapping[str, str] = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    "isolation.level": "read_uncommitted",
+    "group.id": "replicator-dead-letters",
+}
+"""The same for reading. No group is joined, and no offsets are committed."""
+
+
+OWNED: Mapping[str, str] = {
+    **clients.OWNED,
+    **dict.fromkeys((*DURABLE, *WHOLE, "delivery.timeout.ms", "request.required.acks", "transactional.id"), ""),
+}
+
+
+class TopicOptions(ClientOptions):
+    """`dead_letters` of the configuration with `topic`.
+
+    - `pipeline`: its dead letters are read and written; several pipelines may share a topic.
+    - `copies`: replicas of a topic that is created here; -1 is the broker's default.
+    """
+
+    whose = "dead_letters"
+    owned = OWNED
+
+    topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    pipeline: str = ""
+    copies: int = Field(-1, ge=-1)
+
+    def producer(self) -> dict[str, str]:
+        """librdkafka's configuration of the producer. Contains secrets: never log it."""
+        return {"message.max.bytes": str(LARGEST), **self.options, **self.client_settings(), **DURABLE}
+
+    def consumer(self) -> dict[str, str]:
+        """librdkafka's configuration of the consumer. Contains secrets: never log it."""
+        return {"receive.message.max.bytes": str(4 * LARGEST), **self.options, **self.client_settings(), **WHOLE}
+
+
+# Messages: the record as it came, headers as Kafka Connect writes them, and headers of our own.
+
+CONNECT = "__connect.errors."
+"""The beginning of Connect's headers (KIP-298; `DeadLetterQueueReporter`)."""
+OWN = "replicator."
+STAGES = {"route": "VALUE_CONVERTER", "decode": "VALUE_CONVERTER", "shape": "TRANSFORMATION", "apply": "TASK_PUT"}
+"""Connect's names of the stages."""
+TASK = "0"
+
+REJECTED, MARKED, REMOVED = KINDS = ("rejected", "marked", "removed")
+TEXTS = ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash", "state", "source", "topic")
+NUMBERS = ("attempts", "partition", "offset")
+MOMENTS = ("first_seen", "last_seen", "timestamp")
+NOTHING = {
+    **dict.fromkeys(TEXTS, ""),
+    **dict.fromkeys(("partition", "offset"), "-1"),
+    **dict.fromkeys(("first_seen", "last_seen"), "1970-01-01T00:00:00+00:00"),
+}
+"""Placeholders for values that the message of a mark or a removal leaves out."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterMessage:
+    """`headers` are in their order; the last one with a name counts."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterEvent:
+    """The content of a message: a dead letter was written (`kind` is REJECTED), marked, or removed. A mark or a removal
+    only counts while the dead letter has `attempts`; its `letter` only has the names and the state."""
+
+    kind: str
+    pipeline: str
+    letter: DeadLetter
+
+
+def record_to_message(letter: DeadLetter, pipeline: str) -> DeadLetterMessage:
+    """The message of a dead letter: key and value of the record, its own headers, and ours after them."""
+    own = [*_record_headers(letter), *_connect_headers(letter, pipeline), *_letter_headers(letter, REJECTED, pipeline)]
+    return DeadLetterMessage(letter.key, letter.record, [*own, _to_header(f"{OWN}retry", letter.retry)])
+
+
+def change_to_message(letter: DeadLetter, kind: str, pipeline: str) -> DeadLetterMessage:
+    """The message of a mark or a removal of a dead letter, without the record."""
+    named = {f"{OWN}{name}" for name in ("event", "pipeline", "event_id", "lane", "state", "attempts")}
+    return DeadLetterMessage(
+        None, None, [header for header in _letter_headers(letter, kind, pipeline) if header[0] in named]
+    )
+
+
+def message_to_event(message: DeadLetterMessage) -> DeadLetterEvent | None:
+    """The content of a message of `record_to_message` or `change_to_message`; None for a message of another program."""
+    last = {name.removeprefix(OWN): value for name, value in message.headers if name.startswith(OWN)}
+    try:
+        said = {name: value.decode() for name, value in last.items() if value is not None}
+        kind = said["event"]
+        return DeadLetterEvent(kind, said["pipeline"], _to_letter(said, message)) if kind in KINDS else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _to_letter(said: dict[str, str], message: DeadLetterMessage) -> DeadLetter:
+    if said["event"] != REJECTED:
+        said = {**NOTHING, **said}
+    texts = {name: said[name] for name in TEXTS}
+    numbers = {name: int(said[name]) for name in NUMBERS}
+    moments = {name: datetime.fromisoformat(said[name]) for name in MOMENTS if name in said}
+    return DeadLetter(**texts, **numbers, **moments, record=message.value, key=message.key, headers=said.get("headers"))  # type: ignore[arg-type]
+
+
+def _connect_headers(letter: DeadLetter, pipeline: str) -> list[Header]:
+    failure = f"{OWN}{letter.code}"
+    trace = f"{failure}: {letter.sentence}\n\tat {OWN}{letter.stage}({letter.event_id})\n"
+    told = {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "connector.name": pipeline,
+        "task.id": TASK,
+        "stage": STAGES.get(letter.stage, letter.stage),
+        "class.name": f"{OWN}{letter.stage}",
+        "exception.class.name": failure,
+        "exception.message": letter.sentence,
+        "exception.stacktrace": trace,
+    }
+    return [_to_header(f"{CONNECT}{name}", value) for name, value in told.items()]
+
+
+def _letter_headers(letter: DeadLetter, kind: str, pipeline: str) -> list[Header]:
+    """All of our headers, also empty ones: the record itself may have headers with these names."""
+    moments = {name: at and at.isoformat() for name in MOMENTS for at in [getattr(letter, name)]}
+    plain = {name: getattr(letter, name) for name in (*TEXTS, *NUMBERS, "headers")}
+    return [_to_header(f"{OWN}{k}", v) for k, v in {"event": kind, "pipeline": pipeline, **plain, **moments}.items()]
+
+
+def _record_headers(letter: DeadLetter) -> list[Header]:
+    """The record's own headers, for other readers; the exact ones are in a header of ours. A C client ends names at NUL."""
+    found = json.loads(letter.headers) if letter.headers else []
+    return [(name.replace("\0", "\N{SYMBOL FOR NULL}"), decode_bytes(value)) for name, value in found]
+
+
+def _to_header(name: str, value: object) -> Header:
+    return name, None if value is None else str(value).encode()

@@ -19,7 +19,7 @@ from ...postgres.options import PostgresOptions
 from ...postgres.table_reader import TableReader
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
-from .restore import RestorableLanes
+from .table_swap import RestorableLanes
 
 
 class PostgresSink:

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 from paths import PROJECT
 
-from adapters.observability.checks.connect import ConnectCheck
-from adapters.observability.checks.connector_settings import find_losses
+from adapters.observability.checks.connect import ConnectCheck, find_losses
 from replicator.cli import main
 from replicator.domain.connectors import Connector, find_row_loss
 

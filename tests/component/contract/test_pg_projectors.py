@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from support.projected_database import ProjectedDatabase
 
-from adapters.gold import LocalProjector, postgres_refreshes
+from adapters.gold import LocalProjector, postgres_tables
 from adapters.gold.postgres_tables import PostgresTables
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
@@ -124,7 +124,7 @@ class TestPostgresProjector(ProjectedDatabase):
                 with pytest.raises(psycopg.errors.LockNotAvailable):
                     others.execute(f"DELETE FROM {self._quote_table('sums')} WHERE city = 'Oslo'".encode())
                 assert others.execute(f"SELECT count(*) FROM {self._quote_table('sums')}".encode()).fetchone() == (4,)
-            postgres_refreshes.write_refresh(*given)
+            postgres_tables.write_refresh(*given)
 
         with monkeypatch.context() as patched:
             patched.setattr("adapters.gold.postgres_tables.write_refresh", meanwhile)
@@ -151,7 +151,7 @@ class TestPostgresProjector(ProjectedDatabase):
         """What happened meanwhile is not known."""
         self._first()
         self._refresh(make_projection())
-        self._execute(f"DROP TRIGGER {postgres_refreshes.GUARD} ON {self._quote_table('sums')}")
+        self._execute(f"DROP TRIGGER {postgres_tables.GUARD} ON {self._quote_table('sums')}")
         assert self._refresh(make_projection()).kind == "full"
         assert self._refresh(make_projection()).kind == "current"
 

@@ -13,8 +13,8 @@ from support.projected_lake import ProjectedLake
 from adapters.delta.folders import LocalFolder
 from adapters.delta.table_writer import end_versions
 from adapters.delta.tables import open_table
-from adapters.gold import LocalProjector, data_files, version_diff
-from adapters.gold.data_files import FEW_ROWS
+from adapters.gold import LocalProjector, table_version
+from adapters.gold.table_version import FEW_ROWS
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import Fatal, Retryable
 from replicator.domain.projection import RefreshRecord, RefreshWork
@@ -48,7 +48,7 @@ class TestLocalProjector(ProjectedLake):
         self._refresh(make_projection())
         self.replace_rows("orders", rows.slice(1))
         DeltaTable(self.folder / "orders").vacuum(0, dry_run=False, enforce_retention_duration=False)
-        monkeypatch.setattr(version_diff, "_is_incomplete", lambda _: False)
+        monkeypatch.setattr(table_version, "_is_incomplete", lambda _: False)
         done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "orders has changed, and the affected groups are unknown")
         assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
@@ -208,7 +208,7 @@ class TestLocalProjector(ProjectedLake):
     @pytest.mark.parametrize("few", [0, FEW_ROWS])
     def test_a_file_that_is_gone_while_it_is_read(self, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that has come is an error; of one that went everything is computed."""
-        monkeypatch.setattr(data_files, "FEW_ROWS", few)
+        monkeypatch.setattr(table_version, "FEW_ROWS", few)
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")

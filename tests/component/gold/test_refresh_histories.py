@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 
-from adapters.gold import LocalProjector, data_files, group_ranges
+from adapters.gold import LocalProjector, local, table_version
 from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.projection import Projection, ProjectionInput
@@ -60,13 +60,13 @@ steps = st.one_of(
 
 
 @pytest.mark.parametrize(
-    ("smallest", "few"), [(group_ranges.SMALLEST, data_files.FEW_ROWS), (1, data_files.FEW_ROWS), (1, 2)]
+    ("smallest", "few"), [(local.SMALLEST, table_version.FEW_ROWS), (1, table_version.FEW_ROWS), (1, 2)]
 )
 def test_incremental_is_full(smallest: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of tables whose files have few rows, and where rows are too many to be held in memory. An empty text is NULL once
     it is the value of a partition."""
-    monkeypatch.setattr(group_ranges, "SMALLEST", smallest)
-    monkeypatch.setattr(data_files, "FEW_ROWS", few)
+    monkeypatch.setattr(local, "SMALLEST", smallest)
+    monkeypatch.setattr(table_version, "FEW_ROWS", few)
     kinds: Counter[str] = Counter()
 
     histories = st.lists(st.lists(steps, min_size=1, max_size=2), min_size=1, max_size=4)

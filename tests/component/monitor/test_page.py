@@ -13,7 +13,7 @@ import psutil
 import pytest
 from starlette.testclient import TestClient
 
-from adapters.http import connections
+from adapters.http import http_thread
 from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -274,9 +274,9 @@ def open_connections(address: str, count: int, sent: bytes) -> list[socket.socke
 )
 def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, caplog):
     """Connections are bounded in number, and those that send nothing make room for others."""
-    monkeypatch.setattr(connections, "MOST", 20)
-    monkeypatch.setattr(connections.BoundedProtocol, "_was_full", False)
-    monkeypatch.setattr(connections, "ARRIVES", 1.0)
+    monkeypatch.setattr(http_thread, "MOST", 20)
+    monkeypatch.setattr(http_thread.BoundedProtocol, "_was_full", False)
+    monkeypatch.setattr(http_thread, "ARRIVES", 1.0)
     monitor = PageMonitor({"address": "127.0.0.1:0", "token": "secret"}, PrometheusTelemetry("1.2.3"))
     address = monitor.start(daemon.views())
     process = psutil.Process()

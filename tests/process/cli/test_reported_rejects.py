@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 from support.accounting import count_unaccounted, samples
 
-from adapters.http.status_html import render
+from adapters.http.status_page import render
 from replicator.application.operations.lanes import read_status
 from replicator.cli import main
 from replicator.cli.status import _make_view

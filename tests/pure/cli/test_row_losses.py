@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.http.status_html import render
+from adapters.http.status_page import render
 from replicator.application.stream.file_register import FileRegister
 from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode

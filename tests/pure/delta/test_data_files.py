@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.gold.data_files import FEW_BYTES, FEW_ROWS, ColumnBounds, DataFile, has_few_rows, has_only_groups
+from adapters.gold.table_version import FEW_BYTES, FEW_ROWS, ColumnBounds, DataFile, has_few_rows, has_only_groups
 
 
 def file(size: int, rows: int | None) -> DataFile:

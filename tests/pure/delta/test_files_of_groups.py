@@ -15,8 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
 from adapters.delta.folders import LocalFolder
-from adapters.gold.data_files import mask_candidates
-from adapters.gold.table_version import TableVersion
+from adapters.gold.table_version import TableVersion, mask_candidates
 
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "whole": (pa.int64(), [1, 2, 3]),

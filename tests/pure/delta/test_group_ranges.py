@@ -15,17 +15,9 @@ from deltalake.exceptions import CommitFailedError
 
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import FILE_BYTES
-from adapters.gold import group_ranges
-from adapters.gold.data_files import ColumnBounds, DataFile
-from adapters.gold.group_ranges import (
-    GroupRewrite,
-    find_file_ranges,
-    plan_rewrite,
-    replace_groups,
-    scale_bytes,
-    sort_by_group,
-)
-from adapters.gold.table_version import TableVersion
+from adapters.gold import local
+from adapters.gold.local import GroupRewrite, find_file_ranges, plan_rewrite, replace_groups, scale_bytes, sort_by_group
+from adapters.gold.table_version import ColumnBounds, DataFile, TableVersion
 from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
 
 LONG = "x" * 70
@@ -74,7 +66,7 @@ def rewrite_groups(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[
 @pytest.mark.parametrize("kind", VALUES)
 def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of many replacements, the rows are those of a model, and each is found by its group."""
-    monkeypatch.setattr(group_ranges, "SMALLEST", 1200)
+    monkeypatch.setattr(local, "SMALLEST", 1200)
     chance = random.Random(kind)
     values = [*VALUES[kind], None]
     model: Counter[Any] = Counter()
@@ -98,7 +90,7 @@ def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, 
 
 def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after many refreshes, whose new groups come anywhere, files keep ranges of their own and about their sizes."""
-    monkeypatch.setattr(group_ranges, "SMALLEST", 4000)
+    monkeypatch.setattr(local, "SMALLEST", 4000)
     groups = [n for n in range(0, 4000, 2) for _ in range(5)]
     write_deltalake(tmp_path, rows_of("numbers", groups, 0), target_file_size=1)
     rewrite_groups(tmp_path, rows_of("numbers", [], 0), frozenset({0}))
@@ -136,7 +128,7 @@ def test_files_too_many_become_fewer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["a word that comes again and again, {n}", "{n}"])
 def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However well their rows are compressed; otherwise the next refresh would take them for too many."""
-    monkeypatch.setattr(group_ranges, "SMALLEST", 40_000)
+    monkeypatch.setattr(local, "SMALLEST", 40_000)
     groups = sorted(n % 1000 for n in range(100_000))
     values = {"n": pa.array(range(100_000)), "text": [text.format(n=n * 7919 % 100_003) for n in range(100_000)]}
     rows = pa.table({"city": pa.array(groups, pa.int32()), **values})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.sinks.delta.log_cut import cut_at_positions, cut_at_time
+from adapters.sinks.delta.event_log import cut_at_positions, cut_at_time
 from replicator.domain.as_of import LogCut
 from replicator.domain.position import Position, TopicPartition
 

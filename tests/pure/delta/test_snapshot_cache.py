@@ -17,9 +17,7 @@ from deltalake.transaction import AddAction
 from adapters.delta import tables
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import open_table
-from adapters.gold.snapshot_cache import SnapshotCache
-from adapters.gold.table_version import TableVersion
-from adapters.gold.version_diff import diff_versions
+from adapters.gold.table_version import SnapshotCache, TableVersion, diff_versions
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Rome", "Oslo", None]})
 

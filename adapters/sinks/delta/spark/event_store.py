@@ -16,8 +16,7 @@ from ....spark.frames import from_arrow
 from ....spark.merge import append_stage
 from ....spark.session import split_options_lazily
 from ....spark.table_writer import SparkTableWriter
-from ..event_store import DeltaEventStore
-from ..event_table import APP, NAME
+from ..event_store import APP, NAME, DeltaEventStore
 
 
 class SparkEventStore(DeltaEventStore):
