@@ -1,10 +1,13 @@
-"""Rows of an event log to the original records."""
+"""Records and rows of an event log: rows to the original records and to frames of sources, records to rows."""
 
 from __future__ import annotations
 
 import binascii
-from base64 import b64decode
-from collections.abc import Iterable, Iterator
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -12,8 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR_HEADER, RAW
+from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.time_bounds import null_out_of_range
+from replicator.ports.decoder import Decoder, FiltersErased, MasksRecords
+
+from ..arrow.record_positions import RAW_PLACE
 
 Header: TypeAlias = tuple[str, bytes | None]
 
@@ -76,3 +84,122 @@ def _to_bytes(value: str | HeaderBytes | None) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     return None if value is None else b64decode(value.base64, validate=True)
+
+
+# Raw frames, in the form in which sources return them.
+
+PLACE = ("topic", "partition", "offset")
+FEW = 512
+"""Consecutive records below which slicing does not pay: decoders copy frames of shorter chunks into one chunk
+(`arrow.frame_slices`)."""
+
+
+def payload_bytes(frame: pa.Table) -> int:
+    """Bytes of keys and values."""
+    return sum(pc.sum(pc.binary_length(frame[name])).as_py() or 0 for name in ("key", "value"))
+
+
+def sort_records(frame: pa.Table) -> pa.Table:
+    """Records ordered by topic, partition and offset. Copies only if necessary, because records may be large: ordered
+    frames, and frames of long ordered ranges as in a compacted file, are only sliced."""
+    if _is_sorted(frame):
+        return frame
+    firsts = [0, *(last + 1 for last in _find_breaks(frame, _is_next))]
+    if len(firsts) * FEW <= frame.num_rows:
+        stretches = [frame.slice(first, after - first) for first, after in pairwise([*firsts, frame.num_rows])]
+        frame = pa.concat_tables(sorted(stretches, key=lambda stretch: _read_place(stretch, 0)))
+    return frame if _is_sorted(frame) else frame.sort_by([(name, "ascending") for name in PLACE])
+
+
+def _is_sorted(frame: pa.Table) -> bool:
+    return all(_read_place(frame, last) < _read_place(frame, last + 1) for last in _find_breaks(frame, pc.less_equal))
+
+
+def _read_place(frame: pa.Table, row: int) -> tuple[str | int, ...]:
+    return tuple(frame[name][row].as_py() for name in PLACE)
+
+
+def _find_breaks(frame: pa.Table, goes_on: Callable[[pa.Array, pa.Array], pa.Array]) -> list[int]:
+    """The row numbers before which another partition begins, or an offset does not continue the order."""
+    places = [frame[name].combine_chunks() for name in PLACE]
+    topics, partitions, offsets = (
+        compare(place[:-1], place[1:]) for place, compare in zip(places, (pc.equal, pc.equal, goes_on), strict=True)
+    )
+    found: list[int] = pc.indices_nonzero(pc.invert(pc.and_(pc.and_(topics, partitions), offsets))).to_pylist()
+    return found
+
+
+def _is_next(before: pa.Array, after: pa.Array) -> pa.Array:
+    return pc.equal(pc.add(before, 1), after)
+
+
+def drop_repeated(frame: pa.Table) -> pa.Table:
+    """Ordered records without duplicates: a log may contain a record twice."""
+    if frame.num_rows < 2:
+        return frame
+    same = pa.repeat(pa.scalar(True), frame.num_rows - 1)
+    for name in PLACE:
+        values = frame[name].combine_chunks()
+        same = pc.and_(same, pc.equal(values[1:], values[:-1]))
+    if not pc.any(same).as_py():
+        return frame
+    return frame.filter(pa.concat_arrays([pa.array([True]), pc.invert(same)]))
+
+
+# Raw records to rows of the log.
+
+
+def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Table:
+    """The columns of `domain.event_log.EVENT_LOG`, one row per record. Erased ones keep only position and time."""
+    withheld = decoder.find_erased(raw) if isinstance(decoder, FiltersErased) else None
+    raw = raw if withheld is None else _blank_erased_records(raw, withheld)
+    raw = decoder.mask_records(raw) if isinstance(decoder, MasksRecords) else raw
+    envelope = decoder.envelope(raw)
+    known = {
+        "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_PLACE), "-"),
+        "headers": _headers_to_json(raw["headers"]),
+        "ingested_at": pa.repeat(pa.scalar(ingested_at, pa.timestamp("us", "UTC")), raw.num_rows),
+    }
+    if withheld is not None:
+        known["error"] = pc.if_else(withheld, pa.scalar(ERASED_RECORD), envelope["error"])
+    columns = {}
+    for column in EVENT_LOG:
+        values = known.get(column.name)
+        if values is None:
+            values = envelope[column.name] if column.name in envelope.column_names else raw[column.name]
+        columns[column.name] = values.cast(column.type)
+    return pa.table(columns)
+
+
+def _blank_erased_records(raw: pa.Table, withheld: pa.Array) -> pa.Table:
+    """The records, with null key, value and headers for erased ones."""
+    for name in ("headers", "key", "value"):
+        field = raw.schema.field(name)
+        kept = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
+        raw = raw.set_column(raw.column_names.index(name), field, kept)
+    return raw
+
+
+def _headers_to_json(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Headers as JSON text. Each distinct list of headers is written once, as there are few."""
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), pa.string())
+    written: dict[str, str] = {}
+    out = []
+    for entry in headers.to_pylist():
+        key = repr(entry)
+        if key not in written:
+            written[key] = (
+                json.dumps([[h["name"], _to_text(h["value"])] for h in entry], ensure_ascii=False) if entry else ""
+            )
+        out.append(written[key] or None)
+    return pa.array(out, pa.string())
+
+
+def _to_text(value: bytes | None) -> object:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}

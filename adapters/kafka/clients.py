@@ -1,11 +1,15 @@
-"""Options of every Kafka client, and their librdkafka settings."""
+"""Options of every Kafka client and their librdkafka settings, its requests, log and shutdown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Self
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -19,7 +23,7 @@ from pydantic import (
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.ports.options import SecretText, Text
 
-from .errors import translate_error
+from .errors import is_access_denied, translate_error, unwrap_error
 
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 
@@ -94,3 +98,81 @@ class ClientOptions(BaseModel):
             secret = value.get_secret_value()
             said = said.replace(secret, "***") if len(secret) > 3 else said
         return said
+
+
+# Requests to a broker that fail with the program's own errors.
+
+
+class Requests:
+    """Requests of clients with the same options. Threads may share it."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._denied: KafkaError | None = None
+        self._denied_at = 0.0
+        self._failing_since: float | None = float("-inf")
+
+    def note_error(self, error: KafkaError) -> None:
+        """Store an error that explains a denied access. For a client's `error_cb`, which gets errors outside requests."""
+        if is_access_denied(error):
+            self._denied, self._denied_at = error, time.monotonic()
+
+    @contextmanager
+    def request(self, doing: str, poll: Callable[[], object]) -> Iterator[None]:
+        """Raise the errors of a request as the program's own. `doing`: the action, for messages.
+
+        If access is denied, the request times out. The client reports the reason only to `error_cb`, during `poll`, and
+        repeats the same reason after 30 seconds at the earliest. So a reason counts if it came after requests began to
+        fail, or before the first success. Older reasons belong to an earlier outage.
+        """
+        poll()  # The client reports errors from before this request here.
+        began = time.monotonic()
+        try:
+            yield
+        except (KafkaException, TimeoutError) as error:
+            found = unwrap_error(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+            since = self._failing_since = self._failing_since or began
+            poll()
+            denied, self._denied = self._denied, None
+            if denied is not None and self._denied_at >= since and not is_access_denied(found):
+                found = denied
+            raise self._options.translate_error(found, doing) from None
+        self._denied = self._failing_since = None
+
+
+# The log of librdkafka.
+
+NAME = f"{__package__}.librdkafka"
+
+
+def client_log(hide: Callable[[str], str]) -> logging.Logger:
+    """A logger for a client's `logger` setting. `hide` removes secrets from a text.
+
+    All records have level DEBUG. While a broker is down, librdkafka logs each connection attempt as an error, several per
+    second. The program logs the outage itself.
+    """
+
+    def tell(record: logging.LogRecord) -> bool:
+        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        record.msg, record.args = hide(record.getMessage()), ()
+        return True
+
+    log = logging.Logger(NAME)
+    log.parent = logging.getLogger(NAME)
+    log.addFilter(tell)
+    return log
+
+
+# The shutdown, even if the broker does not answer.
+
+PATIENCE = 2.0
+
+
+def close_consumer(consumer: Any) -> None:
+    """Close a consumer; returns after `PATIENCE` seconds at the latest.
+
+    librdkafka waits for the answer to a pending commit. With a broker that hangs, the program would never end. The rest
+    of the shutdown ends with the process."""
+    closing = threading.Thread(target=consumer.close, name="end of a Kafka consumer", daemon=True)
+    closing.start()
+    closing.join(PATIENCE)

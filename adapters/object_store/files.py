@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import obstore
@@ -139,3 +141,27 @@ def translate_errors(what: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
             raise
         raise problem or Fatal(f"{what} cannot be used: {type(error).__name__}") from error
+
+
+# The time since the last write to a file, even if its timestamps come from another clock.
+
+MOST = 100_000
+"""Maximum entries of `_ahead`: a file that is deleted while its time is ahead would stay for ever."""
+_ahead: dict[tuple[Path | StoredPath, float], tuple[tuple[float, int], float]] = {}
+"""Files with times ahead of this machine's clock, by path and `settle`: time and size, and when both were first seen."""
+
+
+def seconds_until_stable(path: Path | StoredPath, written: float, size: int, settle: float) -> float:
+    """Seconds until the file has had no write for `settle` seconds; 0 or less if it is already stable. `written`: the
+    file's time (Unix). A time ahead of ours comes from another clock, perhaps by hours. Such a file counts from when this
+    process first saw it with this time and size."""
+    left, key, stamp = written + settle - time.time(), (path, settle), (written, size)
+    if left <= 0:
+        _ahead.pop(key, None)
+        return left
+    seen, since = _ahead.get(key, (None, 0.0))
+    if left > settle and seen != stamp:
+        if len(_ahead) >= MOST:
+            del _ahead[next(iter(_ahead))]
+        seen, since = _ahead[key] = stamp, time.monotonic()
+    return min(left, since + settle - time.monotonic()) if seen == stamp else left

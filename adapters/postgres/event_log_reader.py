@@ -16,8 +16,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
 
 from ..event_log.bounds import LogBounds
-from ..event_log.frames import PLACE, drop_repeated
-from ..event_log.records import to_raw
+from ..event_log.records import PLACE, drop_repeated, to_raw
 from ..sql.dialect import text_literal
 from .connection import PostgresSession
 from .erasure import LOGGED

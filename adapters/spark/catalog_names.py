@@ -1,4 +1,7 @@
-"""Names in Spark's catalog for the tables of a lake and their views, and the statements that create them."""
+"""Names in Spark's catalog for the tables of a lake and their views, and the statements that create them.
+
+In a module without Spark, so that the statements can be checked where it does not run.
+"""
 
 from __future__ import annotations
 

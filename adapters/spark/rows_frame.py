@@ -32,8 +32,7 @@ from replicator.domain.table import TableSpec
 from ..arrow.key_change_deletes import can_have_foreign_deletes
 from ..sql.reconcile import missing_values_reject, old_key_columns
 from .frames import column, keep_parents, quote_name
-from .sequence_elements import value_expression
-from .types import spark_type
+from .types import spark_type, value_expression
 
 POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 

@@ -7,12 +7,17 @@ is another type, the field's metadata contains the original one.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
+
+from replicator.domain.sequence_elements import ElementForm, get_element
 
 from ..arrow.columns import slice_items
 from ..delta.types import storage_type, to_storable
@@ -126,3 +131,24 @@ def _type_to_text(kind: pa.DataType) -> str:
 def _text_to_type(text: str) -> pa.DataType:
     schema: Any = pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
     return schema.field(0).type
+
+
+# Elements of a sequence, converted back to their values: `adapters.arrow.sequence_elements` as SQL expressions.
+
+
+def value_expression(element: Column, kind: pa.DataType) -> Column:
+    """The values of these elements, in Spark's types. `kind`: a type of
+    `domain.sequence_elements.get_display_type`."""
+    said = get_element(kind)
+    match said.form if said else None:
+        case ElementForm.HEX:
+            return sf.unhex(element)
+        case ElementForm.UNSCALED:
+            # The product of two numbers with 18 digits has at most 38, so Spark computes it exactly.
+            unit = sf.lit(Decimal(1).scaleb(-max(kind.scale, 0)))
+            return (element.cast("decimal(18,0)") * unit).cast(spark_type(kind))
+        case ElementForm.DAY:
+            return sf.date_from_unix_date(element.cast("int"))
+        case ElementForm.MICROSECOND:
+            return sf.timestamp_micros(element).cast(spark_type(kind))
+    return element.cast(spark_type(kind))

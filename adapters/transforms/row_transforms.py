@@ -25,11 +25,10 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
 
+from ..arrow.conform import cast_column
 from ..arrow.sequence_elements import to_elements
 from .column_transforms import transform_columns
-from .conditions import evaluate_condition, mask_missing, unknown_condition_reject
-from .kernels import Texts
-from .target_cast import cast_exactly
+from .expressions import Texts, evaluate_condition, mask_missing, unknown_condition_reject
 
 WRITTEN = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
 """The operations to which conditions apply. A delete contains old values."""
@@ -320,3 +319,16 @@ def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | None)
         return lists
     left = [names and ([name for name in names if name in columns] or None) for names in lists.to_pylist()]
     return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])
+
+
+def cast_exactly(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    """`column` cast to `to`, with NULL for values that do not fit, and a mask of these; None if all values fit."""
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(to):
+        # Arrow compares the precision with the integer type's widest value, not with the values in the array.
+        column = pc.cast(column, pa.decimal128(20, 0))
+    cast, failing = cast_column(column, to)
+    if not failing:
+        return cast, None
+    places = set(failing)
+    bad = pa.chunked_array([pa.array([i in places for i in range(len(column))], pa.bool_())])
+    return cast, pc.and_(bad, pc.is_valid(column))

@@ -7,7 +7,6 @@ import tomllib
 from itertools import chain
 
 import pytest
-from adapters.stack.postgres_install import MINIMUM as OLDEST_STACK
 from paths import PROJECT
 
 from adapters.delta.tables import FEATURES, READER, WRITER
@@ -16,6 +15,7 @@ from adapters.jvm.java import FOR_SPARK, MINIMUM
 from adapters.postgres.connection import OLDEST_SERVER
 from adapters.sources.backfill.mariadb.database import OLDEST as OLDEST_MARIADB
 from adapters.sources.backfill.postgres.database import OLDEST as OLDEST_BACKFILLED
+from adapters.stack.postgres import MINIMUM as OLDEST_STACK
 
 PAGE = (PROJECT / "docs" / "reference" / "support-matrix.md").read_text()
 PROJECT_FILE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]

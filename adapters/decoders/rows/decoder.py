@@ -19,7 +19,7 @@ from replicator.ports.decoder import ROUTE
 from ...arrow.frame_slices import Part, select_records, split_frame
 from ...arrow.record_errors import UNREADABLE, build_or_reject, decode_or_reject, unreadable_reject
 from ...arrow.record_limits import find_table_entry, reject_too_long
-from ...transforms.conditions import evaluate_condition
+from ...transforms.expressions import evaluate_condition
 from ..common.composite_decoder import build_row_spec
 from ..common.line_offsets import add_line, describe_line
 from ..json.envelopes import build_envelope, build_envelopes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, pairwise
 
 import duckdb
 import pyarrow as pa
@@ -30,12 +31,13 @@ from ...arrow.record_positions import (
     select_span,
 )
 from ...arrow.transactions import split_exact_parts, split_parts
-from ...event_log.rows import build_rows
+from ...duckdb.column_types import to_duckdb_types
+from ...duckdb.session import open_session
+from ...event_log.records import build_rows
+from ...sql.dialect import DUCKDB
 from ...transforms.row_transforms import transform_rows
-from ..prefetch.decode_pool import DecodePool
-from ..prefetch.worker_process import NUMBER
+from ..prefetch.decode_pool import NUMBER, DecodePool
 from .fold import fold_changes
-from .hash_partitioner import split_by_key_hash
 
 SAMPLE = 100
 """Records from which a decoder reads a schema."""
@@ -255,3 +257,16 @@ def _is_below(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
 
 def _is_at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
     return _compare_offsets(changes, position, "greater_equal")
+
+
+def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
+    """See `ports.bulk_load.PartitionsByKey.partition_rows`."""
+    names = ", ".join(map(DUCKDB.quote_name, keys))
+    with open_session() as connection:
+        connection.register("keys", to_duckdb_types(rows.select(list(keys))))
+        query = f"SELECT (hash({names}) % {number})::SMALLINT AS part FROM keys"
+        parts = connection.sql(query).to_arrow_table()["part"]
+    counts = {found["values"]: found["counts"] for found in pc.value_counts(parts).to_pylist()}
+    ends = accumulate((counts.get(part, 0) for part in range(number)), initial=0)
+    ordered = rows.take(pc.sort_indices(parts))  # A stable sort: rows of a key keep their order.
+    return [ordered.slice(a, b - a) for a, b in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""The worker process that `engines.prefetch.worker_process.DecodeWorker` starts.
+"""The worker process that `engines.prefetch.decode_pool.DecodeWorker` starts.
 
 Command: `python -m adapters.engines.prefetch.worker_main LINE RECORDS CHANGES`. The arguments are numbers of open files.
 """

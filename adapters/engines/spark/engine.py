@@ -18,8 +18,21 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import ERROR, KEY_CHANGE_DELETE, OFFSET, OLD_KEY, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.change import (
+    ERROR,
+    KEY_CHANGE_DELETE,
+    OFFSET,
+    OLD_KEY,
+    OP,
+    PARTITION,
+    RAW,
+    TOPIC,
+    UNCHANGED,
+    Op,
+    changes_schema,
+)
 from replicator.domain.connectors import Connector
+from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts
@@ -29,9 +42,10 @@ from replicator.domain.transactions import TransactionMark, TransactionPart
 from replicator.ports.decoder import Decoder, ReadsTransactionMarks
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
-from ...arrow.key_change import find_open_key_changes
+from ...arrow.key_change import DOUBTFUL, find_cut_places, find_open_key_changes, list_read_columns
 from ...arrow.record_positions import collect_rejected, mask_later
-from ...event_log.rows import build_rows
+from ...delta.types import mask_impossible
+from ...event_log.records import build_rows
 from ...spark.errors import translate_errors
 from ...spark.frame_facts import (
     FrameFacts,
@@ -44,14 +58,13 @@ from ...spark.frame_facts import (
     set_row_count,
 )
 from ...spark.frames import cache_frame, column, filter_rows, from_arrow, keep_parents, map_frame, to_arrow
+from ...spark.key_change_deletes import is_doubtful
 from ...spark.session import split_options
 from ...spark.transactions import collect_transaction_facts, get_markers, get_parts, get_topic, set_parts, set_topic
 from ...spark.types import arrow_schema, spark_schema, struct_names
 from ...transforms.row_transforms import transform_rows
 from .fold import fold_changes
-from .record_decoder import decode_records
 from .router import route_records
-from .segments import split_segments
 
 SAMPLE = 100
 """Records from which a decoder reads a schema, or finds the connector that wrote them."""
@@ -264,3 +277,73 @@ def _matches_position(position: Position, hit: Any) -> Column:
     for at, offset in position.items():
         out = out | ((column(TOPIC) == at.topic) & (column(PARTITION) == at.partition) & hit(offset))
     return out
+
+
+# Decoding, on Spark's executors.
+
+
+def decode_records(raw: pa.Table, decoder: Decoder, table: TableSpec) -> pa.Table:
+    """The changes of some records. Rows with a value that Spark cannot hold are rejected."""
+    changes = decoder.decode(raw, table)
+    for name in table.column_names:
+        mask = mask_impossible(changes[name])
+        if mask is not None:
+            changes = _reject_rows(changes, name, mask)
+    return changes
+
+
+def _reject_rows(changes: pa.Table, name: str, mask: pa.ChunkedArray) -> pa.Table:
+    said = str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} is no time of day"))
+    values = pc.if_else(mask, pa.scalar(None, changes[name].type), changes[name])
+    errors = pc.coalesce(changes[ERROR], pc.if_else(mask, pa.scalar(said), pa.scalar(None, pa.string())))
+    changes = changes.set_column(changes.column_names.index(name), name, values)
+    return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
+
+
+# Changes split where unchanged values could not be found otherwise.
+
+ROW_NUMBER = "_place"
+
+
+def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
+    """See `ports.engine.Engine.segments`. The driver sees keys and operations only if some change lacks values."""
+    known = get_facts(changes)
+    if table.soft_deletes:
+        if not changes.filter(_needs_cuts(table)).limit(1).count():
+            return [changes]
+        return _cut_frame(changes, table)
+    if not table.keys or table.has_column_versions or (known is not None and not known.partial):
+        return [changes]
+    if known is None and not changes.filter(column(UNCHANGED).isNotNull()).limit(1).count():
+        return [changes]
+    return _cut_frame(changes, table)
+
+
+def _needs_cuts(table: TableSpec) -> Column:
+    """With soft deletes: true for changes before which a cut may be needed."""
+    op, lacks = column(OP), column(UNCHANGED).isNotNull()
+    is_delete = op == Op.DELETE.value
+    asks = (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
+    return asks | _doubtful_column(table)
+
+
+def _doubtful_column(table: TableSpec) -> Column:
+    return is_doubtful([c.name for c in table.values]) if table.by_commit else sf.lit(False)
+
+
+def _cut_frame(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
+    placed = cache_frame(keep_parents(changes.withColumn(ROW_NUMBER, sf.monotonically_increasing_id()), changes))
+    looked = [column(n) for n in (*list_read_columns(table), ROW_NUMBER)]
+    seen = to_arrow(placed.select([*looked, _doubtful_column(table).alias(DOUBTFUL)]))
+    places = [seen[ROW_NUMBER][i].as_py() for i in find_cut_places(seen, table)]
+    bounds = list(zip([None, *places], [*places, None], strict=True))
+    return [changes] if not places else [_select_between(placed, start, end) for start, end in bounds]
+
+
+def _select_between(placed: DataFrame, start: int | None, end: int | None) -> DataFrame:
+    piece = placed
+    if start is not None:
+        piece = piece.filter(column(ROW_NUMBER) >= start)
+    if end is not None:
+        piece = piece.filter(column(ROW_NUMBER) < end)
+    return keep_parents(piece.drop(ROW_NUMBER), placed)

@@ -265,7 +265,6 @@ class MirrorSink(LaneSink[F]):
         return self._lanes.read_version_positions(lane)
 
     def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot | None]:
-        """See `ports.sink.SinkFeatures.open_comparison`."""
         return open_delta_comparison(self._lake, self._lake.table(lane.into), lane)
 
     def columns_at(self, name: str, version: int) -> pa.Schema:

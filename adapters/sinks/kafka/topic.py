@@ -20,11 +20,8 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryabl
 from replicator.ports.dead_letters import DeadLetter
 
 from ...kafka import clients
-from ...kafka.client_log import client_log
-from ...kafka.clients import ClientOptions
+from ...kafka.clients import ClientOptions, Requests, client_log, close_consumer
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
-from ...kafka.requests import Requests
-from ...kafka.shutdown import close_consumer
 
 TIMEOUT = 10.0
 """The time limit of one request, and for the next message of a topic, in seconds."""

@@ -77,7 +77,6 @@ class PostgresSink:
         self.lanes.reset(lane)
 
     def open_comparison(self, lane: Lane) -> AbstractContextManager[PostgresTargetSnapshot | None]:
-        """See `ports.sink.SinkFeatures.open_comparison`."""
         return open_postgres_comparison(self._dsn, self._schema, lane)
 
     def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:

@@ -15,8 +15,7 @@ from replicator.domain.change import RAW
 from replicator.domain.position import Span, TopicPartition
 from replicator.ports.frames import Batch
 
-from ...event_log.frames import PLACE
-from ...event_log.records import to_raw
+from ...event_log.records import PLACE, to_raw
 from ...spark.errors import translate_error
 from ...spark.frames import cache_with_size, column, map_frame
 from ...spark.object_stores import to_spark_path

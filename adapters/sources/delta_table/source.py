@@ -15,7 +15,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Batch, F, Stop
 
-from ...event_log.frames import payload_bytes
+from ...event_log.records import payload_bytes
 from ..delta_reader import FileRewritten, WholeTableSize, WindowSize, WindowTooLarge
 from ..event_log.version_loop import follow_versions
 from .options import RowsOptions

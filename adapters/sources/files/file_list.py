@@ -14,8 +14,7 @@ import obstore
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from ...object_store.file_ages import seconds_until_stable
-from ...object_store.files import ObjectStamp, StoredPath, open_store, to_stamp, translate_errors
+from ...object_store.files import ObjectStamp, StoredPath, open_store, seconds_until_stable, to_stamp, translate_errors
 from ...object_store.options import SCHEMES, Storage, split_url
 
 # Folders of an object store.

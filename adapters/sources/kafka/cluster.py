@@ -18,9 +18,8 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import TopicFilter
 
-from ...kafka.client_log import client_log
+from ...kafka.clients import Requests, client_log
 from ...kafka.errors import unwrap_error
-from ...kafka.requests import Requests
 from .options import KafkaOptions
 
 # The broker's topics: ids, partitions, first and last offsets.

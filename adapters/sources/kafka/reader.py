@@ -21,9 +21,8 @@ from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.frames import Batch
 
-from ...kafka.client_log import client_log
+from ...kafka.clients import client_log, close_consumer
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
-from ...kafka.shutdown import close_consumer
 from .options import KafkaOptions
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
-from ...kafka.client_log import client_log
-from ...kafka.shutdown import close_consumer
+from ...kafka.clients import client_log, close_consumer
 from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
 from .options import KafkaOptions
 from .reader import PartitionReader, RecordBuffer

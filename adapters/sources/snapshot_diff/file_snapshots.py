@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 
-from ...object_store.file_ages import seconds_until_stable
+from ...object_store.files import seconds_until_stable
 from ..file_versions import find_version_digits
 from .file_formats import PARQUET, SnapshotFormat, SnapshotTooLarge
 from .snapshots import ReadSnapshot, Taken, to_storable

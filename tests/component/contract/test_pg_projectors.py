@@ -117,6 +117,7 @@ class TestPostgresProjector(ProjectedDatabase):
         rows = self._first()
         self._refresh(make_projection())
         self.append_rows("orders", rows.slice(2, 1))
+        write_refresh = postgres_tables.write_refresh
 
         def meanwhile(*given: Any) -> None:
             with psycopg.connect(self.dsn, autocommit=True) as others:
@@ -124,7 +125,7 @@ class TestPostgresProjector(ProjectedDatabase):
                 with pytest.raises(psycopg.errors.LockNotAvailable):
                     others.execute(f"DELETE FROM {self._quote_table('sums')} WHERE city = 'Oslo'".encode())
                 assert others.execute(f"SELECT count(*) FROM {self._quote_table('sums')}".encode()).fetchone() == (4,)
-            postgres_tables.write_refresh(*given)
+            write_refresh(*given)
 
         with monkeypatch.context() as patched:
             patched.setattr("adapters.gold.postgres_tables.write_refresh", meanwhile)

@@ -18,7 +18,7 @@ from adapters.arrow import decimals, masks
 from adapters.arrow.conform import cast_column
 from adapters.decoders.json import type_names
 from adapters.delta.types import to_storable
-from adapters.transforms import casts
+from adapters.transforms import expressions
 from replicator.cli import main
 from replicator.domain.plain_values import to_plain
 
@@ -51,7 +51,7 @@ def test_every_cast_to_text_gives_the_digits(kind: pa.DataType) -> None:
     paths = {
         "kept types of Delta": to_storable(pa.table({"v": pa.chunked_array([numbers.chunk(0)]).cast(WIDE)}))["v"],
         "a target's column": cast_column(numbers, pa.string())[0],
-        "cast": casts.cast_values(numbers, pa.string())[0],
+        "cast": expressions.cast_values(numbers, pa.string())[0],
         "expressions": masks.to_texts(numbers),
     }
     assert {name: found.to_pylist() for name, found in paths.items()} == dict.fromkeys(paths, wanted)

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.engines.local import LocalEngine
-from adapters.engines.prefetch.worker_process import NUMBER
+from adapters.engines.prefetch.decode_pool import NUMBER
 from replicator.testing.engine_contract import EngineContract, EnginePrefetchContract
 
 

@@ -19,8 +19,8 @@ import pytest
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.engines.prefetch import decode_pool
+from adapters.engines.prefetch.decode_pool import NUMBER, DecodeWorker
 from adapters.engines.prefetch.shared_memory import GROWTH, SharedMemoryFile
-from adapters.engines.prefetch.worker_process import NUMBER, DecodeWorker
 from replicator.domain.change import RAW
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.sink_base import make_history, make_writes
@@ -264,7 +264,7 @@ def list_children() -> list[str]:
 def test_a_process_ends_with_the_one_that_began_it() -> None:
     """However that ends."""
     program = (
-        "import sys, time; from adapters.engines.prefetch.worker_process import DecodeWorker; c = DecodeWorker()\n"
+        "import sys, time; from adapters.engines.prefetch.decode_pool import DecodeWorker; c = DecodeWorker()\n"
         "while not c.is_ready(): time.sleep(0.01)\n"
         "print(c.close.peek()[2][1].pid, flush=True); time.sleep(60)"
     )

@@ -9,7 +9,7 @@ import sys
 
 import structlog
 
-from adapters.kafka.client_log import client_log
+from adapters.kafka.clients import client_log
 from replicator.wiring.logs import BURST_SECONDS, MAX_EQUAL_LINES, configure_logs, reduce_exception
 
 

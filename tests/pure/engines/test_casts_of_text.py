@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.arrow.conform import conform_rows
-from adapters.transforms.casts import cast_values
+from adapters.transforms.expressions import cast_values
 
 DECIMALS = (pa.decimal128(38, 10), pa.decimal128(10, 2), pa.decimal128(38, 0), pa.decimal256(60, 5), pa.decimal256(76, 0))
 DIGITS = st.text("0123456789", min_size=1, max_size=90)

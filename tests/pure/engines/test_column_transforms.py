@@ -12,7 +12,7 @@ import pytest
 
 from adapters.arrow.masks import mask_values
 from adapters.engines.local import LocalEngine
-from adapters.transforms.casts import cast_values
+from adapters.transforms.expressions import cast_values
 from replicator.domain.change import changes_schema
 from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem

@@ -14,7 +14,7 @@ from support.budget import one_in
 
 from adapters.arrow.sequence_elements import to_elements, to_values
 from adapters.engines.local import LocalEngine
-from adapters.transforms.conditions import evaluate_condition
+from adapters.transforms.expressions import evaluate_condition
 from replicator.domain.change import changes_schema
 from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.object_store import file_ages
-from adapters.object_store.file_ages import seconds_until_stable
+from adapters.object_store import files
+from adapters.object_store.files import seconds_until_stable
 
 SETTLE = 10
 
@@ -17,8 +17,8 @@ SETTLE = 10
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     now = SimpleNamespace(seconds=1000.0)
     read = lambda: now.seconds  # noqa: E731 - both clocks
-    monkeypatch.setattr(file_ages, "time", SimpleNamespace(time=read, monotonic=read))
-    monkeypatch.setattr(file_ages, "_ahead", {})
+    monkeypatch.setattr(files, "time", SimpleNamespace(time=read, monotonic=read))
+    monkeypatch.setattr(files, "_ahead", {})
     return now
 
 
@@ -32,7 +32,7 @@ def test_a_stable_file_stays_stable_when_the_clock_passes_its_time(clock: Simple
     assert [seconds for seconds, rest in longer.items() if rest > 0] == [1000, 1009, 1011, 1029.9], "of another source"
     clock.seconds = 1060
     assert seconds_until_stable(Path("a"), 1030.0, 5, 30) <= 0
-    assert not file_ages._ahead, "nothing is kept of a file whose own time suffices"
+    assert not files._ahead, "nothing is kept of a file whose own time suffices"
 
 
 def test_the_age_of_a_rewritten_file_starts_over(clock: SimpleNamespace) -> None:
@@ -45,7 +45,7 @@ def test_the_age_of_a_rewritten_file_starts_over(clock: SimpleNamespace) -> None
 
 
 def test_files_that_are_gone_are_not_kept_for_ever(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_ages, "MOST", 3)
+    monkeypatch.setattr(files, "MOST", 3)
     for number in range(9):
         seconds_until_stable(Path(str(number)), 9e9, 5, SETTLE)
-    assert [path.name for path, _ in file_ages._ahead] == ["6", "7", "8"]
+    assert [path.name for path, _ in files._ahead] == ["6", "7", "8"]

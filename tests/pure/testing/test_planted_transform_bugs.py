@@ -9,7 +9,7 @@ import pytest
 
 from adapters.arrow import key_change, masks
 from adapters.engines.local import LocalEngine
-from adapters.transforms import column_transforms, computed_columns, conditions, kernels, row_transforms
+from adapters.transforms import column_transforms, expressions, row_transforms
 from replicator.domain.policy.expr import Coalesce
 from replicator.domain.transform.columns import Mask
 from replicator.testing.delivery import DeliveryRun, assert_equals_model
@@ -85,7 +85,7 @@ def test_partial_changes_that_are_folded_into_older_ones(monkeypatch):
 
 
 def test_a_condition_for_which_what_was_not_sent_is_null(monkeypatch):
-    monkeypatch.setattr(conditions, "mask_missing", lambda changes, name: None)
+    monkeypatch.setattr(expressions, "mask_missing", lambda changes, name: None)
     caught("with deletes by what is not there")
 
 
@@ -96,7 +96,7 @@ def test_a_condition_that_is_asked_of_deletes_too(monkeypatch):
 
 
 def test_a_null_that_holds(monkeypatch):
-    monkeypatch.setattr(conditions, "pc", replace_functions(pc, fill_null=lambda values, _: pc.fill_null(values, True)))
+    monkeypatch.setattr(expressions, "pc", replace_functions(pc, fill_null=lambda values, _: pc.fill_null(values, True)))
     caught("with deletes by what is not there")
 
 
@@ -192,8 +192,8 @@ def test_a_cast_that_loses_something(monkeypatch):
 
 
 def is_missing(monkeypatch, planted):
-    right = computed_columns._find_missing
-    monkeypatch.setattr(computed_columns, "_find_missing", lambda *told: planted(*right(*told)))
+    right = column_transforms._find_missing
+    monkeypatch.setattr(column_transforms, "_find_missing", lambda *told: planted(*right(*told)))
 
 
 def test_a_value_that_is_computed_of_what_was_not_sent(monkeypatch):
@@ -207,7 +207,7 @@ def test_a_value_that_stays_although_a_part_of_it_changed(monkeypatch):
 
 
 def test_a_number_out_of_range(monkeypatch):
-    monkeypatch.setattr(kernels, "pc", replace_functions(pc, multiply_checked=pc.multiply))
+    monkeypatch.setattr(expressions, "pc", replace_functions(pc, multiply_checked=pc.multiply))
     caught("with a column that is computed, as far as it goes")
 
 

@@ -37,7 +37,7 @@ from adapters.sources.delta import RowsSource
 from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import merge
 from adapters.spark.frames import from_arrow, to_arrow
-from adapters.spark.sequence_elements import value_expression
+from adapters.spark.types import value_expression
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
 from replicator.domain.errors import AMBIGUOUS_DELETE, ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policy.policies import plan_for

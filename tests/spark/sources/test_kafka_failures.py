@@ -10,14 +10,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from adapters.sinks.kafka.options import TopicOptions
 from confluent_kafka import KafkaError, KafkaException
 from pyspark.errors import ArithmeticException
 
 from adapters.event_log import bounds
+from adapters.kafka.clients import Requests
 from adapters.kafka.errors import DISALLOWED, translate_error
-from adapters.kafka.requests import Requests
-from adapters.sinks.kafka.topic import DeadLetterTopic, TopicTruncated
+from adapters.sinks.kafka.topic import DeadLetterTopic, TopicOptions, TopicTruncated
 from adapters.sources.kafka import KafkaSource, cluster, topic_poller
 from adapters.sources.kafka.check import LaneBacklog, check_retention
 from adapters.sources.kafka.cluster import Cluster, Topic

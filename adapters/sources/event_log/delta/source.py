@@ -20,8 +20,7 @@ from replicator.ports.frames import Batch, F
 
 from ....delta.folders import FileLocation
 from ....event_log.bounds import LogBounds
-from ....event_log.frames import drop_repeated, payload_bytes, sort_records
-from ....event_log.records import to_raw
+from ....event_log.records import drop_repeated, payload_bytes, sort_records, to_raw
 from ...delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
 from ..source import LogSource
 from .log_reader import DeltaLog, DeltaLogReader, Load, ReadWindow

@@ -15,7 +15,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
 from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
-from ....event_log.frames import payload_bytes
+from ....event_log.records import payload_bytes
 from ....postgres.connection import PostgresSession
 from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
 from ....postgres.options import TableLocation
