@@ -111,7 +111,7 @@ def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> di
     from .progress_bar import make_bar
     from .run import handle_signals
 
-    made = build_container(cast("ConfiguredComponents", rebuild).loaded)
+    made = build_container(cast("ConfiguredComponents", rebuild).make_setup(in_batches=True))
     tune_collector()
     stop = made.stop()
     handle_signals(stop)

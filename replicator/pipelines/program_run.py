@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -14,9 +14,10 @@ from replicator.application.operations.plan import list_plans
 from replicator.application.problem import Problem
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.settings import Loaded
+from replicator.wiring.catch_up_run import build_container
 from replicator.wiring.components import ConfiguredComponents
-from replicator.wiring.container import Container
 from replicator.wiring.logs import log_to_stderr_by_default
+from replicator.wiring.pipeline_setup import PipelineSetup
 
 
 class RunFailed(Fatal):
@@ -30,12 +31,19 @@ class RunFailed(Fatal):
         self.report = report
 
 
-def run_pipeline(loaded: Loaded, *, once: bool, stop: threading.Event | None, served: bool) -> dict[str, Any]:
-    """See `Pipeline.run`."""
+def run_pipeline(
+    loaded: Loaded,
+    *,
+    once: bool,
+    stop: threading.Event | None,
+    served: bool,
+    files: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """See `Pipeline.run`. `files`: only these sources, and of each only these files and earlier ones of their tables."""
     log_to_stderr_by_default()
     for warning in loaded.warnings:
         warnings.warn(str(warning), stacklevel=3)
-    daemon = Container(loaded=loaded)
+    daemon = build_container(PipelineSetup.from_config(loaded, files))
     if stop is not None:
         daemon.stop.override(stop)
     daemon.instance().acquire()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
@@ -63,7 +62,7 @@ def handle(
     loaded = read_config(Path(config or find_config_file()), env, tuple(overrides))
     sources = _group_by_source(loaded, created)
     mine = {one for objects in sources.values() for one in objects}
-    report = run_pipeline(_narrow_config(loaded, sources), once=True, stop=None, served=False) if sources else None
+    report = run_pipeline(loaded, once=True, stop=None, served=False, files=_list_files(sources)) if sources else None
     passed_over = [str(one) for one in created if one not in mine]
     return {"files": [str(one) for one in created if one in mine], "passed_over": passed_over, "report": report}
 
@@ -130,13 +129,5 @@ def _is_in(one: CreatedObject, path: str) -> bool:
     return folder is not None and f"{one.bucket}/{one.key}".startswith(f"{folder}/")
 
 
-def _narrow_config(loaded: Loaded, sources: Mapping[str, list[CreatedObject]]) -> Loaded:
-    """The configuration with these sources alone, and of them these files."""
-    settings = loaded.settings
-    asked = {
-        name: source.model_copy(update={"through": [str(one) for one in sources[name]]})
-        for name, source in settings.sources.items()
-        if name in sources
-    }
-    tables = [table for table in settings.tables if table.source in asked]
-    return replace(loaded, settings=settings.model_copy(update={"sources": asked, "tables": tables}))
+def _list_files(sources: Mapping[str, list[CreatedObject]]) -> dict[str, list[str]]:
+    return {name: [str(one) for one in objects] for name, objects in sources.items()}

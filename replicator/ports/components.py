@@ -215,11 +215,8 @@ class Components(Protocol):
     def open_sink(self, name: str, use: SinkUse = "read") -> Sink[Any]:
         """The sink. ConfigProblem if the engine has none of its kind."""
 
-    def open_lake(self, folder: Path) -> Sink[Any]:
-        """A sink of Delta tables in a folder of this machine."""
-
-    def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
-        """The dead-letter store of the pipeline, or one in a folder of this machine."""
+    def open_dead_letters(self) -> DeadLetters:
+        """The dead-letter store of the pipeline."""
 
     def ask_daemon(self) -> dict[str, Any] | None:
         """The status of the running daemon. None if none runs."""

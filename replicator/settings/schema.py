@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializer, model_validator
 
@@ -33,7 +33,7 @@ from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
 from .sources import Source
-from .tables import OnReject, PolicyKeys, TableSettings
+from .tables import EntrySettings, OnReject, PolicyKeys, TableSettings
 
 MIB = 1024 * 1024
 
@@ -139,17 +139,28 @@ class Settings(Strict):
 
     def resolve_entry_lanes(self, table: TableSettings, name: str) -> tuple[LaneSettings, ...]:
         """The lanes of the source table `name` through one entry of `tables`. Only the names in them depend on `name`."""
-        kinds = {sink: settings.kind for sink, settings in self.sinks.items()}
-        source = self.sources.get(table.source)
-        of_source = {
-            "of_events": source is not None and source.format == OUTBOX,
-            "has_tombstones": source is not None and source.has_tombstones,
-        }
         at: Path = ("tables", self.tables.index(table), "to")
         return tuple(
-            resolve_lane(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index), **of_source)
+            self._resolve_entry(name, table, entry, (*at, index))
             for index, entry in enumerate(table.to)
-            if kinds[entry.sink] != "event_log"
+            if self.sinks[entry.sink].kind != "event_log"
+        )
+
+    def resolve_changed_lane(self, lane: LaneSettings, changes: Mapping[str, Any]) -> LaneSettings:
+        """The lane under other rules: those that its entry would give with the keys `changes`."""
+        _, table_at, _, entry_at = lane.at
+        table = self.tables[cast(int, table_at)]
+        return self._resolve_entry(lane.table, table, table.to[cast(int, entry_at)].model_copy(update=changes), lane.at)
+
+    def _resolve_entry(self, name: str, table: TableSettings, entry: EntrySettings, at: Path) -> LaneSettings:
+        source = self.sources.get(table.source)
+        return resolve_lane(
+            name,
+            (entry, table, self.defaults),
+            self.sinks[entry.sink].kind,
+            at,
+            of_events=source is not None and source.format == OUTBOX,
+            has_tombstones=source is not None and source.has_tombstones,
         )
 
     def list_table_event_logs(self, name: str, source: str | None = None) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,24 +43,36 @@ FILE_TRANSPORTS = frozenset({"archive", "files"})
 """Transports that limit the length of a line before it is read."""
 
 
-def build_source(loaded: Loaded, name: str) -> Source[Any]:
-    """The source `name`, by its transport."""
+def build_source(
+    loaded: Loaded, name: str, engine: str | None = None, *, sinks: int | None = None, files: Sequence[str] | None = None
+) -> Source[Any]:
+    """The source `name`, by its transport. `engine`: another one than that of the pipeline. `sinks`: see
+    `compute_batch_bytes`. `files`: only these files of the source, and earlier ones of their tables."""
     settings = loaded.settings.sources[name]
-    factory = _load_for_engine(loaded, "replicator.sources", settings.transport, ("sources", name, "transport"))
-    size = compute_whole_bytes(loaded) if settings.is_whole else compute_batch_bytes(loaded)
-    more = {
-        **list_kept_options(loaded, name),
-        "batch_bytes": size,
-        **input_limits(loaded, name),
-        **_list_engine_options(loaded),
-    }
-    made: Source[Any] = _call_factory(factory, {**list_options(settings), **more})
-    return add_backfills(loaded, name, made, size) if has_backfills(loaded, name) else made
+    size = compute_whole_bytes(loaded, sinks) if settings.is_whole else compute_batch_bytes(loaded, sinks)
+    more = {**list_kept_options(loaded, name), "batch_bytes": size}
+    chosen = {} if files is None else {"through": list(files)}
+    made = open_transport(loaded, name, settings.transport, {**list_options(settings), **more, **chosen}, engine)
+    return add_backfills(loaded, name, made, size, engine) if has_backfills(loaded, name) else made
+
+
+def open_transport(
+    loaded: Loaded, name: str, transport: str, options: Mapping[str, Any], engine: str | None = None
+) -> Source[Any]:
+    """The records of the source `name`, from a transport with these options."""
+    factory = _load_for_engine(loaded, "replicator.sources", transport, ("sources", name, "transport"), engine)
+    more = {**_list_limits(loaded, transport), **_list_engine_options(loaded, engine)}
+    made: Source[Any] = _call_factory(factory, {**options, **more})
+    return made
 
 
 def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
     """The `limits`, besides the batch size, for the source `name` and its check."""
-    transport, limits = loaded.settings.sources[name].transport, loaded.settings.limits
+    return _list_limits(loaded, loaded.settings.sources[name].transport)
+
+
+def _list_limits(loaded: Loaded, transport: str) -> dict[str, int]:
+    limits = loaded.settings.limits
     if transport == "snapshots":
         return {"memory": limits.memory}
     return {"message_bytes": limits.message_bytes} if transport in FILE_TRANSPORTS else {}
@@ -96,21 +108,22 @@ def has_backfills(loaded: Loaded, name: str) -> bool:
     return get_format(settings.format).has_backfills and getattr(settings, "database", None) is not None
 
 
-def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int) -> Source[Any]:
+def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int, engine: str | None = None) -> Source[Any]:
     """The source plus the journal of its backfills. Without a journal on this engine, only the source."""
-    if not has_journal(loaded):
+    if not has_journal(loaded, engine):
         return made
-    options = {"state": str(get_backfills_folder(loaded, name)), "batch_bytes": size, **_list_engine_options(loaded)}
-    return BackfilledSource(made, _call_factory(load_adapter("replicator.sources", _find_journal(loaded)), options))
+    options = {"state": str(get_backfills_folder(loaded, name)), "batch_bytes": size, **_list_engine_options(loaded, engine)}
+    return BackfilledSource(made, _call_factory(load_adapter("replicator.sources", _find_journal(loaded, engine)), options))
 
 
-def has_journal(loaded: Loaded) -> bool:
-    """True if the pipeline's engine can apply backfills."""
-    return _find_journal(loaded) in list_names("replicator.sources")
+def has_journal(loaded: Loaded, engine: str | None = None) -> bool:
+    """True if the engine can apply backfills."""
+    return _find_journal(loaded, engine) in list_names("replicator.sources")
 
 
-def _find_journal(loaded: Loaded) -> str:
-    return "backfills" if loaded.settings.engine == LOCAL else f"backfills_{loaded.settings.engine}"
+def _find_journal(loaded: Loaded, engine: str | None) -> str:
+    used = engine or loaded.settings.engine
+    return "backfills" if used == LOCAL else f"backfills_{used}"
 
 
 def get_backfills_folder(loaded: Loaded, name: str) -> Path:
@@ -154,14 +167,13 @@ def get_state_folder(loaded: Loaded) -> Path:
     return Path(loaded.settings.state) / loaded.settings.pipeline
 
 
-def use_local_engine(loaded: Loaded) -> Loaded:
-    """The configuration with the local engine, for commands that only read. Unchanged if a transport has no local
-    adapter."""
+def find_reading_engine(loaded: Loaded) -> str:
+    """The engine of commands that only read: the local one, unless a transport has no local adapter."""
     used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
     of_engine = any(getattr(source, "table", None) for source in used)  # A catalog belongs to the engine.
     if of_engine or not {source.transport for source in used} <= set(list_names("replicator.sources")):
-        return loaded
-    return replace(loaded, settings=loaded.settings.model_copy(update={"engine": LOCAL}))
+        return str(loaded.settings.engine)
+    return LOCAL
 
 
 def open_erasure_list(loaded: Loaded) -> ErasureList:
@@ -175,10 +187,10 @@ def get_erasures_folder(loaded: Loaded) -> Path:
     return get_state_folder(loaded) if said is None else Path(said)
 
 
-def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> Any:
-    """The adapter `name` for the pipeline's engine. It is registered as `<name>_<engine>`, for the local engine as
-    `<name>`."""
-    engine = loaded.settings.engine
+def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...], engine: str | None) -> Any:
+    """The adapter `name` for an engine, by default that of the pipeline. It is registered as `<name>_<engine>`, for the
+    local engine as `<name>`."""
+    engine = engine or loaded.settings.engine
     if engine == LOCAL:
         return load_adapter(group, name, f"{loaded.describe_origin(*at)}: ")
     if f"{name}_{engine}" not in list_names(group):
@@ -190,9 +202,9 @@ def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...])
     return load_adapter(group, f"{name}_{engine}", f"{loaded.describe_origin(*at)}: ")
 
 
-def _list_engine_options(loaded: Loaded) -> dict[str, Any]:
+def _list_engine_options(loaded: Loaded, engine: str | None) -> dict[str, Any]:
     """The options that all adapters of an engine share: its session options, and the schemes of `list_object_stores`."""
-    engine = loaded.settings.engine
+    engine = engine or loaded.settings.engine
     if engine == LOCAL:
         return {}
     there = list_object_stores(loaded)
@@ -207,40 +219,48 @@ def list_object_stores(loaded: Loaded) -> list[str]:
     return sorted({path.partition("://")[0] for path in paths if "://" in path})
 
 
-def compute_batch_bytes(loaded: Loaded) -> int:
-    """Maximum input bytes of one batch, so that all batches in progress fit into `limits.memory`.
+def compute_batch_bytes(loaded: Loaded, sinks: int | None = None) -> int:
+    """Maximum input bytes of one batch, so that all batches in progress fit into `limits.memory`. `sinks`: how many the
+    pipeline writes, by default those of all tables.
 
     At the same time there are the raw batch, its decoded form, and for each sink one running and one waiting batch.
     """
     limits = loaded.settings.limits
-    return max(1, min(limits.batch_bytes, limits.memory // (2 + 2 * _count_sinks(loaded))))
+    return max(1, min(limits.batch_bytes, limits.memory // (2 + 2 * _count_sinks(loaded, sinks))))
 
 
-def compute_whole_bytes(loaded: Loaded) -> int:
+def compute_whole_bytes(loaded: Loaded, sinks: int | None = None) -> int:
     """Maximum input bytes of the only batch of a source with `mode: batch`. No other batch is in progress besides
     its raw form, its decoded form, and one for each sink."""
-    return max(1, loaded.settings.limits.memory // (2 + _count_sinks(loaded)))
+    return max(1, loaded.settings.limits.memory // (2 + _count_sinks(loaded, sinks)))
 
 
 GATHER_FACTOR = 2
 """Batches that may wait for one sink. A sink that rewrites files is faster with fewer, larger batches."""
 
 
-def compute_waiting_bytes(loaded: Loaded, batch: int) -> int:
+def compute_waiting_bytes(loaded: Loaded, batch: int, sinks: int | None = None) -> int:
     """Maximum bytes that wait for one sink, within `limits.memory` for batches of `batch` bytes."""
-    sinks = _count_sinks(loaded)
-    room = (loaded.settings.limits.memory - batch * (2 + sinks)) // max(1, sinks)
+    count = _count_sinks(loaded, sinks)
+    room = (loaded.settings.limits.memory - batch * (2 + count)) // max(1, count)
     return max(batch, min(GATHER_FACTOR * batch, room))
 
 
-def compute_gathering_bytes(loaded: Loaded, batch: int) -> int:
+def compute_gathering_bytes(loaded: Loaded, batch: int, sinks: int | None = None) -> int:
     """The same for runs that gather more: a quarter of the memory that batches in progress leave. A sink works on
     as much again, and its unpacked rows need several times the size of packed records."""
-    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, _count_sinks(loaded))))
+    return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, _count_sinks(loaded, sinks))))
 
 
-def _count_sinks(loaded: Loaded) -> int:
-    return len({entry.sink for table in loaded.settings.tables for entry in table.to})
+def _count_sinks(loaded: Loaded, sinks: int | None) -> int:
+    return len(list_used_sinks(loaded)) if sinks is None else sinks
+
+
+def list_used_sinks(loaded: Loaded, sources: Collection[str] | None = None) -> list[str]:
+    """The sinks that some table names, in the order of the config. `sources`: only tables of these."""
+    tables = (table for table in loaded.settings.tables if sources is None or table.source in sources)
+    named = {entry.sink for table in tables for entry in table.to}
+    return [name for name in loaded.settings.sinks if name in named]
 
 
 def build_decoder(loaded: Loaded, name: str) -> Decoder:
@@ -338,15 +358,25 @@ def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
     return made
 
 
-def build_engine_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for the pipeline's engine. It writes targets."""
-    settings = loaded.settings.sinks[name]
+def build_engine_sink(loaded: Loaded, name: str, engine: str | None = None) -> Sink[Any]:
+    """The sink `name` for an engine, by default that of the pipeline. It writes targets."""
+    settings, more = loaded.settings.sinks[name], _list_engine_options(loaded, engine)
     if isinstance(settings, EventStoreSinkSettings):
-        of_store = _load_for_engine(loaded, STORES, settings.place, ("event_store",))
-        return _call_factory(of_store, {**_list_store_options(loaded, settings), **_list_engine_options(loaded)})
-    factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"))
-    made: Sink[Any] = _call_factory(factory, {**list_options(settings), **_list_engine_options(loaded)})
+        of_store = _load_for_engine(loaded, STORES, settings.place, ("event_store",), engine)
+        return _call_factory(of_store, {**_list_store_options(loaded, settings), **more})
+    factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
+    made: Sink[Any] = _call_factory(factory, {**list_options(settings), **more})
     return made
+
+
+LAKE = "delta"
+"""The kind of the sinks and of the dead-letter stores that rebuilds and checkpoints have in a folder."""
+
+
+def open_lake(folder: Path) -> Sink[Any]:
+    """A sink of tables in a folder of this machine."""
+    lake: Sink[Any] = load_adapter("replicator.sinks", LAKE)({"path": str(folder)})
+    return lake
 
 
 def _list_store_options(loaded: Loaded, settings: EventStoreSinkSettings) -> Mapping[str, Any]:
@@ -360,16 +390,10 @@ def build_event_limits(loaded: Loaded) -> EventLimits:
     return EventLimits(said.message_bytes, said.columns, said.depth)
 
 
-def build_sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
-    """Every sink that some table names, for the pipeline's engine. Others are not built."""
-    named = {entry.sink for table in loaded.settings.tables for entry in table.to}
-    return {name: build_engine_sink(loaded, name) for name in loaded.settings.sinks if name in named}
-
-
-def build_engine(loaded: Loaded, **more: Any) -> Engine[Any]:
-    """The engine of the pipeline, with `more` options."""
-    factory = load_adapter("replicator.engines", loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
-    made: Engine[Any] = _call_factory(factory, {**_list_engine_options(loaded), **more})
+def build_engine(loaded: Loaded, engine: str | None = None, **more: Any) -> Engine[Any]:
+    """An engine, by default that of the pipeline, with `more` options."""
+    factory = load_adapter("replicator.engines", engine or loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
+    made: Engine[Any] = _call_factory(factory, {**_list_engine_options(loaded, engine), **more})
     return made
 
 
@@ -378,18 +402,24 @@ DECODER_PROCESS_BYTES = 512 << 20
 that wait in this process need the other half."""
 
 
-def build_prefetching_engine(loaded: Loaded) -> Engine[Any]:
+def build_prefetching_engine(loaded: Loaded, engine: str | None = None) -> Engine[Any]:
     """The engine for reading a whole stream as fast as possible."""
-    ahead = loaded.settings.limits.memory // DECODER_PROCESS_BYTES
-    return build_engine(loaded, **({"ahead": ahead} if ahead and loaded.settings.engine == LOCAL else {}))
+    used, ahead = engine or loaded.settings.engine, loaded.settings.limits.memory // DECODER_PROCESS_BYTES
+    return build_engine(loaded, used, **({"ahead": ahead} if ahead and used == LOCAL else {}))
 
 
 def build_dead_letters(loaded: Loaded) -> DeadLetters:
     """The dead-letter store, by its location."""
     kind = get_dead_letters_kind(loaded)
     factory = load_adapter("replicator.dead_letters", kind, f"{loaded.describe_origin('dead_letters')}: ")
-    several = {} if kind == "delta" else {"pipeline": loaded.settings.pipeline}
+    several = {} if kind == LAKE else {"pipeline": loaded.settings.pipeline}
     made: DeadLetters = _call_factory(factory, {**list_options(loaded.settings.dead_letters), **several})
+    return made
+
+
+def open_dead_letters(folder: Path) -> DeadLetters:
+    """A dead-letter store in a folder of this machine."""
+    made: DeadLetters = load_adapter("replicator.dead_letters", LAKE)({"path": str(folder)})
     return made
 
 

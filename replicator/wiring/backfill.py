@@ -46,7 +46,7 @@ def backfill_table(
     with ExitStack() as opened:
         reading = _build_reader(loaded, table, name)
         opened.callback(reading.close)
-        stream = adapters.build_source(adapters.use_local_engine(loaded), name)
+        stream = adapters.build_source(loaded, name, adapters.find_reading_engine(loaded))
         opened.callback(stream.close)
         waiter = build_waiter(loaded, table, name, report)
         find_rows = partial(_find_older_rows, loaded)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,18 @@ from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.file_register import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.domain.patterns import matches
 from replicator.domain.plain_values import format_count
-from replicator.ports.components import RulesFor, TableRules, TransactionRules, make_event_log_lane
+from replicator.ports.components import CONTINUE, RulesFor, TableRules, TransactionRules, make_event_log_lane
 from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
-from replicator.ports.register import Register
 from replicator.ports.sink import Sink
+from replicator.ports.source import Source
 from replicator.ports.telemetry import Telemetry
 from replicator.settings import Loaded
 from replicator.settings.tables import find_private_columns
@@ -41,44 +43,74 @@ Workers = Mapping[str, Worker[Any]]
 Pipelines = Mapping[str, SourcePipeline[Any]]
 
 
-MAX_OFFSETS = 2**62
+@dataclass(frozen=True)
+class PipelineSource:
+    """The records of a pipeline.
+
+    - `name`: the source that sent them. `open_records`, `build_decoder`: read and decode them.
+    - `is_private`: some table has columns that are masked in every stored record.
+    - `has_backfills`: tables can also be loaded from their database.
+    """
+
+    name: str
+    open_records: Callable[[], Source[Any]]
+    build_decoder: Callable[[], Decoder]
+    is_private: bool
+    has_backfills: bool = False
 
 
-def build_options(loaded: Loaded) -> RuntimeOptions:
-    """The application's limits, from `limits`, `max_rejects` and `dead_letters`."""
-    size = adapters.compute_batch_bytes(loaded)
-    waiting = adapters.compute_waiting_bytes(loaded, size)
-    patience = to_timedelta(loaded.settings.dead_letters.patience).total_seconds()
-    most = loaded.settings.max_rejects
-    made = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=most, reject_patience=patience)
-    used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
-    # A lane that is behind reads in slices, unless its sources are one batch each.
-    return replace(made, catch_up_offsets=MAX_OFFSETS) if all(source.is_whole for source in used) else made
+@dataclass(frozen=True)
+class PipelineLanes:
+    """The lanes of a pipeline.
+
+    - `rules_for`: of a table, its lanes and their rules. `sinks`: the names of the sinks of all lanes.
+    - `event_logs`: the lanes that store all records.
+    - `transactions`: the rules by which lanes follow source transactions; None if they do not.
+    - `on_reject`: the reaction to rejected records whose table is unknown.
+    """
+
+    rules_for: RulesFor
+    sinks: Sequence[str]
+    event_logs: Sequence[Lane] = ()
+    transactions: TransactionRules | None = None
+    on_reject: str = CONTINUE
 
 
-GATHER_SECONDS = 60.0
-"""Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
-PATIENCE_SECONDS = 75.0
-"""Longer than `GATHER_SECONDS`, so that a question to a sink is answered in time."""
+def build_pipeline(
+    source: PipelineSource, lanes: PipelineLanes, start: FileRegister, workers: Workers, shared: RuntimeContext[Any]
+) -> SourcePipeline[Any]:
+    """The pipeline from the records of a source to its lanes, whether the config, a rebuild or a checkpoint needs it.
+
+    Each lane continues at the position that its sink has committed. `start` is the register: where each lane began, and
+    what is known of the source.
+    """
+    finder = PoisonRecordFinder(
+        start.folder / f"{quote(source.name, safe='')}.crashes", shared.engine, shared.rejects, source.name, shared.decoding
+    )
+    context = SourceContext(
+        name=source.name,
+        source=source.open_records(),
+        rules_for=lanes.rules_for,
+        event_logs=lanes.event_logs,
+        workers=workers,
+        register=start,
+        transactions=lanes.transactions,
+        on_reject=lanes.on_reject,
+        poison_records=finder,
+        private=source.is_private,
+        has_backfills=source.has_backfills,
+    )
+    return SourcePipeline(context, source.build_decoder(), shared)
 
 
-def build_batch_options(loaded: Loaded) -> RuntimeOptions:
-    """`build_options` for a batch run, without readers that wait for new rows. Fewer, larger commits are less work."""
-    made = build_options(loaded)
-    most = adapters.compute_gathering_bytes(loaded, made.hold_bytes)
-    made = replace(made, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
-    return replace(made, handover_bytes=most, gather=GATHER_SECONDS)
-
-
-def get_register_folder(loaded: Loaded) -> Path:
-    """The folder of the pipeline's register, which stores the topics, keys and start positions of its sources."""
-    return adapters.get_state_folder(loaded) / "sources"
-
-
-def get_key_file(loaded: Loaded) -> Path:
-    """The file with the secret for hashing keys of rejected records. It is next to the erasure list, where a replay
-    finds it."""
-    return adapters.open_erasure_list(loaded).path.with_name("keys.secret")
+def build_pipelines(
+    inputs: Sequence[tuple[PipelineSource, PipelineLanes]],
+    register: FileRegister,
+    workers: Workers,
+    shared: RuntimeContext[Any],
+) -> Pipelines:
+    """One pipeline per source."""
+    return {source.name: build_pipeline(source, lanes, register, workers, shared) for source, lanes in inputs}
 
 
 def build_workers(sinks: Mapping[str, Sink[Any]], shared: RuntimeContext[Any], spill_folder: Path | None) -> Workers:
@@ -89,33 +121,54 @@ def build_workers(sinks: Mapping[str, Sink[Any]], shared: RuntimeContext[Any], s
     }
 
 
-def build_pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: RuntimeContext[Any]) -> Pipelines:
-    """One pipeline per source that some table names."""
-    named = {table.source for table in loaded.settings.tables}
-    out = {}
-    for name in loaded.settings.sources:
-        if name in named:
-            place = SourceContext(
-                name=name,
-                source=adapters.build_source(loaded, name),
-                rules_for=build_rules_for(loaded, name),
-                event_logs=build_event_logs(loaded, name),
-                workers=of_sinks,
-                register=register,
-                transactions=build_transaction_rules(loaded, name),
-                on_reject=loaded.settings.on_reject,
-                poison_records=build_poison_record_finder(loaded, name, shared),
-                private=adapters.is_private(loaded, name),
-                has_backfills=adapters.has_backfills(loaded, name),
-            )
-            out[name] = SourcePipeline(place, adapters.build_decoder(loaded, name), shared)
-    return out
+MAX_OFFSETS = 2**62
 
 
-def build_poison_record_finder(loaded: Loaded, source: str, shared: RuntimeContext[Any]) -> PoisonRecordFinder[Any]:
-    """The finder of records that ended earlier runs."""
-    path = get_register_folder(loaded) / f"{quote(source, safe='')}.crashes"
-    return PoisonRecordFinder(path, shared.engine, shared.rejects, source, shared.decoding)
+def build_options(loaded: Loaded, sinks: int | None = None, *, is_whole: bool | None = None) -> RuntimeOptions:
+    """The application's limits, from `limits`, `max_rejects` and `dead_letters`. `sinks`: how many the pipeline writes;
+    `is_whole`: each of its sources is one batch. By default as in the config."""
+    size = adapters.compute_batch_bytes(loaded, sinks)
+    waiting = adapters.compute_waiting_bytes(loaded, size, sinks)
+    patience = to_timedelta(loaded.settings.dead_letters.patience).total_seconds()
+    most = loaded.settings.max_rejects
+    made = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=most, reject_patience=patience)
+    if is_whole is None:
+        is_whole = are_whole(loaded, [table.source for table in loaded.settings.tables])
+    # A lane that is behind reads in slices, unless its sources are one batch each.
+    return replace(made, catch_up_offsets=MAX_OFFSETS) if is_whole else made
+
+
+def are_whole(loaded: Loaded, sources: Iterable[str]) -> bool:
+    """True if each of these sources is read as one batch."""
+    return all(loaded.settings.sources[name].is_whole for name in sources)
+
+
+GATHER_SECONDS = 60.0
+"""Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
+PATIENCE_SECONDS = 75.0
+"""Longer than `GATHER_SECONDS`, so that a question to a sink is answered in time."""
+
+
+def build_batch_options(loaded: Loaded, sinks: int | None = None, *, is_whole: bool | None = None) -> RuntimeOptions:
+    """`build_options` for a batch run, without readers that wait for new rows. Fewer, larger commits are less work."""
+    made = build_options(loaded, sinks, is_whole=is_whole)
+    most = adapters.compute_gathering_bytes(loaded, made.hold_bytes, sinks)
+    made = replace(made, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
+    return replace(made, handover_bytes=most, gather=GATHER_SECONDS)
+
+
+REGISTER_FOLDER = "sources"
+
+
+def get_register_folder(loaded: Loaded) -> Path:
+    """The folder of the pipeline's register, which stores the topics, keys and start positions of its sources."""
+    return adapters.get_state_folder(loaded) / REGISTER_FOLDER
+
+
+def get_key_file(loaded: Loaded) -> Path:
+    """The file with the secret for hashing keys of rejected records. It is next to the erasure list, where a replay
+    finds it."""
+    return adapters.open_erasure_list(loaded).path.with_name("keys.secret")
 
 
 def build_transaction_rules(loaded: Loaded, source: str) -> TransactionRules | None:
@@ -198,6 +251,8 @@ def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[A
     """
     sentences = []
     for number, entry in enumerate(loaded.settings.tables):
+        if entry.source not in of_sources:
+            continue
         kinds = {kind: records for kind, records in rejects.kinds.items() if kind.source == entry.source}
         seen = sorted({*of_sources[entry.source].registry.topics, *(kind.table for kind in kinds if kind.table)})
         if not any(matches(entry.match, table) for table in seen):

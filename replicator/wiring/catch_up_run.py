@@ -8,24 +8,18 @@ from typing import Any
 
 from dependency_injector import providers
 
-from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.domain.errors import ExitCode, Fatal
-from replicator.settings import Loaded
 
-from . import adapters, build
 from .container import Container
+from .pipeline_setup import PipelineSetup
 
 ShowProgress = Callable[[Any], AbstractContextManager[Any]]
 """Shows a status to people while a block runs."""
 
 
-def build_container(loaded: Loaded) -> Container:
-    """The container for a batch run. A new target gets one commit if possible, otherwise as few as memory allows."""
-    made = Container(loaded=loaded)
-    made.options.override(providers.Object(build.build_batch_options(loaded)))
-    made.engine.override(providers.Singleton(adapters.build_prefetching_engine, loaded))
-    made.spill_folder.override(providers.Object(adapters.get_state_folder(loaded) / SPILL_FOLDER))
-    return made
+def build_container(setup: PipelineSetup) -> Container:
+    """The container of a pipeline that is not the configured one."""
+    return Container(loaded=setup.loaded, setup=providers.Object(setup))
 
 
 def run_until_caught_up(made: Container, telling: ShowProgress = nullcontext) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.parse import quote
 
 from dependency_injector import providers
 
@@ -15,7 +16,15 @@ from replicator.domain.checkpoints import CheckpointSchedule
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy.expr import Expr
-from replicator.ports.components import DeadLetterPlace, RebuildRequest, SinkRules, SinkUse, SourceRules, make_event_log_lane
+from replicator.ports.components import (
+    CONTINUE,
+    DeadLetterPlace,
+    RebuildRequest,
+    SinkRules,
+    SinkUse,
+    SourceRules,
+    make_event_log_lane,
+)
 from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -26,28 +35,31 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
-from replicator.settings.sinks import DeadLetterSettings, EventLogSettings
+from replicator.settings.sinks import EventLogSettings
 from replicator.settings.tables import NO_RETENTION
 
 from . import adapters, build, daemon, event_logs, rebuild
 from .catch_up_run import build_container, run_until_caught_up
-from .container import Container
-from .plugins import load_adapter
+from .pipeline_setup import Inputs, PipelineSetup, Workspace
 from .rule_digests import digest_lane, digest_rules
 
 
 class ConfiguredComponents:
-    """`ports.components.Components` of a configuration."""
+    """`ports.components.Components` of a configuration. `workspace`: where it runs, if not where the config says. `inputs`:
+    the records and lanes of its runs, if not those of the config."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, workspace: Workspace | None = None, inputs: Inputs | None = None) -> None:
         self.loaded = loaded
-        self.pipeline, self.engine = loaded.settings.pipeline, str(loaded.settings.engine)
-        self.folder = adapters.get_state_folder(loaded)
-        self.register: Register = FileRegister(build.get_register_folder(loaded))
+        self._workspace, self._inputs = workspace or Workspace.from_config(loaded), inputs
+        self.pipeline, self.engine = loaded.settings.pipeline, self._workspace.engine
+        self.folder = self._workspace.folder
+        self.register: Register = FileRegister(self._workspace.register_folder)
         self.sources: Mapping[str, SourceRules] = {
             name: _build_source_rules(loaded, name) for name in loaded.settings.sources
         }
-        self.sinks: Mapping[str, SinkRules] = {name: _build_sink_rules(loaded, name) for name in loaded.settings.sinks}
+        self.sinks: Mapping[str, SinkRules] = {
+            name: _build_sink_rules(loaded, name, is_lake=name in self._workspace.lakes) for name in loaded.settings.sinks
+        }
         topic = getattr(loaded.settings.dead_letters, "topic", None)
         self.dead_letters = DeadLetterPlace(adapters.get_dead_letters_kind(loaded), topic)
         self.erasures = adapters.get_erasures_folder(loaded)
@@ -73,11 +85,20 @@ class ConfiguredComponents:
     def use_log(
         self, request: RebuildRequest, topics: Collection[str] = (), *, is_plain: bool = False
     ) -> ConfiguredComponents:
-        entry = rebuild.PLAIN_LAKE_OPTIONS if is_plain else {}
-        return ConfiguredComponents(rebuild.configure_log(self.loaded, request, topics, entry))
+        folder = self.folder / "replays" / quote(request.id, safe="")
+        apart = folder / "rejected" if request.apart else self._workspace.dead_letters
+        workspace = replace(self._workspace, folder=folder / self.pipeline, dead_letters=apart)
+        records = rebuild.open_log_records(self.loaded, request, topics, self.engine)
+        source = rebuild.make_source(self.loaded, request.lane.source, records)
+        lanes = rebuild.make_lanes(self.loaded, request, rebuild.PLAIN_LAKE_OPTIONS if is_plain else {})
+        return ConfiguredComponents(self.loaded, workspace, [(source, lanes)])
 
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
-        return ConfiguredComponents(rebuild.configure_lake(self.loaded, sink, folder))
+        return ConfiguredComponents(self.loaded, self._make_lake(sink, folder))
+
+    def _make_lake(self, sink: str, folder: Path) -> Workspace:
+        state, letters = folder / "state" / self.pipeline, folder / "dead_letters"
+        return Workspace(adapters.LOCAL, state, {sink: folder / "lake"}, letters, is_temporary=True)
 
     def parse_condition(self, text: str) -> Expr:
         try:
@@ -86,50 +107,59 @@ class ConfiguredComponents:
             raise ConfigProblem(f"{text!r} is no condition: {why}", next_step="See docs/reference/expressions.md.") from None
 
     def use_records(self, lane: Lane, folder: Path, into: str, where: str = "") -> ConfiguredComponents:
-        return ConfiguredComponents(rebuild.configure_records(self.loaded, lane, folder, into, where))
+        keys = {**rebuild.PLAIN_LAKE_OPTIONS, **rebuild.CURRENT_ROWS, **rebuild.add_condition(self.loaded, lane, where)}
+        request = RebuildRequest(lane, into, policy="scd1")
+        source = rebuild.make_source(
+            self.loaded, lane.source, rebuild.open_archive(self.loaded, lane.source, folder / "records")
+        )
+        lanes = rebuild.make_lanes(self.loaded, request, keys, on_reject=CONTINUE)
+        return ConfiguredComponents(self.loaded, self._make_lake(lane.sink, folder), [(source, lanes)])
+
+    def make_setup(self, *, in_batches: bool = False) -> PipelineSetup:
+        """The parts of a run of this pipeline."""
+        if self._inputs is None:
+            return replace(PipelineSetup.from_config(self.loaded), workspace=self._workspace, in_batches=in_batches)
+        return PipelineSetup(self.loaded, self._workspace, self._inputs, in_batches)
 
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
-        made = build_container(self.loaded) if in_batches else Container(loaded=self.loaded)
         # Its dead letters are temporary, too: no command could show them.
-        made.options.override(providers.Object(replace(made.options(), log_rejects=False)))
+        made = build_container(replace(self.make_setup(in_batches=in_batches), log_rejects=False))
         if stop is not None:
             made.stop.override(providers.Object(stop))
         run_until_caught_up(made)
 
     def use_local(self) -> ConfiguredComponents:
-        return ConfiguredComponents(adapters.use_local_engine(self.loaded))
+        workspace = replace(self._workspace, engine=adapters.find_reading_engine(self.loaded))
+        return ConfiguredComponents(self.loaded, workspace, self._inputs)
 
     def build_engine(self) -> Engine[Any]:
-        return adapters.build_engine(self.loaded)
+        return adapters.build_engine(self.loaded, self.engine)
 
     def build_decoder(self, source: str, *, with_erased: bool = False) -> Decoder:
         make = adapters.build_unfiltered_decoder if with_erased else adapters.build_decoder
         return make(self.loaded, source)
 
     def open_source(self, name: str) -> Source[Any]:
-        return adapters.build_source(self.loaded, name)
+        return adapters.build_source(self.loaded, name, self.engine)
 
     def open_sink(self, name: str, use: SinkUse = "read") -> Sink[Any]:
-        settings, engine = self.loaded.settings.sinks[name], self.loaded.settings.engine
+        if name in self._workspace.lakes:
+            return adapters.open_lake(self._workspace.lakes[name])
+        settings = self.loaded.settings.sinks[name]
         # A target is dropped by the engine whose catalog names it. Only the engine can write some tables of a lake.
         of_engine = {
             "read": False,
             "write": True,
             "rewrite": settings.kind == "delta",
-            "drop": settings.catalog_of == engine,
+            "drop": settings.catalog_of == self.engine,
         }
-        return (adapters.build_engine_sink if of_engine[use] else adapters.build_sink)(self.loaded, name)
+        if of_engine[use]:
+            return adapters.build_engine_sink(self.loaded, name, self.engine)
+        return adapters.build_sink(self.loaded, name)
 
-    def open_lake(self, folder: Path) -> Sink[Any]:
-        lake: Sink[Any] = load_adapter("replicator.sinks", "delta")({"path": str(folder)})
-        return lake
-
-    def open_dead_letters(self, folder: Path | None = None) -> DeadLetters:
-        if folder is None:
-            return adapters.build_dead_letters(self.loaded)
-        store = DeadLetterSettings.model_construct(path=str(folder))
-        settings = self.loaded.settings.model_copy(update={"dead_letters": store})
-        return adapters.build_dead_letters(replace(self.loaded, settings=settings))
+    def open_dead_letters(self) -> DeadLetters:
+        folder = self._workspace.dead_letters
+        return adapters.build_dead_letters(self.loaded) if folder is None else adapters.open_dead_letters(folder)
 
     def ask_daemon(self) -> dict[str, Any] | None:
         return daemon.ask_status(self.loaded)
@@ -153,9 +183,11 @@ def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
     )
 
 
-def _build_sink_rules(loaded: Loaded, name: str) -> SinkRules:
+def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
     settings = loaded.settings.sinks[name]
     has_lanes = any(entry.sink == name for table in loaded.settings.tables for entry in table.to)
+    if is_lake:
+        return SinkRules(adapters.LAKE, loaded.describe_origin("sinks", name), None, None, has_lanes)
     rules = SinkRules(
         settings.kind,
         loaded.describe_origin("sinks", name),

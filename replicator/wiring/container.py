@@ -15,11 +15,11 @@ from replicator.application.operations.status import StatusReporter
 from replicator.application.quarantine.key_file import KeyFile
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.file_register import FileRegister
 from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded
 
-from . import adapters, build, daemon, projections
+from . import build, daemon, projections
+from .pipeline_setup import PipelineSetup
 from .plugins import load_adapter
 
 
@@ -29,32 +29,31 @@ def build_telemetry() -> Any:
 
 
 class Container(containers.DeclarativeContainer):
-    """One running pipeline. `loaded` is given; every other part is built once, at its first use."""
+    """One running pipeline. `loaded` is given, or `setup` for another pipeline than the configured one. Every other part is
+    built once, at its first use."""
 
     loaded: providers.Dependency[Loaded] = providers.Dependency(instance_of=Loaded)
+    setup = providers.Singleton(PipelineSetup.from_config, loaded)
 
-    options = providers.Singleton(build.build_options, loaded)
+    options = providers.Singleton(PipelineSetup.build_options, setup)
     stop = providers.Singleton(threading.Event)
     telemetry = providers.Singleton(build_telemetry)
-    engine = providers.Singleton(adapters.build_engine, loaded)
-    dead_letters = providers.Singleton(adapters.build_dead_letters, loaded)
-    sinks = providers.Singleton(adapters.build_sinks, loaded)
-    register = providers.Singleton(FileRegister, providers.Callable(build.get_register_folder, loaded))
+    engine = providers.Singleton(PipelineSetup.build_engine, setup)
+    dead_letters = providers.Singleton(PipelineSetup.build_dead_letters, setup)
+    sinks = providers.Singleton(PipelineSetup.build_sinks, setup)
+    register = providers.Singleton(PipelineSetup.build_register, setup)
 
-    instance = providers.Singleton(
-        InstanceLock, providers.Callable(adapters.get_state_folder, loaded), loaded.provided.settings.pipeline
-    )
+    instance = providers.Singleton(InstanceLock, setup.provided.workspace.folder, setup.provided.name)
     lanes = providers.Singleton(LaneRuns, telemetry)
-    key_file = providers.Singleton(KeyFile, providers.Callable(build.get_key_file, loaded))
+    key_file = providers.Singleton(KeyFile, providers.Callable(build.get_key_file, setup.provided.loaded))
     rejects = providers.Singleton(
         Rejects, dead_letters, engine, stop, options, telemetry, secret=key_file.provided.load_hashes
     )
     runtime = providers.Singleton(
         RuntimeContext, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
     )
-    spill_folder: providers.Object[Any] = providers.Object(None)
-    workers = providers.Singleton(build.build_workers, sinks, runtime, spill_folder)
-    pipelines = providers.Singleton(build.build_pipelines, loaded, workers, register, runtime)
+    workers = providers.Singleton(build.build_workers, sinks, runtime, setup.provided.spill_folder)
+    pipelines = providers.Singleton(build.build_pipelines, setup.provided.inputs, register, workers, runtime)
 
     supervisor = providers.Singleton(build.build_supervisor, Supervisor, pipelines, workers, dead_letters, runtime)
     status = providers.Singleton(build.build_status, StatusReporter, pipelines, runtime)

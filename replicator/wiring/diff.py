@@ -50,15 +50,14 @@ def diff_tables(
     ConfigProblem for a table or a sink without such lanes, and for a lane that cannot be compared. Other errors as of
     `DiffOperation.run` and `compare_with_log`.
     """
-    local = adapters.use_local_engine(loaded)
-    parts = ConfiguredComponents(local)
+    parts = ConfiguredComponents(loaded).use_local()
     for lanes in [list_lanes(parts, table, sink, lane) for table in tables]:
         for name in dict.fromkeys(one.source for one in lanes):
             mine = [one for one in lanes if one.source == name]
-            with_source = [one for one in mine if against == "source" or (against is None and has_source_rows(local, one))]
+            with_source = [one for one in mine if against == "source" or (against is None and has_source_rows(loaded, one))]
             if with_source:
-                comparison = build_comparison(local, mine[0].table, name, patience=timeout)
-                with closing(adapters.build_source(local, name)) as source:
+                comparison = build_comparison(loaded, mine[0].table, name, patience=timeout)
+                with closing(parts.open_source(name)) as source:
                     operation = DiffOperation(
                         parts, with_source, comparison, source, report, timeout, show, rows_per_second, from_scratch, where
                     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from replicator.application.operations.change_history import ChangeLogReader
@@ -28,24 +27,17 @@ BACKFILLS = f"{TOPICS}*"
 @contextmanager
 def open_reader(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIOD) -> Iterator[ChangeLogReader]:
     """A reader of the event log of `table`, within a period."""
-    local = _use_local_engine(loaded)
-    name, sink = find_log(local, table)
-    with closing(open_log(local, name, sink, **period)) as source:
-        yield ChangeLogReader(
-            source, adapters.build_decoder(local, name), adapters.build_engine(local), build.build_rules_for(local, name)
-        )
+    name, sink = find_log(loaded, table)
+    engine = adapters.build_engine(loaded, adapters.LOCAL)
+    with closing(open_log(loaded, name, sink, **period)) as source:
+        yield ChangeLogReader(source, adapters.build_decoder(loaded, name), engine, build.build_rules_for(loaded, name))
 
 
 def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Any:
     """The event log in `sink` as a source of the records of `source`, in this process, within a period. `only`: see
     `make_log_options`."""
-    local = _use_local_engine(loaded)
-    options = {**make_log_options(local, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(local)}
-    return load_adapter("replicator.sources", get_log_transport(local, sink))(options)
-
-
-def _use_local_engine(loaded: Loaded) -> Loaded:
-    return replace(loaded, settings=loaded.settings.model_copy(update={"engine": adapters.LOCAL}))
+    options = {**make_log_options(loaded, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(loaded)}
+    return load_adapter("replicator.sources", get_log_transport(loaded, sink))(options)
 
 
 def find_log(loaded: Loaded, table: str) -> tuple[str, str]:

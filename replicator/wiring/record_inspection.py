@@ -44,15 +44,15 @@ def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa
             f"source {name!r} stores the rows that it reads, so it cannot be inspected",
             next_step="Query its targets instead.",
         )
-    local = adapters.use_local_engine(loaded)
-    if local.settings.engine != adapters.LOCAL:
+    engine = adapters.find_reading_engine(loaded)
+    if engine != adapters.LOCAL:
         raise ConfigProblem(
-            f"only the engine {local.settings.engine!r} can read source {name!r}, so it cannot be inspected",
+            f"only the engine {engine!r} can read source {name!r}, so it cannot be inspected",
             next_step="Query its rows with Spark SQL.",
         )
     own = form in (None, settings.format)
-    decoder = adapters.build_unfiltered_decoder(local, name) if own else load_adapter("replicator.decoders", str(form))({})
-    return _describe_records(adapters.build_source(local, name), decoder, most)
+    decoder = adapters.build_unfiltered_decoder(loaded, name) if own else load_adapter("replicator.decoders", str(form))({})
+    return _describe_records(adapters.build_source(loaded, name, engine), decoder, most)
 
 
 def _make_bounds(most: int) -> dict[str, Any]:

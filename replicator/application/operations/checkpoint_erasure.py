@@ -90,8 +90,9 @@ def open_checkpoints(
         for one in (known for known in shelf.list_all() if known.table == table):
             lane, path = _make_lane(parts, one, source), shelf.get_folder(one)
             stack.enter_context(shelf.mark_changing(one))
-            sink = stack.enter_context(closing(CheckpointTarget(parts.open_lake(path / "lake"), lane)))
-            letters = stack.enter_context(closing(parts.open_dead_letters(path / "dead_letters")))
+            lake = parts.use_lake(lane.sink, path)
+            sink = stack.enter_context(closing(CheckpointTarget(lake.open_sink(lane.sink), lane)))
+            letters = stack.enter_context(closing(lake.open_dead_letters()))
             yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
 
 

@@ -138,13 +138,13 @@ def _restore_state(parts: Components, made: Components, request: RebuildRequest,
     """Rows and state are written last, so after a kill this is either repeated or complete."""
     rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
     origin = cutover.make_rebuild_lane(rebuilt, checkpoint.AS_OF_FOLDER)
-    with closing(parts.open_lake(folder / "lake")) as there:
+    with closing(parts.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as there:
         plan = find_plan(rebuilt, read_schema_versions(there, origin))
         if plan is None:
             raise CheckpointUnsupported("tells no schema")
         stored = require_feature(there.features.open_stored_lane, checkpoint.STORES_NONE)(origin, plan)
     _copy_register(parts, made, (folder, origin), rebuilt)
-    _copy_dead_letters(made, (folder, origin), rebuilt)
+    _copy_dead_letters(parts, made, (folder, origin), rebuilt)
     with closing(parts.open_sink(rebuilt.sink, "rewrite")) as sink:
         restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
         restore(rebuilt, plan, stored)
@@ -160,10 +160,10 @@ def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane]
     made.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
 
 
-def _copy_dead_letters(made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_dead_letters(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the dead letters of the checkpoint to the lane."""
     folder, origin = begun
-    with closing(made.open_dead_letters(folder / "dead_letters")) as kept:
+    with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as kept:
         letters = kept.read()
     _refuse_missing_rows(made, rebuilt, letters)
     if letters:

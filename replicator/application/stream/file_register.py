@@ -18,7 +18,7 @@ class FileRegister:
     """`ports.register.Register` in a local folder: `<folder>/<source>.json`, replaced by rename."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def load(self, source: str) -> RegisterEntry:
         """EnvironmentProblem if the file exists and cannot be read."""
@@ -43,7 +43,7 @@ class FileRegister:
         topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
         beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
         try:
-            durable.make_folder(self._folder)
+            durable.make_folder(self.folder)
             began = (seen.began or Position()).to_json()
             document = {
                 "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began,
@@ -52,9 +52,9 @@ class FileRegister:
             durable.replace_file(self._source_file(source), json.dumps(document).encode(), 0o666)
         except OSError as error:
             raise EnvironmentProblem(
-                f"{self._folder} cannot be written ({error.strerror})",
+                f"{self.folder} cannot be written ({error.strerror})",
                 next_step="Make the folder named by `state` writable.",
             ) from error
 
     def _source_file(self, source: str) -> Path:
-        return self._folder / f"{quote(source, safe='')}.json"
+        return self.folder / f"{quote(source, safe='')}.json"

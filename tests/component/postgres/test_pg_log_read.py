@@ -33,6 +33,7 @@ from replicator.ports.read_side import PageRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.wiring import configuration, event_logs
 from replicator.wiring.components import ConfiguredComponents
+from replicator.wiring.pipeline_setup import Workspace
 from replicator.wiring.server import build_read_side
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
@@ -79,8 +80,7 @@ def history_of(parts: ConfiguredComponents, key: str) -> tuple[list[HistoryEntry
 
 
 def on_engine(parts: ConfiguredComponents, engine: str) -> ConfiguredComponents:
-    settings = parts.loaded.settings.model_copy(update={"engine": engine})
-    return ConfiguredComponents(replace(parts.loaded, settings=settings))
+    return ConfiguredComponents(parts.loaded, replace(Workspace.from_config(parts.loaded), engine=engine))
 
 
 def rows(table: pa.Table) -> list[str]:

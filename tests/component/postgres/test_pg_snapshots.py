@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,8 +27,6 @@ from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.dead_letters import DeadLetter
-from replicator.settings.sinks import DeadLetterSettings
-from replicator.wiring import adapters
 from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
 
@@ -139,10 +136,8 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
         checkpoint.find_store(shop.parts, shop.lane),
     )
     assert shelf is not None
-    place = DeadLetterSettings.model_construct(path=str(shelf.get_folder(taken) / "dead_letters"))
-    there = replace(shop.load_config, settings=shop.load_config.settings.model_copy(update={"dead_letters": place}))
     told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
-    store = adapters.build_dead_letters(there)
+    store = shop.parts.use_lake(shop.lane.sink, shelf.get_folder(taken)).open_dead_letters()
     store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_FOLDER}", *told)])
     store.close()
     run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))

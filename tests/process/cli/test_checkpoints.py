@@ -42,7 +42,7 @@ from replicator.ports.components import Components, RebuildRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
 from replicator.wiring import event_logs
-from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.catch_up_run import build_container, run_until_caught_up
 from replicator.wiring.container import Container
 
 ALSO = ("plain", "partitioned")
@@ -213,7 +213,7 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
             shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
         )
     part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
-    made = Container(loaded=checkpoint_restore.prepare_restored_rebuild(shop.parts, part, said.append).loaded)
+    made = build_container(checkpoint_restore.prepare_restored_rebuild(shop.parts, part, said.append).make_setup())
     run_until_caught_up(made)
     (only,) = made.status().report().lanes
     assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
@@ -244,7 +244,7 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     rebuild = checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
     (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
     assert said == [f"lake.again: starting from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
-    made = Container(loaded=rebuild.loaded)
+    made = build_container(rebuild.make_setup())
     run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
     (lane,) = made.status().report().lanes
