@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,13 @@ def split_frame(raw: pa.Table, rows: int = PIECE_ROWS) -> Iterator[pa.RecordBatc
     return iter(raw.to_batches(max_chunksize=rows))
 
 
+def map_slices(
+    raw: pa.Table, schema: pa.Schema, read: Callable[[pa.RecordBatch], pa.Table], rows: int = PIECE_ROWS
+) -> pa.Table:
+    """The results of `read` for the slices of a frame, as one table of `schema`."""
+    return pa.concat_tables([schema.empty_table(), *map(read, split_frame(raw, rows))]).combine_chunks()
+
+
 def select_records(raw: pa.RecordBatch, places: list[int] | None) -> pa.RecordBatch:
     """The records at `places`, or all."""
     return raw if places is None else raw.take(pa.array(places, pa.int64()))
@@ -40,6 +47,12 @@ def build_rejected(raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject])
     schema = changes_schema(table)
     columns = [known[f.name] if f.name in known else pa.nulls(raw.num_rows, f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def reject_records(raw: pa.RecordBatch, table: TableSpec, errors: Mapping[int, Reject]) -> list[Part]:
+    """The changes of the records of a slice that have errors, by index; none if there are no errors."""
+    bad = sorted(errors)
+    return [(bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad]))] if bad else []
 
 
 def merge_parts(parts: list[Part], schema: pa.Schema) -> pa.Table:

@@ -19,7 +19,7 @@ from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 
-from .common.composite_decoder import CompositeDecoder
+from .common.pipeline import CompositeDecoder
 from .common.row_options import read_options
 from .debezium.changes import DebeziumFrameDecoder
 from .debezium.envelope import DebeziumEnvelopes

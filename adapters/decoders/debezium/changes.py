@@ -20,9 +20,10 @@ from replicator.domain.change import Op, changes_schema, key_struct
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.table import TableSpec
 
-from ...arrow.frame_slices import Part, build_rejected, merge_parts, select_records, split_frame
+from ...arrow.frame_slices import Part, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import FAILURES, UNREADABLE, Read, build_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET, ValueReader
+from ..common.pipeline import build_changes, describe_errors, record_ids
 from ..json.headers import find_entries
 from ..json.schema_frames import CachedFrames, SchemaGroup, find_frames, split_all
 from .documents import DocumentConverter
@@ -44,8 +45,7 @@ class DebeziumFrameDecoder:
         self._documents = DocumentConverter(options)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        done = [self._decode_slice(piece, table) for piece in split_frame(raw)]
-        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+        return map_slices(raw, changes_schema(table), lambda piece: self._decode_slice(piece, table))
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         raw, refused = self._documents.to_rows(raw, table)
@@ -55,9 +55,7 @@ class DebeziumFrameDecoder:
         parts = [part for group in found.groups for part in self._decode_group(raw, group, table, errors)]
         if values.null_count:
             parts += self._decode_tombstones(raw, table, errors)
-        if errors:
-            bad = sorted(errors)
-            parts.append((bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad])))
+        parts += reject_records(raw, table, errors)
         return merge_parts(parts, changes_schema(table))
 
     def _decode_group(
@@ -171,15 +169,18 @@ class DebeziumChangeBlock:
         self.unsent.update(not_whole)
         self._refuse_null_keys(columns)
         moved = self._key_change_columns(came_from, gone)
-        arrays = [
-            pa.array(self.ops, pa.string()),
-            *order.elements,
-            read_event_times(self.sources),
-            *self._record_ids(),
-            order.tx,
-        ]
-        arrays += [self._error_column(), self._missing_column(), *moved, *columns]
-        return pa.Table.from_arrays(arrays, schema=changes_schema(self.table))
+        return build_changes(
+            self.table,
+            record_ids(self.raw),
+            ops=pa.array(self.ops, pa.string()),
+            elements=order.elements,
+            at=read_event_times(self.sources),
+            columns=columns,
+            tx=order.tx,
+            errors=describe_errors(self.errors, len(self.records)),
+            unsent=self._missing_column(),
+            key_changes=moved,
+        )
 
     def _fail(self, errors: Iterable[tuple[int, Reject]] | dict[int, Reject]) -> None:
         for place, reject in errors.items() if isinstance(errors, dict) else errors:
@@ -360,14 +361,6 @@ class DebeziumChangeBlock:
         built, bad = build_or_reject(node.build, values, f"the old value of key column {name!r}")
         self._fail(bad)
         return built
-
-    def _record_ids(self) -> list[pa.Array]:
-        return [self.raw.column(name) for name in ("topic", "partition", "offset")]
-
-    def _error_column(self) -> pa.Array:
-        if not self.errors:
-            return pa.nulls(len(self.records), pa.string())
-        return pa.array([str(e) if e else None for e in map(self.errors.get, range(len(self.records)))], pa.string())
 
     def _missing_column(self) -> pa.Array:
         arrow = pa.list_(pa.string())

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from replicator.domain.errors import Reject
 from replicator.ports.decoder import ROUTE
 
-from ...arrow.frame_slices import split_frame
+from ...arrow.frame_slices import map_slices
 from ...arrow.record_errors import UNREADABLE, decode_or_reject, malformed_reject, unreadable_reject
 from ...arrow.record_limits import reject_too_long
+from ..common.pipeline import TOMBSTONE, Outcome, build_routes
 from ..json.format_detection import guess_format
 from ..json.headers import find_read_errors
 from ..json.schema_frames import CachedFrames, SchemaGroup, split_all
@@ -42,8 +43,7 @@ class DebeziumRouter:
 
     def route(self, raw: pa.Table) -> pa.Table:
         self._once.clear()
-        done = [self._route_slice(piece) for piece in split_frame(raw)]
-        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+        return map_slices(raw, ROUTE, self._route_slice)
 
     def read_schema(self, raw: bytes) -> MessageSchema:
         """The message schema of this JSON text."""
@@ -67,10 +67,10 @@ class DebeziumRouter:
         distinct = {pair: code for code, pair in enumerate(dict.fromkeys(pairs))}
         self._outcomes.note_keys(distinct)
         if self._options.any_tombstone_deletes:
-            return _to_table(
+            return build_routes(
                 [self._outcomes.route_record(*row) for row in zip(kinds, keys, topics.to_pylist(), strict=True)]
             )
-        few = _to_table([self._outcomes.route_record(*pair, "") for pair in distinct])
+        few = build_routes([self._outcomes.route_record(*pair, "") for pair in distinct])
         codes = [0] * len(pairs) if len(distinct) == 1 else list(map(distinct.__getitem__, pairs))
         return few.take(pa.array(codes, pa.int64()))
 
@@ -121,10 +121,6 @@ class DebeziumRouter:
         return out
 
 
-def _to_table(outcomes: list[Outcome]) -> pa.Table:
-    return pa.Table.from_arrays([pa.array(column, pa.string()) for column in zip(*outcomes, strict=True)], schema=ROUTE)
-
-
 def _is_all_from(payloads: pa.Array, origin: TableOrigin) -> bool:
     """True if every source block names the table of `origin`. Checked without parsing."""
     return to_table_name(origin) is not None and bool(
@@ -145,7 +141,6 @@ def _table_kind(found: RouteProbe | Reject, fingerprint: str) -> ValueKind:
 
 
 MAX_KINDS = 65_536
-TOMBSTONE = "tombstone"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,9 +173,6 @@ def get_kind(
 
 NOTHING = ValueKind(ignored=TOMBSTONE)
 """The kind of a null value."""
-
-Outcome = tuple[str | None, str | None, str | None, str | None]
-"""One row of `ports.decoder.ROUTE`."""
 
 
 class RouteResults:

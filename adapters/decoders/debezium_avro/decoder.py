@@ -16,8 +16,8 @@ from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE
 from replicator.ports.options import RegistrySettings
 
-from ...arrow.frame_slices import build_rejected, merge_parts, select_records, split_frame
-from ..common.composite_decoder import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
+from ...arrow.frame_slices import build_rejected, map_slices, merge_parts, select_records, split_frame
+from ..common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
 from ..common.row_options import read_options
 from ..debezium.changes import DebeziumFrameDecoder
 from ..debezium.envelope import DebeziumEnvelopes
@@ -124,7 +124,7 @@ class FramedRecords:
             found = self._add_key_errors(found, texts) if texts.of_keys else found
             return _merge_parts(piece, texts, found, ROUTE, _reject_route)
 
-        return _read_slices(raw, ROUTE, one)
+        return map_slices(raw, ROUTE, one)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         schema = changes_schema(table)
@@ -136,7 +136,7 @@ class FramedRecords:
             texts = self._reading.read_texts(piece)
             return _merge_parts(piece, texts, self._decodes.decode(pa.Table.from_batches([texts.raw]), table), schema, bad)
 
-        return _read_slices(raw, schema, one)
+        return map_slices(raw, schema, one)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         def one(piece: pa.RecordBatch) -> pa.Table:
@@ -145,7 +145,7 @@ class FramedRecords:
                 piece, texts, self._envelopes.envelope(pa.Table.from_batches([texts.raw])), ENVELOPE, _reject_envelope
             )
 
-        return _read_slices(raw, ENVELOPE, one)
+        return map_slices(raw, ENVELOPE, one)
 
     def read_frames(self, raw: pa.Table) -> pa.Table:
         """The records with a readable value, as JSON text; unreadable keys are null."""
@@ -163,10 +163,6 @@ class FramedRecords:
                 reject = texts.of_keys[place]
                 row |= {**dict.fromkeys(ROUTE.names), "error": str(Reject(reject.code, f"its key: {reject.sentence}"))}
         return pa.Table.from_pylist(rows, ROUTE)
-
-
-def _read_slices(raw: pa.Table, schema: pa.Schema, one: Callable[[pa.RecordBatch], pa.Table]) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *map(one, split_frame(raw))]).combine_chunks()
 
 
 def _merge_parts(

@@ -11,10 +11,10 @@ from replicator.domain.errors import Reject
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
-from ...arrow.frame_slices import RECORD_IDS, Part, build_rejected, merge_parts, select_records, split_frame
+from ...arrow.frame_slices import RECORD_IDS, Part, map_slices, merge_parts, reject_records, select_records, split_frame
 from ...arrow.record_errors import UNREADABLE, malformed_reject, unreadable_reject
 from ...arrow.record_limits import reject_too_long
-from ..common.composite_decoder import CompositeDecoder
+from ..common.pipeline import CompositeDecoder
 from ..json.envelopes import build_envelope
 from ..json.format_detection import hint_by_names
 from ..json.headers import find_entries, find_read_errors
@@ -65,16 +65,13 @@ class OutboxReader:
         self._options = options
 
     def route(self, raw: pa.Table) -> pa.Table:
-        done = [_build_routes(self._read_records(piece)) for piece in split_frame(raw)]
-        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+        return map_slices(raw, ROUTE, lambda piece: _build_routes(self._read_records(piece)))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        done = [self._build_changes(piece, table) for piece in split_frame(raw)]
-        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+        return map_slices(raw, changes_schema(table), lambda piece: self._build_changes(piece, table))
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        done = [self._build_envelopes(self._read_records(piece)) for piece in split_frame(raw)]
-        return pa.concat_tables([ENVELOPE.empty_table(), *done]).combine_chunks()
+        return map_slices(raw, ENVELOPE, lambda piece: self._build_envelopes(self._read_records(piece)))
 
     def read_records(self, raw: pa.Table) -> list[Said]:
         """The event, ignored kind or error of each record."""
@@ -107,9 +104,7 @@ class OutboxReader:
             else:
                 bad[place] = said if isinstance(said, Reject) else malformed_reject("it is no event")
         parts: list[Part] = [(list(good), self._build_frame(select_records(raw, list(good)), list(good.values()), table))]
-        if bad:
-            parts.append((list(bad), build_rejected(select_records(raw, list(bad)), table, list(bad.values()))))
-        return merge_parts(parts, changes_schema(table))
+        return merge_parts(parts + reject_records(raw, table, bad), changes_schema(table))
 
     def _build_frame(self, raw: pa.RecordBatch, events: Sequence[OutboxEvent], table: TableSpec) -> pa.Table:
         known = {

@@ -13,11 +13,12 @@ from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.frame_slices import RECORD_IDS, Part, build_rejected, list_names, merge_parts, select_records, split_frame
+from ...arrow.frame_slices import Part, list_names, merge_parts, reject_records, split_frame
 from ...arrow.record_errors import malformed_reject, null_key_reject
 from ...arrow.text_values import read_texts
 from ..common.dms_rows import ROW_BITS, describe_place, is_first_row
 from ..common.line_offsets import add_line
+from ..common.pipeline import build_changes, describe_errors, record_ids
 from .layouts import ROWS, CsvLayouts, group_by_header, mask_load_records, read_named_cells
 from .options import DmsCsvOptions
 
@@ -29,6 +30,7 @@ class CsvFrameDecoder:
         self._options, self._layouts = options, layouts
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        # The slices stay chunks: a copy of the frame takes as long as a tenth of its decoding.
         done = [self._decode_slice(piece, table) for piece in split_frame(raw, ROWS)]
         whole = pa.concat_tables(done or [changes_schema(table).empty_table()])
         return add_line(whole, ERROR, whole[OFFSET], describe_place)
@@ -37,9 +39,7 @@ class CsvFrameDecoder:
         errors: dict[int, Reject] = {}
         groups = group_by_header(raw.column("headers"))
         parts = [part for header, places in groups for part in self._decode_group(raw, header, places, table, errors)]
-        if errors:
-            bad = sorted(errors)
-            parts.append((bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad])))
+        parts += reject_records(raw, table, errors)
         return merge_parts(parts, changes_schema(table))
 
     def _decode_group(
@@ -111,18 +111,17 @@ class CsvChangeBlock:
         """The changes frame of these rows, in their order."""
         elements = self._sequence_elements()
         columns = [self._build_column(column) for column in self._table.columns]
-        count, schema = self._raw.num_rows, changes_schema(self._table)
-        arrays = [
-            self._ops,
-            *elements,
-            null_out_of_range(self._raw.column("timestamp").cast(STAMP)),
-            *(self._raw.column(name) for name in RECORD_IDS.values()),
-            pa.nulls(count, pa.string()),
-            self._error_column(),
-            list_names(self._unsent, count),
-        ]
-        moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
-        return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
+        count = self._raw.num_rows
+        return build_changes(
+            self._table,
+            record_ids(self._raw),
+            ops=self._ops,
+            elements=elements,
+            at=null_out_of_range(self._raw.column("timestamp").cast(STAMP)),
+            columns=columns,
+            errors=describe_errors(self._errors, count),
+            unsent=list_names(self._unsent, count),
+        )
 
     def _find_header_rows(self) -> list[int]:
         """Rows at the start of a file that contain the names of all columns."""
@@ -178,12 +177,6 @@ class CsvChangeBlock:
         if unsent is None or not pc.any(unsent).as_py():
             return self._none, texts
         return pc.and_(unsent, self._updates), pc.if_else(unsent, pa.scalar(None, pa.string()), texts)
-
-    def _error_column(self) -> pa.Array:
-        count = self._raw.num_rows
-        if not self._errors:
-            return pa.nulls(count, pa.string())
-        return pa.array([str(self._errors[i]) if i in self._errors else None for i in range(count)], pa.string())
 
     def _fail(self, row: int, code: str, sentence: str) -> None:
         self._errors.setdefault(row, Reject(code, sentence))

@@ -14,11 +14,11 @@ from replicator.domain.table import TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
-from ...arrow.frame_slices import Part, merge_parts, split_frame
+from ...arrow.frame_slices import Part, map_slices, merge_parts
 from ...arrow.record_limits import reject_too_long
-from ..common.composite_decoder import build_row_spec
 from ..common.dms_rows import COLUMNS, describe_place
 from ..common.line_offsets import add_line
+from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec
 from ..json.envelopes import build_envelope
 from ..json.headers import find_read_errors, read_values
 from ..masking.decoder import MaskingDecoder
@@ -76,10 +76,7 @@ def _find_header(sample: pa.Table) -> bytes | None:
 # Routing of records to tables by topic. Rows are not parsed before they are decoded.
 
 
-TOMBSTONE = "tombstone"
 UNASKED = "table without declared columns"
-Outcome = tuple[str | None, str | None, str | None, str | None]
-"""One row of `ports.decoder.ROUTE`."""
 
 
 class CsvRouter:
@@ -89,8 +86,7 @@ class CsvRouter:
         self._options, self._layouts = options, layouts
 
     def route(self, raw: pa.Table) -> pa.Table:
-        done = [self._route_slice(piece) for piece in split_frame(raw, ROWS)]
-        whole = pa.concat_tables([ROUTE.empty_table(), *done])
+        whole = map_slices(raw, ROUTE, self._route_slice, ROWS)
         return add_line(whole, "error", raw["offset"], describe_place).combine_chunks()
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
@@ -107,8 +103,7 @@ class CsvRouter:
         if refused:
             last = pa.array(range(len(outcomes), len(outcomes) + len(refused)), pa.int32())
             which, outcomes = _scatter(which, list(refused), last), [*outcomes, *refused.values()]
-        columns = [pa.array([one[i] for one in outcomes], pa.string()).take(which) for i in range(len(ROUTE))]
-        return pa.Table.from_arrays(columns, schema=ROUTE)
+        return build_routes(outcomes).take(which)
 
     def _find_rejects(self, raw: pa.RecordBatch) -> dict[int, Outcome]:
         values = raw.column("value")
@@ -152,7 +147,7 @@ class CsvEnvelopes:
         self._options, self._layouts = options, layouts
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        return pa.concat_tables([ENVELOPE.empty_table(), *map(self._read_slice, split_frame(raw))]).combine_chunks()
+        return map_slices(raw, ENVELOPE, self._read_slice)
 
     def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:
         errors: dict[int, Reject] = {}

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from replicator.ports.decoder import ENVELOPE
 
-from ...arrow.frame_slices import Part, merge_parts, split_frame
+from ...arrow.frame_slices import Part, map_slices, merge_parts
 from .schema_frames import SchemaGroup, find_frames
 
 ReadGroup = Callable[[pa.RecordBatch, SchemaGroup], Part]
@@ -19,9 +19,7 @@ ReadGroup = Callable[[pa.RecordBatch, SchemaGroup], Part]
 def build_envelopes(raw: pa.Table, depth: int, group: ReadGroup) -> pa.Table:
     """See `ports.decoder.Decoder.envelope`. For records without a group all columns are null, except `error` if there is
     one. Nesting deeper than `depth` is an error."""
-    return pa.concat_tables(
-        [ENVELOPE.empty_table(), *(_build_slice(p, depth, group) for p in split_frame(raw))]
-    ).combine_chunks()
+    return map_slices(raw, ENVELOPE, lambda piece: _build_slice(piece, depth, group))
 
 
 def _build_slice(raw: pa.RecordBatch, depth: int, group: ReadGroup) -> pa.Table:

@@ -12,7 +12,7 @@ from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
 
 from ...arrow.frame_slices import build_rejected, split_frame
-from ..common.composite_decoder import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
+from ..common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
 from ..json.headers import find_read_errors
 from .records import RecordMasker, RecordOpener
 from .tables import MaskedTables

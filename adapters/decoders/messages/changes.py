@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import Op, changes_schema, key_struct
+from replicator.domain.change import Op, key_struct
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.frame_slices import RECORD_IDS
 from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
 from ...arrow.value_readers import UNSET
+from ..common.pipeline import build_changes, record_ids
 from .message import Message, MessageChange, MessageRows
 from .options import MessageOptions
 
@@ -51,20 +51,17 @@ class MessageChangeBlock:
         columns = [self._build_column(column) for column in self._table.columns]
         elements = self._sequence_elements(options)
         places = pa.array([row.place for row in self._rows], pa.int64())
-        records = {name: self._raw.column(of).take(places) for name, of in RECORD_IDS.items()}
-        schema = changes_schema(self._table)
-        arrays = [
-            pa.array([row.op for row in self._rows], pa.string()),
-            *elements,
-            null_out_of_range(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(STAMP)),
-            *records.values(),
-            pa.array([self._messages[row.place].tx for row in self._rows], pa.string()),
-            pa.nulls(len(self._rows), pa.string()),
-            pa.array([names or None for names in self._unsent], pa.list_(pa.string())),
-            *self._key_change_columns(),
-            *columns,
-        ]
-        frame = pa.Table.from_arrays(arrays, schema=schema)
+        frame = build_changes(
+            self._table,
+            [column.take(places) for column in record_ids(self._raw)],
+            ops=pa.array([row.op for row in self._rows], pa.string()),
+            elements=elements,
+            at=null_out_of_range(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(STAMP)),
+            columns=columns,
+            tx=pa.array([self._messages[row.place].tx for row in self._rows], pa.string()),
+            unsent=pa.array([names or None for names in self._unsent], pa.list_(pa.string())),
+            key_changes=self._key_change_columns(),
+        )
         good = [i for i, row in enumerate(self._rows) if row.place not in self.errors]
         if len(good) < frame.num_rows:
             frame = frame.take(pa.array(good, pa.int64()))

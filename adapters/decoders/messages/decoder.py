@@ -14,10 +14,10 @@ from replicator.domain.table import TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
-from ...arrow.frame_slices import split_frame
+from ...arrow.frame_slices import map_slices
 from ...arrow.record_errors import build_or_reject
 from ...arrow.record_limits import reject_too_long
-from ..common.composite_decoder import build_row_spec
+from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
 from ..json.envelopes import build_envelope
 from ..json.headers import find_read_errors
 from ..masking.decoder import MaskingDecoder
@@ -70,11 +70,6 @@ class MessageDecoder(MaskingDecoder):
 # Routing of messages to tables.
 
 
-TOMBSTONE = "tombstone"
-Outcome = tuple[str | None, str | None, str | None, str | None]
-"""One row of `ports.decoder.ROUTE`."""
-
-
 class MessageRouter:
     """Routes frames of messages."""
 
@@ -82,16 +77,14 @@ class MessageRouter:
         self._form, self._options, self._layouts = form, options, layouts
 
     def route(self, raw: pa.Table) -> pa.Table:
-        done = [self._route_slice(piece) for piece in split_frame(raw)]
-        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+        return map_slices(raw, ROUTE, self._route_slice)
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
         out = [self._route_message(text) for text in values.to_pylist()]
         for place, error in (large | find_read_errors(raw.column("headers"))).items():
             out[place] = (None, None, None, str(error))
-        columns = [pa.array([one[i] for one in out], pa.string()) for i in range(len(ROUTE))]
-        return pa.Table.from_arrays(columns, schema=ROUTE)
+        return build_routes(out)
 
     def _route_message(self, text: bytes | None) -> Outcome:
         if text is None:
@@ -120,7 +113,7 @@ class MessageEnvelopes:
         self._form, self._options, self._layouts = form, options, layouts
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        return pa.concat_tables([ENVELOPE.empty_table(), *map(self._read_slice, split_frame(raw))]).combine_chunks()
+        return map_slices(raw, ENVELOPE, self._read_slice)
 
     def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:
         found = [
@@ -147,7 +140,7 @@ class MessageEnvelopes:
             "tx": pa.array([one.tx for one in messages], pa.string()),
             "ts": null_out_of_range(pa.array([one.at for one in messages], pa.int64()).view(STAMP)),
             "schema_id": pa.array([layout.fingerprint or None if layout else None for layout in layouts], pa.string()),
-            "error": pa.array([str(errors[i]) if i in errors else None for i in range(len(messages))], pa.string()),
+            "error": describe_errors(errors, len(messages)),
         }
         return build_envelope(len(messages), columns)
 

@@ -15,9 +15,10 @@ from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.frame_slices import RECORD_IDS, Part, build_rejected, list_names, merge_parts, select_records, split_frame
+from ...arrow.frame_slices import Part, list_names, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import decode_or_reject as read_all
 from ...arrow.record_errors import malformed_reject
+from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import is_deep, is_shallow
 from .changes import PER_ROW, STAMP, MessageChangeBlock
 from .layouts import MessageLayout, MessageLayouts
@@ -39,8 +40,7 @@ class MessageFrameDecoder:
         self._readers: dict[tuple[MessageLayout, TableSpec], MessageRows] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        done = [self._decode_slice(piece, table) for piece in split_frame(raw)]
-        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+        return map_slices(raw, changes_schema(table), lambda piece: self._decode_slice(piece, table))
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         """Decode records in a batch if possible, and the others one by one."""
@@ -69,10 +69,7 @@ class MessageFrameDecoder:
             of, frame = block.build(self._options)
             errors |= {mine[i]: reject for i, reject in block.errors.items()}
             parts.append(([mine[i] for i in of], frame))
-        if errors:
-            bad = sorted(errors)
-            parts.append((bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad])))
-        return parts
+        return parts + reject_records(raw, table, errors)
 
     def _find_fault(self, message: Message | Reject, layout: MessageLayout | None) -> Reject | None:
         if isinstance(message, Reject):
@@ -207,18 +204,16 @@ class MessageColumns:
         self._leave_out(self._said.key_changes)
         columns = [self._build_column(column) for column in self._table.columns]
         elements, count = self._sequence_elements(), self._said.rows
-        arrays = [
-            self._ops,
-            *elements,
-            self._repeat_per_row(null_out_of_range(self._said.at.view(STAMP))),
-            *(self._repeat_per_row(self._raw.column(name)) for name in RECORD_IDS.values()),
-            self._repeat_per_row(self._said.tx),
-            pa.nulls(count, pa.string()),
-            list_names(self._unsent, count),
-        ]
-        schema = changes_schema(self._table)
-        moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
-        frame = pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
+        frame = build_changes(
+            self._table,
+            list(map(self._repeat_per_row, record_ids(self._raw))),
+            ops=self._ops,
+            elements=elements,
+            at=self._repeat_per_row(null_out_of_range(self._said.at.view(STAMP))),
+            columns=columns,
+            tx=self._repeat_per_row(self._said.tx),
+            unsent=list_names(self._unsent, count),
+        )
         of: Sequence[int] = range(count) if self._said.message_numbers is None else self._said.message_numbers
         if self._left:
             kept = [row for row, message in enumerate(of) if message not in self._left]

@@ -10,23 +10,22 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import OFFSET, PARTITION, TOPIC, Op, changes_schema
+from replicator.domain.change import Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.frame_slices import RECORD_IDS, build_rejected, select_records, split_frame
+from ...arrow.frame_slices import Part, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import UNREADABLE, build_or_reject, malformed_reject, null_key_reject
 from ...arrow.value_readers import UNSET
+from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import SchemaGroup, find_frames, split_members
 from .layouts import RowLayouts, RowReader
 from .options import OPERATION, SEQUENCE, RowsDecoderOptions
 
 MAX_READERS = 512
 EMPTY = malformed_reject("its value is empty")
-Part = tuple[list[int], pa.Table]
-"""Indices of records in their slice, and their changes: one row per record, or several consecutive ones."""
 
 
 class RowFrameDecoder:
@@ -37,8 +36,7 @@ class RowFrameDecoder:
         self._readers: dict[tuple[str | None, TableSpec], RowReader] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        done = [self._decode_slice(piece, table) for piece in split_frame(raw)]
-        return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
+        return map_slices(raw, changes_schema(table), lambda piece: self._decode_slice(piece, table))
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         values = raw.column("value")
@@ -46,10 +44,8 @@ class RowFrameDecoder:
         errors: dict[int, Reject] = dict.fromkeys(pc.indices_nonzero(pc.is_null(values)).to_pylist(), EMPTY)
         errors |= found.errors
         parts = [part for group in found.groups for part in self._decode_group(raw, group, table, errors)]
-        if errors:
-            bad = sorted(errors)
-            parts.append((bad, build_rejected(select_records(raw, bad), table, [errors[i] for i in bad])))
-        return _merge_in_order(parts, raw, changes_schema(table))
+        parts += reject_records(raw, table, errors)
+        return merge_parts(parts, changes_schema(table))
 
     def _decode_group(
         self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, errors: dict[int, Reject]
@@ -69,11 +65,10 @@ class RowFrameDecoder:
         errors |= {rows[i]: reject for i, reject in bad.items()}
         good = [i for i in range(len(rows)) if i not in bad]
         if good:
-            places = [rows[i] for i in good]
-            yield (
-                places,
-                RowChangeBlock(select_records(raw, places), reader, [found[i] for i in good], self._options).build(),
-            )
+            places = None if len(good) == raw.num_rows else [rows[i] for i in good]
+            block = RowChangeBlock(select_records(raw, places), reader, [found[i] for i in good], self._options)
+            of, frame = block.build()
+            yield (of if places is None else [places[i] for i in of or range(len(places))]), frame
 
     def _get_reader(self, schema: bytes | None, table: TableSpec) -> RowReader | Reject:
         layout = self._layouts.get_layout(schema, table.name)
@@ -85,21 +80,6 @@ class RowFrameDecoder:
                 self._readers.clear()
             self._readers[which] = RowReader(table, layout, self._options)
         return self._readers[which]
-
-
-def _merge_in_order(parts: list[Part], raw: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """The parts of one slice as one frame, in the order of its records. A record may have two rows."""
-    if len(parts) == 1:
-        return parts[0][1]
-    whole = pa.concat_tables([schema.empty_table(), *(part for _, part in parts)])
-    of_record = {record: i for i, record in enumerate(_record_positions(raw, ("topic", "partition", "offset")))}
-    places = [of_record[record] for record in _record_positions(whole, (TOPIC, PARTITION, OFFSET))]
-    back = sorted(range(len(places)), key=places.__getitem__)
-    return whole.combine_chunks().take(pa.array(back, pa.int64()))
-
-
-def _record_positions(frame: pa.Table | pa.RecordBatch, names: tuple[str, ...]) -> list[tuple[object, ...]]:
-    return list(zip(*(frame.column(name).to_pylist() for name in names), strict=True))
 
 
 # Blocks of changes: consecutive records of one layout, decoded column by column.
@@ -147,8 +127,8 @@ class RowChangeBlock:
         if options.inserts_only and not options.in_files and reader.is_typed:
             self.errors |= {i: OF_DELTA for i, value in enumerate(said) if value is not None}
 
-    def build(self) -> pa.Table:
-        """The changes frame of these records, in their order; a key change is two rows."""
+    def build(self) -> Part:
+        """The changes of these records, in their order; a key change is two rows."""
         elements = self._sequence_elements()
         values = {name: self.reader.read_values(self.rows, name) for name in self.reader.columns}
         moved = self._find_key_changes()
@@ -156,14 +136,15 @@ class RowChangeBlock:
         ops = [Op.CREATE if i in moved else op for i, op in enumerate(self.ops)]
         frame = self._build_frame(HalfFrame(range(len(self.rows)), ops, values), elements)
         if not moved:
-            return frame
+            return None, frame
         places = list(moved)
         olds = {name: self._old_values(name, values[name], moved) for name in values}
         first = [e.take(pa.array(places, pa.int64())) for e in elements]
         first[1] = pa.array([0] * len(places), pa.int64())
         deletes = self._build_frame(HalfFrame(places, [Op.DELETE] * len(places), olds), first)
         order = sorted([*((i, 1, i) for i in range(len(ops))), *((i, 0, len(ops) + k) for k, i in enumerate(places))])
-        return pa.concat_tables([frame, deletes]).combine_chunks().take(pa.array([row for *_, row in order], pa.int64()))
+        both = pa.concat_tables([frame, deletes]).combine_chunks()
+        return [place for place, *_ in order], both.take(pa.array([row for *_, row in order], pa.int64()))
 
     def _find_key_changes(self) -> dict[int, Any]:
         """The updates that changed the key, by index, with their old values."""
@@ -221,18 +202,16 @@ class RowChangeBlock:
         columns = [self._build_column(c, half) for c in self.table.columns]
         raw = self.raw if count == self.raw.num_rows else self.raw.take(pa.array(half.places, pa.int64()))
         errors = map(self.errors.get, half.places)
-        schema = changes_schema(self.table)
-        arrays = [
-            pa.array(half.ops, pa.string()),
-            *elements,
-            null_out_of_range(raw.column("timestamp").cast(STAMP)),
-            *(raw.column(name) for name in RECORD_IDS.values()),
-            pa.nulls(count, pa.string()),
-            pa.array([str(error) if error else None for error in errors], pa.string()),
-            pa.array([names or None for names in half.missing], pa.list_(pa.string())),
-        ]
-        moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
-        return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
+        return build_changes(
+            self.table,
+            record_ids(raw),
+            ops=pa.array(half.ops, pa.string()),
+            elements=elements,
+            at=null_out_of_range(raw.column("timestamp").cast(STAMP)),
+            columns=columns,
+            errors=pa.array([str(error) if error else None for error in errors], pa.string()),
+            unsent=pa.array([names or None for names in half.missing], pa.list_(pa.string())),
+        )
 
     def _build_column(self, column: Column, half: HalfFrame) -> pa.Array:
         """A column, null for missing and invalid values. Adds to `half.missing` and `errors`."""

@@ -16,12 +16,12 @@ from replicator.domain.table import TableSpec
 from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.decoder import ROUTE
 
-from ...arrow.frame_slices import Part, select_records, split_frame
+from ...arrow.frame_slices import Part, map_slices, select_records
 from ...arrow.record_errors import UNREADABLE, build_or_reject, decode_or_reject, unreadable_reject
 from ...arrow.record_limits import find_table_entry, reject_too_long
 from ...transforms.expressions import evaluate_condition
-from ..common.composite_decoder import build_row_spec
 from ..common.line_offsets import add_line, describe_line
+from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
 from ..json.envelopes import build_envelope, build_envelopes
 from ..json.format_detection import hint_by_names
 from ..json.headers import find_read_errors
@@ -167,11 +167,6 @@ class TombstoneRows:
 # Routing of records to tables by topic, with a check of the operation.
 
 
-TOMBSTONE = "tombstone"
-Outcome = tuple[str | None, str | None, str | None, str | None]
-"""One row of `ports.decoder.ROUTE`."""
-
-
 class RowRouter:
     """Routes frames of rows."""
 
@@ -180,8 +175,7 @@ class RowRouter:
         self._probe = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
     def route(self, raw: pa.Table) -> pa.Table:
-        done = [self._route_slice(piece) for piece in split_frame(raw)]
-        return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
+        return map_slices(raw, ROUTE, self._route_slice)
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
@@ -196,9 +190,7 @@ class RowRouter:
             out[place] = (topics[place], None, None, str(error))
         for place, error in find_read_errors(raw.column("headers")).items():
             out[place] = (None, None, None, str(error))
-        return pa.Table.from_arrays(
-            [pa.array([one[i] for one in out], pa.string()) for i in range(len(ROUTE))], schema=ROUTE
-        )
+        return build_routes(out)
 
     def _route_group(self, group: SchemaGroup, topics: Sequence[str]) -> list[Outcome]:
         """The outcomes of a group. Rows with types are checked when they are decoded; other rows are checked here."""
@@ -271,7 +263,7 @@ class RowEnvelopes:
             **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(mine, rows), 1)},
             "ts": null_out_of_range(mine.column("timestamp").cast(STAMP)),
             "schema_id": pa.array([layouts[topic].fingerprint for topic in topics], pa.string()),
-            "error": pa.array([str(errors[i]) if i in errors else None for i in range(len(rows))], pa.string()),
+            "error": describe_errors(errors, len(rows)),
         }
         return group.rows, build_envelope(len(rows), columns)
 
