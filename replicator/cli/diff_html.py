@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 
 from replicator.domain.plain_values import format_count, to_printable
 
-from .diff_text import NO_ROW, format_seconds, format_time, format_verdict, list_next_steps, summarize
-from .diff_values import ShownValue, escape_text, format_key, format_pair, format_value
+from .diff_text import (
+    NO_ROW,
+    ShownValue,
+    escape_text,
+    format_key,
+    format_pair,
+    format_seconds,
+    format_time,
+    format_value,
+    format_verdict,
+    list_next_steps,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from replicator.domain.differences import LaneDiff, RowDifference

@@ -1,4 +1,4 @@
-"""`replicator run`: the daemon."""
+"""Commands about the daemon as a whole: run, check, plan, doctor and support-bundle."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import math
 import os
 import signal
 import threading
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
 
 import click
 
-from replicator.domain.errors import EnvironmentProblem, ExitCode
-from replicator.domain.plain_values import format_count
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode
+from replicator.domain.plain_values import format_count, to_printable
 
-from .session import CommandSession, command
+from .completion import complete_tables
+from .session import CommandSession, command, echo
+
+# `replicator run`: the daemon.
 
 IDLE_SECONDS = 60.0
 """Seconds after which `--until-caught-up` gives up."""
@@ -155,3 +160,170 @@ def _describe_figures(report: dict[str, Any], rejected: int) -> str:
     )
     text = f"stopped cleanly: {figures}"
     return f"{text}, {rejected:,} rejected (`replicator dlq list` shows them)" if rejected else text
+
+
+# `replicator check`: the config, offline, all findings at once.
+
+
+@command("check", "replicator check --env production")
+def check(session: CommandSession) -> None:
+    """Validate the config without connecting to anything.
+
+    Prints all problems with file and line, not only the first one. `replicator doctor` checks the servers.
+    """
+    from replicator.wiring import projections
+    from replicator.wiring.config_checks import refuse_unusable
+
+    loaded = session.loaded
+    refuse_unusable(loaded)
+    settings = loaded.settings
+    summary = (
+        f"{session.config}: ok, {format_count(len(settings.sources), 'source')}, "
+        f"{format_count(len(settings.sinks), 'sink')}, "
+        f"{format_count(len(settings.tables), 'table entry')}"
+    )
+    hints = list(projections.list_hints(loaded))
+    lines = "".join(f"\n  {hint}" for hint in hints)
+    found = {"warnings": [w.as_dict() for w in loaded.warnings], "hints": [h.as_dict() for h in hints]}
+    session.emit({**found, "resolved": loaded.to_redacted()}, summary + lines)
+
+
+# `replicator plan`: what will run.
+
+NO_TABLE = "No source has a record of a table that an entry of `tables` matches. `replicator doctor` checks the sources."
+
+
+@command("plan", "replicator plan", "replicator plan public.orders --sql")
+@click.argument("table", required=False, shell_complete=complete_tables)
+@click.option("--sql", is_flag=True, help="Also print the SQL that each sink runs.")
+def plan(session: CommandSession, table: str | None, sql: bool) -> None:
+    """Show the tables that the sources have now, and their lanes.
+
+    With TABLE, shows the lanes of this table and their schemas. Changes nothing.
+
+    With --sql, the step `reconcile` of an scd2 table in PostgreSQL is printed as SQL of the server. Most writes run this
+    step in Replicator's own process, with DuckDB, and then copy the new versions to the server.
+    """
+    from replicator.application.operations.plan import list_plans
+    from replicator.wiring.configuration import describe_defaults
+
+    for sentence in describe_defaults(session.loaded):
+        session.print_note(sentence)
+    every = list(list_plans(session.components))
+    found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
+    if table is not None and not found:
+        known = ", ".join(sorted({p["table"] for p in every})) or "none, the sources have no records"
+        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"Available: {known}.")
+    sources = session.components.sources if table is None else {}
+    logs = [f"event log {x.id} of source {name}" for name in sorted(sources) for x in sources[name].event_logs]
+    summary = format_count(len(found) + len(logs), "lane") + (
+        f", with {format_count(len(logs), 'event log')}" if logs else ""
+    )
+    last = [*logs, summary, *([] if every else [NO_TABLE])]
+    session.emit(found, summary, text=lambda: _print_plans(found, last, in_full=table is not None, sql=sql))
+
+
+def _describe_policy(lane: dict[str, Any]) -> str:
+    from replicator.domain.transform.rows import SOFT_DELETE_TEXT
+
+    late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
+    kept = f"{SOFT_DELETE_TEXT}, for {lane['retention'] or 'ever'}"
+    return ", ".join([lane["policy"], *late, *(kept if said == SOFT_DELETE_TEXT else said for said in lane["shape"])])
+
+
+def _list_schema_lines(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
+    """A line for each schema of the lane. Without `in_full` only the schema that waits for acceptance."""
+    from .start import list_schema_lines
+
+    return list_schema_lines([one for one in schemas if in_full or one["state"] == "pending"])
+
+
+def _print_plans(found: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
+    for lane in found:
+        echo(f"{lane['table']} -> {lane['lane']}  policy {_describe_policy(lane)}  key ({', '.join(lane['keys'])})")
+        if lane["problem"]:
+            echo(f"    will be suspended: {lane['problem']}")
+        if lane["dead_letters"]:
+            echo(f"    {format_count(lane['dead_letters'], 'open dead letter')}")
+        if lane["schema_changes"] != "evolve":
+            echo(f"    schema changes: {lane['schema_changes']}")
+        for line in _list_schema_lines(lane["schemas"] or [], in_full=in_full):
+            echo(f"    schema {line}")
+        for stage, text in lane["stages"].items() if sql else ():
+            echo(f"  -- {stage}\n{text}\n")
+    echo("\n".join(last))
+
+
+# `replicator doctor`: connects to everything, and prints a next step for each problem.
+
+GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+@command("doctor", "replicator doctor --connect http://localhost:8083")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option(
+    "--connect", metavar="URL", help="Also check the connectors of this Kafka Connect worker, such as http://HOST:8083."
+)
+def doctor(session: CommandSession, strict: bool, connect: str | None) -> int:
+    """Check the servers, rights and settings that a run needs.
+
+    Connects to broker, topics, connectors, source databases and targets, and prints a next step for each problem. With
+    `engine: spark` it checks Java too. The exit code is 3 if it finds a problem.
+    """
+    from replicator.wiring.diagnosis import diagnose
+
+    if connect is not None and not connect.startswith(("http://", "https://")):
+        raise click.UsageError("--connect needs the URL of the worker's REST API: http://HOST:PORT.")
+    found = list(diagnose(session.loaded, connect))
+    bad = [d for d in found if d.severity == "error" or (strict and d.severity == "warning")]
+    result = [
+        {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
+    ]
+    warnings = len([d for d in found if d.severity == "warning" and d not in bad])
+    summary = f"{format_count(len(found), 'check')}, {format_count(len(bad), 'problem')}" + (
+        f", {format_count(warnings, 'warning')} (!)" if warnings else ""
+    )
+    session.emit(result, summary, ok=not bad, text=lambda: _print_diagnoses(found, summary))
+    return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
+
+
+def _print_diagnoses(found: list[Any], summary: str) -> None:
+    for one in found:
+        glyph = GLYPHS[one.severity]
+        # Into a pipe `echo` leaves the colour out.
+        mark = glyph if os.environ.get("NO_COLOR") else click.style(glyph, fg=COLOURS[one.severity])
+        click.echo(f"{mark} " + to_printable(f"{one.subject}: {one.sentence}"))
+        if one.severity != "ok" and one.next_step:
+            echo(f"    {one.next_step}")
+    echo(summary)
+
+
+# `replicator support-bundle`: collects diagnostics in a zip file.
+
+
+@command("support-bundle", "replicator support-bundle support.zip")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--log",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Add the last MiB of this log of the daemon (its stderr); - is stdin.",
+)
+def support_bundle(session: CommandSession, file: Path | None, log: IO[bytes] | None) -> None:
+    """Collect diagnostics for a support request in a zip file.
+
+    Writes FILE; by default its name contains the time. It has the config with masked secrets, versions, status, metrics,
+    plan, the result of doctor, and counts of dead letters. It contains no rows and no records. If a part cannot be
+    collected, the file has the reason instead.
+    """
+    from replicator.application.operations.support_bundle import write_bundle
+    from replicator.wiring.diagnosis import list_parts
+
+    path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
+    outcome = write_bundle(path, list_parts(session.loaded), session.loaded.list_secrets(), session.print_note, log)
+    failed = {name: why for name, why in outcome.items() if why}
+    summary = f"{path}: {format_count(len(outcome), 'part')}" + (f", {len(failed)} failed" if failed else "")
+    lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]
+    result = {"file": str(path), "parts": list(outcome), "failed": failed}
+    session.emit(result, summary, text=lambda: echo("\n".join(lines)))

@@ -135,9 +135,9 @@ def _list_retention(report: dict[str, Any]) -> list[str]:
 
 def _list_schemas(report: dict[str, Any]) -> list[str]:
     """All schema versions of each lane."""
-    from .schema import list_lines
+    from .start import list_schema_lines
 
-    found = [(lane["id"], line) for lane in report["lanes"] for line in list_lines(lane.get("schemas", []))]
+    found = [(lane["id"], line) for lane in report["lanes"] for line in list_schema_lines(lane.get("schemas", []))]
     return (
         ["", "schemas: number, time, state, position, changes", *(f"{lane}  {line}" for lane, line in found)]
         if found
@@ -257,12 +257,12 @@ def _list_projections(report: dict[str, Any]) -> list[str]:
 
 def _list_checkpoints(report: dict[str, Any]) -> list[str]:
     """The last checkpoint of each lane that has checkpoints, or should have some."""
-    from .snapshot import format_line
+    from .operate import format_checkpoint
 
     lines = []
     for one in report.get("snapshots", ()):
         if one["number"] is not None:
-            lines += ["", format_line(one) + ("" if one["usable"] else ", made with another config")]
+            lines += ["", format_checkpoint(one) + ("" if one["usable"] else ", made with another config")]
         elif one["lane"]:
             lines += ["", f"{one['lane']}: no snapshot yet"]
         lines += [f"  {one['error']}"] if one["error"] else []

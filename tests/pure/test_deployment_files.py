@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from support.dockerfile import read_stages
 
 from replicator.application.options import RuntimeOptions
-from replicator.cli.init import LAKE
+from replicator.cli.start import LAKE
 from replicator.domain.errors import ExitCode
 from replicator.settings import load_settings
 from replicator.settings.environment import ENV_FILE

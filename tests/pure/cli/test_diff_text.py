@@ -10,15 +10,17 @@ from support.lane_diffs import make_diff
 from replicator.cli.diff_text import (
     VALUE_WIDTH,
     format_differences,
+    format_key,
     format_lane,
     format_outcome,
+    format_pair,
     format_seconds,
     format_time,
+    format_value,
     list_next_steps,
     names_rejected_record,
     summarize,
 )
-from replicator.cli.diff_values import format_key, format_pair, format_value
 from replicator.domain.differences import LaneDiff, RowDifference
 
 WIDE = 500

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from replicator.cli import init as init_module
 from replicator.cli import main
+from replicator.cli import start as start_module
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, PasswordNeeded
 from replicator.settings.json_schema import render_file
@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, answers: str | None = None) -> Result:
-        monkeypatch.setattr(init_module, "is_on_terminal", lambda: answers is not None)
+        monkeypatch.setattr(start_module, "is_on_terminal", lambda: answers is not None)
         return CliRunner().invoke(main, ["init", *arguments], input=answers)
 
     return run

@@ -1,4 +1,4 @@
-"""`replicator forget`: erases one row everywhere, for good."""
+"""Commands that remove data: drop and forget."""
 
 from __future__ import annotations
 
@@ -7,12 +7,65 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .completion import complete_sources, complete_tables
-from .refresh import describe_refresh
+from .completion import complete_sources, complete_tables, complete_targets
+from .operate import describe_refresh
 from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
+    from replicator.application.operations.drop import DropScope
     from replicator.application.operations.erase import ErasureScope
+
+# `replicator drop`: deletes a target and everything stored about its lane.
+
+
+@command("drop", "replicator drop lake.orders")
+@click.argument("table", shell_complete=complete_targets)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def drop(session: CommandSession, table: str, yes: bool) -> None:
+    """Delete a target and everything stored about its lane.
+
+    TABLE is SINK.TARGET (as `lanes list` prints it), the name of the target, or the name of the table in the source. The
+    command deletes the target table, its tombstones, schemas and position. It also works if the config no longer contains
+    the table.
+
+    Stop the daemon first. It may run if neither it nor the config has the table.
+    """
+    from replicator.application.operations import drop
+
+    found = drop.find_lane_to_drop(session.components, table)
+    lane, lines = found.lane.id, list(_list_drop_lines(found))
+    if not yes:
+        session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _drop_to_json(found))
+    drop.drop_lane(session.components, found.lane)
+    said = [*(lines if yes else ()), f"{lane}: {_describe_outcome(found)}"]
+    session.emit(_drop_to_json(found), said[-1], text=lambda: echo("\n".join(said)))
+
+
+def _list_drop_lines(found: DropScope) -> list[str]:
+    width = max(len(one.what) for one in found.artifacts)
+    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in found.artifacts]
+    if found.config_line:
+        again = "the next start creates the target again, and loads it from `start_from`."
+        lines.append(f"The config contains the lane ({found.config_line}): {again}")
+    return [found.lane.id, *lines]
+
+
+def _describe_outcome(found: DropScope) -> str:
+    """The outcome. It names a table that stays."""
+    stays = next((one for one in found.artifacts if one.what == "table" and one.stays), None)
+    return f"dropped, but table {stays.where} stays: {stays.stays}" if stays else "dropped"
+
+
+def _drop_to_json(found: DropScope) -> dict[str, Any]:
+    return {
+        "lane": found.lane.id,
+        "table": found.lane.table or None,
+        "config": found.config_line or None,
+        "belongings": [{"what": one.what, "where": one.where, "stays": one.stays or None} for one in found.artifacts],
+    }
+
+
+# `replicator forget`: erases one row everywhere, for good.
 
 
 @command("forget", "replicator forget public.customers 42 --vacuum")
@@ -39,9 +92,9 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
 
     table = find_source_table(session.components, table)
     found = erase.find_row(session.components, partial(build_projections, session.loaded), table, key, source)
-    lines = list(_list_lines(found, vacuum))
+    lines = list(_list_erasure_lines(found, vacuum))
     if not yes:
-        session.confirm("Erase this row, for good?", f"no row of {found.table} was erased", lines, _to_json(found))
+        session.confirm("Erase this row, for good?", f"no row of {found.table} was erased", lines, _erasure_to_json(found))
     refresher = partial(open_refresher, session.loaded)
     done = erase.erase_row(session.components, refresher, found, end_versions=vacuum, report=session.print_note)
     repeat = "run `replicator forget` again with the same key and `--vacuum` to delete them, which ends time travel to them"
@@ -53,7 +106,7 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     notes += [f"Computed again: {describe_refresh(one)}." for one in done.refreshed]
     summary = f"{table}: one key erased; rows and records removed: {removed}"
     result = {
-        **_to_json(found),
+        **_erasure_to_json(found),
         "removed": done.removed,
         "versions": done.versions,
         "linked": sorted(map(list, done.linked)),
@@ -61,7 +114,7 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
 
 
-def _list_lines(found: ErasureScope, vacuum: bool) -> list[str]:
+def _list_erasure_lines(found: ErasureScope, vacuum: bool) -> list[str]:
     key = ", ".join(found.columns)
     return [
         f"{found.table} of source {found.source}, one key ({key})",
@@ -73,7 +126,7 @@ def _list_lines(found: ErasureScope, vacuum: bool) -> list[str]:
     ]
 
 
-def _to_json(found: ErasureScope) -> dict[str, Any]:
+def _erasure_to_json(found: ErasureScope) -> dict[str, Any]:
     return {
         "table": found.table,
         "source": found.source,

@@ -1,0 +1,437 @@
+"""Commands that operate on lanes and tables: lanes, backfill, refresh, compact, vacuum, snapshot and emit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal, Retryable
+from replicator.domain.plain_values import format_count, to_plain
+
+from .completion import (
+    complete_lanes,
+    complete_projections,
+    complete_sources,
+    complete_stored,
+    complete_tables,
+    complete_target_lanes,
+)
+from .session import COUNT, CommandSession, command, echo, format_examples, to_cell
+from .time_params import parse_duration
+
+if TYPE_CHECKING:
+    from replicator.application.operations.backfill import BackfillOutcome
+    from replicator.application.operations.maintenance import MaintenanceResult
+    from replicator.application.operations.refresh import RefreshResult
+    from replicator.domain.checkpoints import Checkpoint
+
+# `replicator lanes`: controls single lanes, of a running daemon and of a stopped one.
+
+
+@click.group("lanes", epilog=format_examples("replicator lanes list"))
+def lanes() -> None:
+    """List, pause, resume, resync or skip lanes.
+
+    A lane is one table, one target and one policy. LANE is its name SINK.TARGET, such as lake.customers.
+    """
+
+
+@command("list", "replicator lanes list")
+def list_lanes(session: CommandSession) -> None:
+    """List the lanes with their states and open dead letters.
+
+    Lists the lanes of all tables that the sources have brought so far.
+    """
+    from replicator.application.operations.lanes import count_by_lane, list_lanes
+    from replicator.wiring.daemon import ask_status
+
+    found, running = list_lanes(session.components), ask_status(session.loaded)
+    states = {lane["id"]: lane for lane in (running or {"lanes": ()})["lanes"]}
+    waiting = {lane: state["dead_letters"] for lane, state in states.items()}
+    if running is None:
+        waiting = count_by_lane(session.components, found)
+    result: list[dict[str, Any]] = [
+        {
+            **{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line},
+            "status": states[x.id]["status"] if x.id in states else "stopped",
+            "dead_letters": waiting.get(x.id),
+        }
+        for x in found
+    ]
+    width = max((len(to_cell(x.id)) for x in found), default=0)
+    lines = [
+        f"{to_cell(lane['id']):<{width}}  {lane['status']}{_describe_dead_letters(lane['dead_letters'])}" for lane in result
+    ]
+    session.emit(result, format_count(len(found), "lane"), text=lambda: echo("\n".join(lines)))
+
+
+def _describe_dead_letters(count: int | None) -> str:
+    return f"  {format_count(count, 'open dead letter')}" if count else ""
+
+
+@command("pause", "replicator lanes pause lake.customers")
+@click.argument("lane", shell_complete=complete_lanes)
+def pause(session: CommandSession, lane: str) -> None:
+    """Pause a lane of the running daemon.
+
+    The lane stays paused until `lanes resume` or a restart. The other lanes continue.
+    """
+    _ask_daemon(session, "pause", lane)
+
+
+@command("resume", "replicator lanes resume lake.customers", "replicator lanes resume lake.customers --accept-schema 2")
+@click.argument("lane", shell_complete=complete_lanes)
+@click.option(
+    "--accept-schema",
+    "number",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Accept schema version N, on which the lane is paused, and resume.",
+)
+def resume(session: CommandSession, lane: str, number: int | None) -> None:
+    """Resume a paused or suspended lane from its position.
+
+    The daemon reads the config at its start only. Restart it if you changed the config.
+    """
+    from replicator.application.operations.lanes import accept_schema
+    from replicator.wiring import daemon
+
+    if number is None:
+        _ask_daemon(session, "resume", lane, _await_outcome)
+        return
+    asked = daemon.ask_control(session.loaded, "resume", lane, str(number))
+    if not asked:
+        accept_schema(session.components, lane, number)
+    became = _await_outcome(session, lane) if asked else ", from the next start on"
+    session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted{became}")
+
+
+@command("resync", "replicator lanes resync lake.customers")
+@click.argument("lane", shell_complete=complete_lanes)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--accept-missing", is_flag=True, help="Resync even if the source no longer has all records, and rows will be missing."
+)
+def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) -> None:
+    """Empty the target of a lane, and load it again.
+
+    The lane reads its source again from the position that `start_from` of the config names.
+    """
+    from replicator.application.operations.lanes import require_lane
+
+    require_lane(session.components, lane)
+    refusal = f"{lane} was not emptied"
+    if not yes:
+        session.confirm(f"Delete all rows of {lane} and load them again?", refusal)
+    try:
+        asked = _resync_lane(session, lane, accept_missing=accept_missing)
+    except Fatal as refused:
+        if yes or accept_missing or refused.exit_code is not ExitCode.DATA_LOSS:
+            raise
+        session.confirm(f"{refused}\nResync anyway?", refusal)
+        asked = _resync_lane(session, lane, accept_missing=True)
+    became = _await_outcome(session, lane) if asked else ", from the next start on"
+    session.emit({"lane": lane}, f"{lane}: loading again{became}")
+
+
+def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) -> bool:
+    """Resync the lane. True if the running daemon does it."""
+    from replicator.application.operations.lanes import resync_lane
+    from replicator.domain.remedies import ACCEPT_MISSING
+    from replicator.wiring import daemon
+
+    asked = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
+    if not asked:
+        resync_lane(session.components, lane, accept_missing=accept_missing)
+    return asked
+
+
+@command("skip", "replicator lanes skip lake.orders --until cdc.public.orders:0:1043")
+@click.argument("lane", shell_complete=complete_lanes)
+@click.option(
+    "--until",
+    metavar="POSITION",
+    help="The offset to read next, as TOPIC:PARTITION:OFFSET[,...].  [default: behind the records that are lost]",
+)
+def skip(session: CommandSession, lane: str, until: str | None) -> None:
+    """Skip records: move the position of a lane without applying them.
+
+    The target lacks the skipped changes. Use it if the source has lost records that the lane needs.
+    """
+    from replicator.application.operations.lanes import skip_lane
+    from replicator.wiring import daemon
+
+    position = daemon.parse_position(until) if until else None
+    asked = daemon.ask_control(session.loaded, "skip", lane, until)
+    if not asked:
+        skip_lane(session.components, lane, position)
+    session.emit({"lane": lane}, f"{lane}: position moved{_await_outcome(session, lane) if asked else ''}")
+
+
+def _await_outcome(session: CommandSession, lane: str) -> str:
+    """The new status of a resumed lane, for the end of a sentence. Raises its error if it is suspended again."""
+    from replicator.wiring.daemon import await_outcome
+
+    became = await_outcome(session.loaded, lane)
+    return {"": "", "running": ", and running", "catching_up": ", and catching up"}.get(became, f", and now {became}")
+
+
+def _ask_daemon(
+    session: CommandSession, action: str, lane: str, outcome: Callable[[CommandSession, str], str] = lambda *_: ""
+) -> None:
+    from replicator.wiring.daemon import ask_control
+
+    if not ask_control(session.loaded, action, lane, None):
+        raise EnvironmentProblem("the daemon does not run", next_step="Start it with `replicator run`.")
+    session.emit({"lane": lane, "action": action}, f"{lane}: {action}d{outcome(session, lane)}")
+
+
+for _command in (list_lanes, pause, resume, resync, skip):
+    lanes.add_command(_command)
+
+
+# `replicator backfill`: writes the present rows of a source table into its targets.
+
+
+@command("backfill", "replicator backfill public.orders")
+@click.argument("table", shell_complete=complete_tables)
+@click.option(
+    "--source", metavar="NAME", shell_complete=complete_sources, help="Source, if several have a table of this name."
+)
+@click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted backfill.")
+def backfill(session: CommandSession, table: str, source: str | None, anew: bool) -> None:
+    """Read a source table again, and update its targets.
+
+    TABLE is the name of the table in a PostgreSQL or MariaDB source, with or without its schema. The lanes of the table
+    apply its rows, while its changes continue. At the end, rows that the source no longer has are deleted in the targets.
+
+    The daemon may run meanwhile. If the command is interrupted, run it again: it resumes.
+    """
+    from replicator.application.operations.lanes import find_source_table
+    from replicator.wiring import backfill
+
+    table = find_source_table(session.components, table)
+    outcome = backfill.backfill_table(session.loaded, table, session.print_note, source=source, from_scratch=anew)
+    session.emit(asdict(outcome), _summarize(outcome), text=lambda: echo("\n".join([_summarize(outcome), *outcome.without])))
+
+
+def _summarize(outcome: BackfillOutcome) -> str:
+    went_on = " (some by an earlier run of the command)" if outcome.resumed else ""
+    return f"{outcome.table}: {format_count(outcome.rows, 'row')} read{went_on}, {outcome.deleted:,} deleted in the targets"
+
+
+# `replicator refresh`: updates gold tables.
+
+
+@command("refresh", "replicator refresh revenue_by_city")
+@click.argument("projections", nargs=-1, shell_complete=complete_projections)
+@click.option("--full", is_flag=True, help="Compute all rows, not only the changed groups.")
+@click.option("--engine", type=click.Choice(["local", "spark"]), help="Use this engine instead of `engine` of the config.")
+def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, engine: str | None) -> None:
+    """Update gold tables from their inputs.
+
+    PROJECTIONS are names of `projections` in the config; by default all. A projection with `partition_by` computes only the
+    groups whose inputs have changed, others compute everything.
+    """
+    from replicator.wiring import projections as wiring
+
+    if engine:
+        session.overrides += (f"engine={engine}",)
+    chosen = wiring.select_projections(session.loaded, projections)
+    with wiring.open_refresher(session.loaded) as refreshing:
+        done = []
+        for one in chosen:
+            done.append(refreshing.refresh(one, full=full))
+            session.print_note(describe_refresh(done[-1]))
+    written = sum(one.version is not None for one in done)
+    session.emit([asdict(one) for one in done], f"{format_count(len(done), 'projection')}, {written} refreshed")
+
+
+def describe_refresh(done: RefreshResult) -> str:
+    """The outcome of a refresh as a line of text."""
+    how = {
+        "current": "nothing has changed",
+        "none": "no row that it reads has changed",
+        "groups": f"{format_count(done.groups, 'group')}, {format_count(done.rows, 'row')}"
+        if done.groups is not None
+        else "",
+        "full": f"{format_count(done.rows, 'row')}, everything: {done.reason}",
+    }[done.kind]
+    version = "" if done.version is None else f", version {done.version}"
+    return f"{done.name} -> {done.target}: {how}{version}, {done.seconds:.1f} s"
+
+
+# `replicator compact` and `replicator vacuum`: merge small files, and delete files that are not needed.
+
+USUAL_RETENTION = timedelta(days=7)
+"""The default retention of Delta Lake."""
+
+
+@command("compact", "replicator compact", "replicator compact lake.orders dead_letters")
+@click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1, shell_complete=complete_stored)
+def compact(session: CommandSession, targets: tuple[str, ...]) -> None:
+    """Merge small files of Delta tables into larger ones.
+
+    Name tables of a source, lanes (SINK.TARGET), sinks of event logs, or dead_letters; by default all of them. Rows do not
+    change, and the daemon may run meanwhile.
+    """
+    from replicator.application.operations import maintenance
+
+    _run_maintenance(session, maintenance.compact_targets(session.components, targets), "compacted")
+
+
+@command("vacuum", "replicator vacuum --dry-run", "replicator vacuum lake.orders --retain '14 days'")
+@click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1, shell_complete=complete_stored)
+@click.option(
+    "--retain",
+    metavar="DURATION",
+    help="Keep files that were needed within DURATION.  [default: the retention of each table, 7 days if it has none]",
+)
+@click.option("--dry-run", is_flag=True, help="Count the files without deleting them.")
+def vacuum(session: CommandSession, targets: tuple[str, ...], retain: str | None, dry_run: bool) -> None:
+    """Delete files that Delta tables no longer need.
+
+    Deletes files of older table versions, which cannot be read afterwards. Name tables of a source, lanes (SINK.TARGET),
+    sinks of event logs, or dead_letters; by default all of them. In PostgreSQL the server runs VACUUM. The daemon may run
+    meanwhile.
+    """
+    from replicator.application.operations import maintenance
+
+    kept = None if retain is None else parse_duration(retain)
+    if kept is not None and kept < USUAL_RETENTION and not dry_run:
+        session.print_note(
+            "warning: --retain is shorter than the 7 days that Delta Lake retains by default. Queries of older versions, "
+            "and queries that still run, will fail."
+        )
+    found = maintenance.vacuum_targets(session.components, targets, kept, dry_run=dry_run)
+    _run_maintenance(session, found, "would be vacuumed" if dry_run else "vacuumed")
+
+
+def _run_maintenance(session: CommandSession, found: Iterable[MaintenanceResult], verb: str) -> None:
+    done: list[MaintenanceResult] = []
+    for one in found:
+        done.append(one)
+        session.print_note(f"{to_cell(one.target)}: {_describe_outcome(one, verb)}")
+    result = [_to_json(one) for one in done]
+    failed = [one.error for one in done if one.error is not None]
+    if failed:
+        code = ExitCode.ENVIRONMENT if isinstance(failed[0], Retryable) else failed[0].exit_code
+        session.fail(failed[0], code, result)
+    summary = f"{format_count(sum(one.result is not None for one in done), 'table')} {verb}"
+    session.emit(result, summary, text=lambda: echo(summary))
+
+
+def _describe_outcome(one: MaintenanceResult, verb: str) -> str:
+    if one.error is not None:
+        return f"failed: {one.error.sentence}"
+    if one.result is None:
+        return f"skipped: {one.skipped}"
+    numbers = asdict(one.result)
+    if "before" in numbers:
+        return f"{format_count(numbers['before'], 'file')} before, {numbers['after']:,} now"
+    return verb if numbers["files"] is None else f"{verb}, {format_count(numbers['files'], 'file')}"
+
+
+def _to_json(one: MaintenanceResult) -> dict[str, Any]:
+    error = None if one.error is None else one.error.sentence
+    done = None if one.result is None else asdict(one.result)
+    return {"target": one.target, "done": done, "skipped": one.skipped or None, "error": error}
+
+
+# `replicator snapshot`: stores checkpoints of the lanes of a table, from which replays start.
+
+
+@command("snapshot", "replicator snapshot public.orders")
+@click.argument("table", shell_complete=complete_tables)
+@click.option(
+    "--lane", metavar="LANE", shell_complete=complete_target_lanes, help="Only this lane (SINK.TARGET) of the table."
+)
+def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
+    """Store a checkpoint of the lanes of a table.
+
+    TABLE is the name of the table in the source, with or without its schema. Replays and `query --as-of` start from the
+    newest checkpoint, so that they do not read the event log from its beginning. The daemon may run meanwhile, and no lane
+    waits.
+    """
+    from replicator.application.operations import checkpoint, rebuild
+    from replicator.application.operations.lanes import find_source_table
+
+    table = find_source_table(session.components, table)
+    parts = session.components
+    lanes = tuple(one for one in parts.resolve_lanes(table) if rebuild.can_rebuild(parts, one))
+    if lane is not None or not lanes:
+        lanes = (rebuild.find_lane(parts, table, lane),)
+    if any(one.refused for one in lanes):
+        raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the other lanes with `--lane`.")
+    taken = [checkpoint.take_checkpoint(parts, one, session.print_note) for one in lanes]
+    session.emit([one.to_json() for one in taken], "\n".join(map(describe_checkpoint, taken)))
+
+
+def describe_checkpoint(one: Checkpoint) -> str:
+    """A checkpoint as a line of text."""
+    return format_checkpoint(one.to_json())
+
+
+def format_checkpoint(one: dict[str, Any]) -> str:
+    """A checkpoint as `Checkpoint.to_json` returns it, as a line of text."""
+    at = ",".join(f"{topic}:{p}:{o}" for topic, places in one["position"].items() for p, o in places.items())
+    figures = f"{format_count(one['rows'], 'row')}, {format_count(one['bytes'], 'byte')}"
+    return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"
+
+
+# `replicator emit`: adds one event to the event store.
+
+
+@command("emit", """replicator emit order 42 OrderShipped --data '{"carrier": "DHL"}' --expected-version 3""")
+@click.argument("aggregate_type")
+@click.argument("aggregate_id")
+@click.argument("event_type")
+@click.option("--data", default="{}", show_default=True, metavar="JSON", help="Content of the event, a JSON object.")
+@click.option("--metadata", default="{}", show_default=True, metavar="JSON", help="Metadata, a JSON object.")
+@click.option(
+    "--expected-version",
+    type=COUNT,
+    help="Fail unless this is the version of the aggregate before the event; 0 means that it has no events.",
+)
+@click.option(
+    "--event-id", metavar="ID", help="Id of the event. If it is stored already, nothing changes.  [default: a new id]"
+)
+def emit(
+    session: CommandSession,
+    aggregate_type: str,
+    aggregate_id: str,
+    event_type: str,
+    data: str,
+    metadata: str,
+    expected_version: int | None,
+    event_id: str | None,
+) -> None:
+    """Add an event to the event store.
+
+    The event belongs to the aggregate AGGREGATE_TYPE AGGREGATE_ID. The config needs an `event_store`.
+    """
+    from replicator.domain.event_texts import read_json
+    from replicator.domain.events import make_event
+    from replicator.wiring import event_store as wiring
+
+    texts = read_json("event_data", data), read_json("metadata", metadata)
+    new = make_event(aggregate_id, aggregate_type, event_type, *texts, expected_version=expected_version, event_id=event_id)
+    emitting = wiring.make_emitter(session.loaded)
+    try:
+        (done,) = emitting.emit([new])
+    finally:
+        emitting.store.close()
+    event = done.event
+    what = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
+    summary = f"{what}: {event.event_type}" if done.is_new else f"{what}: event {event.event_id} is stored already"
+    session.emit({**event_to_json(event), "is_new": done.is_new}, summary)
+
+
+def event_to_json(event: Any) -> dict[str, Any]:
+    """An event as `--json` has it."""
+    fields: dict[str, Any] = {name: getattr(event, name) for name in event.__dataclass_fields__}
+    return {name: to_plain(value) for name, value in fields.items()} | {"created_at": event.created_at.isoformat()}

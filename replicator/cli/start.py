@@ -1,0 +1,242 @@
+"""Commands that start a project: init, import and schema."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain_values import format_count
+
+from .completion import complete_targets
+from .session import CommandSession, command, echo, is_on_terminal, to_cell
+
+if TYPE_CHECKING:
+    from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
+
+# `replicator init`: writes a config from the tables of a source.
+
+LAKE = "./lake"
+SOURCE_KINDS = "postgresql://USER@HOST:PORT/DATABASE, kafka://BROKER[,BROKER][/TOPICS] or a folder"
+SOURCE = f"Source ({SOURCE_KINDS})"
+TARGETS = "Targets, separated by spaces, such as: ./lake postgresql://USER@HOST:PORT/DATABASE\nTargets"
+NEXT = ("replicator doctor", "replicator run", "replicator query TABLE")
+
+
+@command(
+    "init",
+    "replicator init shop --from postgresql://app@localhost/shop --to ./lake --to postgresql://app@dwh/mirror",
+)
+@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--from", "source", metavar="URL", help=f"The source: {SOURCE_KINDS}.")
+@click.option(
+    "--to",
+    "targets",
+    multiple=True,
+    metavar="TARGET",
+    help=f"A folder or s3://BUCKET/FOLDER for Delta tables, or postgresql://... Repeatable.  [default: {LAKE}]",
+)
+def init(session: CommandSession, folder: Path, source: str | None, targets: tuple[str, ...]) -> None:
+    """Create a project: a config from the tables of a source.
+
+    Writes config/replicator.yaml and its schema for editors, the file of the connector, and passwords into .env. Prints the
+    SQL that the source still needs, and the next commands. Changes nothing in source and targets, and never overwrites a
+    file. On a terminal, it prompts for missing options. FOLDER is the current folder by default; a relative folder of --to
+    starts in FOLDER.
+
+    TOPICS are names and globs, separated by commas; by default all topics. If the URL has no password, it is read from
+    PGPASSWORD, ~/.pgpass or a prompt.
+    """
+    from replicator.wiring.starting_project import find_sources, make_project, write_project
+
+    may_ask = is_on_terminal() and not session.as_json
+    if not source:
+        source = str(click.prompt(SOURCE, err=True)) if may_ask else _refuse_missing()
+    ask_password = _ask_password if may_ask else _refuse
+    sources = find_sources(folder, source, ask_password)
+    if not targets:
+        targets = tuple(click.prompt(TARGETS, default=LAKE, err=True).split()) if may_ask else (LAKE,)
+    written = write_project(folder, make_project(folder, sources, targets, ask_password))
+    next_steps = [*([_to_cd(folder)] if folder != Path() else []), *(s for one in sources for s in one.steps), *NEXT]
+    sql = [statement for one in sources for statement in one.sql]
+    tables = _list_tables(sources)
+    result = {"tables": tables, "files": written, "sql": sql, "next": next_steps}
+    summary = f"{format_count(len(tables), 'table')}, {format_count(len(written), 'file')} written"
+    titles = [one.title for one in sources]
+    session.emit(result, summary, text=lambda: _print_project([*titles, "", *_format_tables(tables)], result))
+
+
+def _to_cd(folder: Path) -> str:
+    return f"cd {shlex.quote(f'./{folder}' if str(folder).startswith('-') else str(folder))}"
+
+
+def _refuse_missing() -> str:
+    raise ConfigProblem("--from is missing, and there is no terminal for a prompt", next_step=f"Add --from {SOURCE_KINDS}.")
+
+
+def _ask_password(needed: PasswordNeeded) -> str:
+    return str(click.prompt(f"{needed.sentence}. Password", hide_input=True, err=True))
+
+
+def _refuse(needed: PasswordNeeded) -> str:
+    raise needed
+
+
+def _list_tables(sources: Sequence[DiscoveredSource]) -> list[dict[str, Any]]:
+    from replicator.settings.starting_config import choose_policy
+
+    return [
+        {
+            "source": source.name,
+            "table": table.name,
+            "rows": table.rows,
+            "key": list(table.keys),
+            "replica_identity": table.identity,
+            "policy": choose_policy(table),
+        }
+        for source in sources
+        for table in source.tables
+    ]
+
+
+def _format_tables(tables: list[dict[str, Any]]) -> list[str]:
+    """A line for each table, without columns that are empty for all of them."""
+    rows = [["table", "rows (about)", "key", "replica identity", "policy"]]
+    for table in tables:
+        count = "" if table["rows"] is None else f"{table['rows']:,}"
+        key = ", ".join(table["key"]) or "none"
+        rows.append([to_cell(text) for text in (table["table"], count, key, table["replica_identity"], table["policy"])])
+    shown = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in shown]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*shown, strict=True)]
+
+
+def _print_project(lines: list[str], result: dict[str, Any]) -> None:
+    lines += ["", f"Written: {', '.join(result['files']) or 'nothing, all files exist already'}"]
+    if result["sql"]:
+        lines += ["", "The source still needs, as an administrator:", *(f"  {sql}" for sql in result["sql"])]
+    echo("\n".join([*lines, "", "Next:", *(f"  {step}" for step in result["next"])]))
+
+
+# `replicator import`: makes a config from connectors of Kafka Connect.
+
+
+@command(
+    "import",
+    "replicator import shop-source.json shop-target.json --out config/replicator.yaml",
+    "curl -s http://connect:8083/connectors/shop-target | replicator import shop-source.json -",
+)
+@click.argument("files", nargs=-1, required=True, metavar="CONNECTOR.json...")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the config into FILE, which must not exist."
+)
+def import_(session: CommandSession, files: tuple[str, ...], out: Path | None) -> None:
+    """Convert Kafka Connect connectors into a config.
+
+    Name a Debezium source connector, and the JDBC sink connectors of its topics. Each CONNECTOR.json has the format of the
+    Kafka Connect REST API: {"name": ..., "config": {...}}, or only the inner config. The name - is standard input.
+
+    Prints the config on stdout. Prints each setting that it leaves out on stderr, with the reason. Passwords are never
+    printed: the config reads them from environment variables.
+    """
+    from replicator.settings.connect_import import import_connectors
+
+    made = import_connectors([(name, _read_file(name)) for name in files])
+    if out is not None:
+        _write_file(out, made.text)
+    if not session.as_json:
+        for left in made.left_out:
+            session.print_note(f"not carried over: {left.setting}{f'={left.value}' * bool(left.value)}: {left.reason}")
+    left_out = [{"setting": left.setting, "value": left.value, "reason": left.reason} for left in made.left_out]
+    summary = f"{format_count(len(left_out), 'setting')} not carried over"
+    text = None if out is not None else lambda: click.echo(made.text, nl=False)
+    session.emit({"config": made.text, "left_out": left_out}, f"{out}: written, {summary}" if out else summary, text=text)
+
+
+def _read_file(name: str) -> str:
+    from replicator.domain.errors import ConfigProblem
+
+    try:
+        return sys.stdin.buffer.read().decode() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigProblem(f"{name} cannot be read: {why}", next_step="Name a JSON file with a connector.") from None
+
+
+def _write_file(out: Path, text: str) -> None:
+    from replicator.domain.errors import ConfigProblem
+
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        step = "Name a new file in an existing folder."
+        raise ConfigProblem(f"{out} cannot be written: {error.strerror}", next_step=step) from None
+
+
+# `replicator schema`: the JSON Schema of the config, and the schema versions of lanes.
+
+
+@command("history", "replicator schema history public.orders")
+@click.argument("table", shell_complete=complete_targets)
+def history(session: CommandSession, table: str) -> None:
+    """Print the schema versions of a table.
+
+    TABLE is the name of the table in the source, the name of the target, or a lane (SINK.TARGET). For each lane and version:
+    time, state, position of its first record, and the schema changes.
+    """
+    from replicator.application.operations.lanes import read_schema_history
+
+    found = read_schema_history(session.components, table)
+    session.emit(
+        found,
+        format_count(sum(len(lane["schemas"]) for lane in found), "schema version"),
+        text=lambda: echo(_to_text(found)),
+    )
+
+
+@command(
+    "schema", "replicator schema > config/schema.json", cls=click.Group, invoke_without_command=True, commands=[history]
+)
+@click.option("--environment", is_flag=True, help="Print the schema of environments/NAME.yaml instead.")
+def schema(session: CommandSession, environment: bool) -> None:
+    """Print the JSON Schema of the config.
+
+    Reads no config. An editor with a YAML language server completes and checks a config if its first line names the schema
+    file:
+
+    \b
+      # yaml-language-server: $schema=./schema.json
+    """
+    from replicator.settings.json_schema import build_config_schema, render_file
+
+    found = build_config_schema(overlay=environment)
+    session.emit(found, found["title"], text=lambda: click.echo(render_file(overlay=environment), nl=False))
+
+
+def list_schema_lines(schemas: list[dict[str, Any]]) -> list[str]:
+    """A line for each version: number, time, state, position, changes."""
+    rows = [
+        (
+            str(one["number"]),
+            datetime.fromisoformat(one["at"]).astimezone().isoformat(sep=" ", timespec="seconds"),
+            one["state"],
+            ",".join(f"{topic}:{p}:{o}" for topic, parts in one["position"].items() for p, o in parts.items()),
+            "; ".join(one["changes"]) or "the first",
+        )
+        for one in schemas
+    ]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+    return ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True)), row[4])) for row in rows]
+
+
+def _to_text(found: list[dict[str, Any]]) -> str:
+    return "\n".join(
+        line for lane in found for line in (lane["lane"], *(f"  {line}" for line in list_schema_lines(lane["schemas"])))
+    )
