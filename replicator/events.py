@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from replicator.domain.event_texts import InvalidEvent, to_texts
-from replicator.domain.events import Event, VersionConflict, make_event
+from replicator.domain.events import Event, InvalidEvent, VersionConflict, make_event, to_texts
 from replicator.settings import Loaded
 from replicator.wiring.configuration import find_config_file, read_config
 

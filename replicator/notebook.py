@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.timeline import to_json
 from replicator.wiring import adapters
@@ -20,7 +21,6 @@ from replicator.wiring.configuration import find_config_file, read_config
 from replicator.wiring.plugins import list_names, load_adapter
 
 from .application.operations.change_history import read_audit, read_history
-from .application.operations.target_reader import read_target
 from .wiring.components import ConfiguredComponents
 from .wiring.event_logs import open_reader
 
@@ -55,8 +55,8 @@ def load_table(
 
 def load_audit(table: str, *, config: str | Path | None = None, env: str | None = None) -> pa.Table:
     """Every change of a table (its name in the source) in its event log, as in `replicator audit`. The columns are those of
-    `replicator.domain.audit.AUDIT`, the order is the time at the source. Errors as in `load_table`, and `ConfigProblem` if
-    the table has no event log."""
+    `replicator.domain.timeline.AUDIT`, the order is the time at the source. Errors as in `load_table`, and `ConfigProblem`
+    if the table has no event log."""
     with open_reader(read_config(Path(config or find_config_file()), env, ()), table) as log:
         found, _ = read_audit(log, table, lambda _: None)
     return found

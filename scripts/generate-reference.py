@@ -20,8 +20,7 @@ from adapters.http.server import HttpServer
 from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry
 from replicator.cli import GROUPS, main
-from replicator.domain.errors import ExitCode, RejectCode
-from replicator.domain.remedies import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES
+from replicator.domain.errors import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES, ExitCode, RejectCode
 from replicator.ports.options import DURATION
 from replicator.ports.telemetry import Pace
 from replicator.settings.formats import FORMATS

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import OFFSET, PARTITION, TOPIC
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Write
 
 RECORD = (TOPIC, PARTITION, OFFSET)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import types as t
 
 from replicator.domain.erasures import to_key_texts
-from replicator.domain.sequence_elements import to_plain_type
+from replicator.domain.sequence import to_plain_type
 from replicator.domain.transform.columns import Mask
 
 from .decimals import cast_digits
@@ -67,7 +67,7 @@ def _add_nanoseconds(text: str, rest: int) -> str:
 
 
 def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The texts of values (`domain.transform.casts.has_text`): numbers as digits, ISO 8601 dates, bytes as hex."""
+    """The texts of values (see `typed_expressions.has_text`): numbers as digits, ISO 8601 dates, bytes as hex."""
     kind = to_plain_type(values.type)
     if kind != values.type:
         values = values.cast(kind)

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, TS
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
-from replicator.domain.event_texts import InvalidEvent, read_json
-from replicator.domain.events import EventLimits, NewEvent
+from replicator.domain.events import EventLimits, InvalidEvent, NewEvent, read_json
 
 NEEDED = ("id", "aggregatetype", "aggregateid", "type", "payload")
 PLACE = (TOPIC, PARTITION, OFFSET)

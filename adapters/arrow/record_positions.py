@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC
-from replicator.domain.key_hashes import KeyHashes
+from replicator.domain.erasures import KeyHashes
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.decoder import TABLE_DROPPED, Decoder
 from replicator.ports.frames import RejectedRecord

@@ -1,4 +1,4 @@
-"""Values of columns as sequence elements (`domain.sequence_elements`)."""
+"""Values of columns as sequence elements (`domain.sequence`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.sequence_elements import ElementForm, SequenceElement, get_element, to_plain_type
+from replicator.domain.sequence import ElementForm, SequenceElement, get_element, to_plain_type
 
 EXACT = Context(prec=200)
 """More digits than any decimal has."""
@@ -28,7 +28,7 @@ def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The values of these elements, for a type from `domain.sequence_elements.get_display_type`."""
+    """The values of these elements, for a type from `domain.sequence.get_display_type`."""
     said = get_element(kind)
     match said.form if said else None:
         case ElementForm.DIGITS:

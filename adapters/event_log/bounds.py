@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
 
 ACCEPT = f"Restore the event log. Otherwise, {describe_reload_or_skip()}"
 

@@ -17,10 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from replicator.domain.addresses import is_loopback
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
-from replicator.domain.event_texts import InvalidEvent, json_to_texts
-from replicator.domain.events import AppendedEvent, NewEvent, VersionConflict, make_event
+from replicator.domain.events import AppendedEvent, InvalidEvent, NewEvent, VersionConflict, json_to_texts, make_event
+from replicator.domain.plain_values import is_loopback
 from replicator.ports.read_side import ReadSide
 from replicator.ports.server import Emit
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from replicator.domain.sequence_elements import ElementForm, get_element
+from replicator.domain.sequence import ElementForm, get_element
 
 from ..arrow.columns import slice_items
 from ..delta.types import storage_type, to_storable
@@ -138,7 +138,7 @@ def _text_to_type(text: str) -> pa.DataType:
 
 def value_expression(element: Column, kind: pa.DataType) -> Column:
     """The values of these elements, in Spark's types. `kind`: a type of
-    `domain.sequence_elements.get_display_type`."""
+    `domain.sequence.get_display_type`."""
     said = get_element(kind)
     match said.form if said else None:
         case ElementForm.HEX:

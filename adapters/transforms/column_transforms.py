@@ -13,7 +13,7 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.expr import Expr
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, ColumnTransforms
-from replicator.domain.transform.expression_resolver import resolve_expression
+from replicator.domain.transform.expressions import resolve_expression
 
 from ..arrow.masks import mask_values
 from .expressions import ExpressionRows, cast_values, combine_arrays, first_reasons, lossy_cast_reasons

@@ -14,8 +14,8 @@ from pyarrow import types as t
 from replicator.domain.change import UNCHANGED
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.expr import Expr
-from replicator.domain.sequence_elements import to_plain_type
-from replicator.domain.transform.expression_resolver import resolve_boolean as with_types
+from replicator.domain.sequence import to_plain_type
+from replicator.domain.transform.expressions import resolve_boolean as with_types
 from replicator.domain.transform.typed_expressions import WHOLE, TypedExpr
 
 from ..arrow import text_values
@@ -365,7 +365,7 @@ EVERY_INTEGER = pa.decimal256(20, 0)
 
 
 def cast_values(values: pa.ChunkedArray, into: pa.DataType) -> Cast:
-    """The values in another type, for casts that exist (`domain.transform.casts.is_castable`). A value fails if the cast
+    """The values in another type, for casts that exist (see `typed_expressions.is_castable`). A value fails if the cast
     back gives another value. Text only has to be readable."""
     kind = to_plain_type(values.type)
     whole = (values if kind == values.type else values.cast(kind)).combine_chunks()

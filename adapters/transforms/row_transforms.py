@@ -18,8 +18,8 @@ from replicator.domain.change import (
     changes_schema,
     sequence_columns,
 )
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.expr import Expr
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns

@@ -16,10 +16,16 @@ from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.connectors import Connector, RowLoss, find_row_loss
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
+from replicator.domain.errors import (
+    ConfigProblem,
+    DataLoss,
+    EnvironmentProblem,
+    Fenced,
+    describe_reload,
+    describe_reload_or_skip,
+)
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.remedies import describe_reload, describe_reload_or_skip
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.components import CONTINUE, RulesFor, TransactionRules
 from replicator.ports.frames import F, Lane

@@ -17,13 +17,13 @@ from replicator.domain.schema_evolution import (
     SchemaChangeKind,
     SchemaChangeMode,
     SchemaDecision,
+    can_cover,
     decide_drop,
     decide_schema,
     list_changes,
 )
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.type_compatibility import can_cover
 from replicator.ports.frames import Lane
 
 from .catalog import ALL_COLUMNS, TargetColumns, plan_lane

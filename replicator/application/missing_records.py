@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, describe_reload
 from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import describe_reload
 from replicator.ports.frames import Lane
 from replicator.ports.source import HasSnapshots, Source
 

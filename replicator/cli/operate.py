@@ -141,7 +141,7 @@ def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) 
 def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) -> bool:
     """Resync the lane. True if the running daemon does it."""
     from replicator.application.operations.lanes import resync_lane
-    from replicator.domain.remedies import ACCEPT_MISSING
+    from replicator.domain.errors import ACCEPT_MISSING
     from replicator.wiring import daemon
 
     asked = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
@@ -414,8 +414,7 @@ def emit(
 
     The event belongs to the aggregate AGGREGATE_TYPE AGGREGATE_ID. The config needs an `event_store`.
     """
-    from replicator.domain.event_texts import read_json
-    from replicator.domain.events import make_event
+    from replicator.domain.events import make_event, read_json
     from replicator.wiring import event_store as wiring
 
     texts = read_json("event_data", data), read_json("metadata", metadata)

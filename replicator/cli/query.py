@@ -72,7 +72,7 @@ def query(
     """
     if from_log and as_of is None:
         raise ConfigProblem("--from-log needs --as-of", next_step="Add a time with `--as-of`.")
-    from replicator.application.operations.target_reader import read_target
+    from replicator.application.operations.read_side import read_target
 
     for_people = not (as_csv or session.as_json)
     # One row more than is printed shows that there are more, without reading all of a large table.

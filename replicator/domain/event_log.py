@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+from typing import Any
+
 import pyarrow as pa
 
+from replicator.domain.policy.expr import AllOf, source
+from replicator.domain.policy.plan import ApplyPlan, Clause, ReconcileRule
+from replicator.domain.policy.policies import TIMESTAMP
+from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
+
 from .errors import AlreadyWritten
-from .policy.expr import AllOf, source
-from .policy.plan import ApplyPlan, Clause, ReconcileRule
-from .policy.policies import TIMESTAMP
-from .policy.policy_names import EVENT_LOG_POLICY
 from .position import Position, TopicPartition
 from .table import Column, TableSpec
 
@@ -67,3 +71,23 @@ def make_event_log_plan() -> ApplyPlan:
         clauses=(Clause(False, AllOf(()), "insert", tuple((c.name, source(c.name)) for c in EVENT_LOG)),),
         truncates=False,
     )
+
+
+# JSON form of record bytes in the archive transport.
+
+
+def encode_bytes(data: bytes | None) -> Any:
+    """Text if the bytes are UTF-8, so that people can read it; otherwise `{"base64": ...}`."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+
+
+def decode_bytes(value: Any) -> bytes | None:
+    """The bytes that `encode_bytes` encoded."""
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else b64decode(value["base64"])

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from .column_selection import ColumnSelection
+from .patterns import ColumnSelection
 from .transform.columns import MaskKind
 from .transform.expressions import list_columns
 from .transform.rows import RowTransforms

@@ -1,13 +1,13 @@
 """Table patterns of the configuration: a name, a glob, or a regular expression that starts with `^`.
 
 Regular expressions are RE2's (https://github.com/google/re2/wiki/Syntax): matching takes time in proportion to the
-name, and there are no backreferences and no lookaround. An expression matches whole names.
-"""
+name, and there are no backreferences and no lookaround. An expression matches whole names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 
@@ -160,3 +160,17 @@ def _matches(pattern: str, name: str) -> bool:
 def _extract_group(pattern: str, name: str, group: int) -> str:
     held = pc.replace_substring_regex(pa.array([name]), pattern=_anchor(pattern), replacement=f"\\{group}")
     return str(held[0].as_py())
+
+
+# Column lists of the configuration.
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSelection:
+    """Some columns by name: these, or all but these."""
+
+    names: tuple[str, ...]
+    excluded: bool = False
+
+    def __contains__(self, name: str) -> bool:
+        return (name in self.names) != self.excluded

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 
 def to_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -58,3 +58,16 @@ def format_count(number: int, noun: str) -> str:
     """`1 row`, `2 rows`, `2 entries`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+# Addresses as HOST:PORT.
+
+
+def is_loopback(address: str) -> bool:
+    """True if only this machine can reach `address` (HOST:PORT). Names other than localhost are resolved elsewhere, so
+    they never count."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from replicator.domain.suggestions import suggest_name
+from replicator.domain.errors import suggest_name
 from replicator.settings import Origin
 
 from .caller_origin import make_config_error

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from replicator.application.operations.target_reader import read_target
+from replicator.application.operations.read_side import read_target
 from replicator.settings import Document, Loaded, Origin, load_layers
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_document

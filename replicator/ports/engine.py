@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 
 from replicator.domain.connectors import Connector
-from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
-from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.plan import ApplyPlan, Counts, DeleteHorizon, Facts
 from replicator.domain.position import Position, Span
 from replicator.domain.schema_evolution import EVOLVE_ALL, SchemaRules

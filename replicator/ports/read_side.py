@@ -36,7 +36,7 @@ class ReadTarget:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition as the user wrote it: `operator` is one of `application.operations.read_pages.OPERATORS`."""
+    """A condition as the user wrote it: `operator` is one of `application.operations.read_side.OPERATORS`."""
 
     column: str
     operator: str

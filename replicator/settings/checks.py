@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
+from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import (
     GROUP,
@@ -21,7 +22,6 @@ from replicator.domain.patterns import (
     list_groups,
 )
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
-from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
 from replicator.domain.topics import TopicFilter
 

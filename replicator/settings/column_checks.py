@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.change import is_frame_column
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, suggest_name
 from replicator.domain.policy.expr import Cast, Expr, Lit
-from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import TableSpec, is_reserved
 from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, find_duplicates, refuse_change
 from replicator.domain.transform.expressions import list_columns
@@ -116,7 +115,7 @@ def _check_unknown(
 
 
 def _check_lists(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterator[PathProblem]:
-    """See `domain.transform.casts.is_hashable`: lists are what can be declared and is not."""
+    """See `domain.transform.typed_expressions.is_hashable`: lists are what can be declared and is not."""
     for name, rule in rules.items():
         if rule.get("mask") in HASHING_MASKS and str(table.types.get(name, "")).strip().lower().startswith(LIST):
             at = (*path, name, "mask")

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from replicator.domain.suggestions import find_nearest, suggest_name
+from replicator.domain.errors import find_nearest, suggest_name
 from replicator.ports.options import StorageSettings
 
 from .columns import ColumnSettings

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import InstanceOf
 
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.events import EVENT_STORE
-from replicator.domain.patterns import expand_template, is_regex, matches
+from replicator.domain.patterns import ColumnSelection, expand_template, is_regex, matches
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES, Policy
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
 from replicator.domain.table import describe_target_problem, get_unqualified_name

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from replicator.domain.errors import suggest_name
 from replicator.domain.plain_values import format_count
-from replicator.domain.suggestions import suggest_name
 
 from .document import Document, parse_document, read_document
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
-from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.options import ConfigPath, HttpUrl, Into, Name, Secret, Strict, _check_duration, make_value_error
 

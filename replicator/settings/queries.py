@@ -10,8 +10,8 @@ from functools import cache
 from sqlglot import ErrorLevel, exp, parse
 from sqlglot.errors import ParseError, SqlglotError, TokenError, UnsupportedError
 
+from replicator.domain.errors import suggest_name
 from replicator.domain.projection import GroupKey
-from replicator.domain.suggestions import suggest_name
 
 from .findings import quote_name
 from .predicate_pushdown import NotPushable, find_group_keys

@@ -7,9 +7,9 @@ from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializer, model_validator
 
-from replicator.domain.addresses import is_loopback
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import find_best
+from replicator.domain.plain_values import is_loopback
 from replicator.ports.options import (
     Address,
     ConfigPath,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from replicator.domain.suggestions import suggest_name
+from replicator.domain.errors import suggest_name
 from replicator.ports.options import DURATION, to_timedelta
 
 from .column_checks import LISTS, get_new_name, is_added, is_selected, list_rules

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import strategies as st
 
 from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX, changes_schema
+from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
-from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition

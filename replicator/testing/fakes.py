@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.errors import DataLoss, Fatal, Fenced, Reject, RejectCode, ReplicatorError, Retryable
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, get_resent_limit
@@ -19,7 +20,6 @@ from replicator.domain.policy.retention import advance_purge, find_lateness_limi
 from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
 from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.expr import AnyOf, Call, Case, Compare, Expr, IsNull, Lit, Not, source
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from replicator.application.quarantine.erasure_filter import filter_erased
-from replicator.application.quarantine.erasure_list import ErasureEntries, ErasureList
+from replicator.application.quarantine.erasure_filter import ErasureEntries, ErasureList, filter_erased
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits

@@ -13,8 +13,8 @@ from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations import checkpoint_schedule
-from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
-from replicator.application.operations.diff_scheduler import DiffScheduler
+from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
+from replicator.application.operations.diff_runs import DiffScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder

@@ -12,8 +12,7 @@ from replicator.application.control import Control
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations.status import StatusReporter
-from replicator.application.quarantine.key_file import KeyFile
-from replicator.application.quarantine.rejects import Rejects
+from replicator.application.quarantine.rejects import KeyFile, Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded

@@ -14,15 +14,14 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from replicator.application.control import Control
-from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
+from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
 from replicator.application.operations.cutover import swap_from_text
 from replicator.application.operations.diff_runs import report_runs
 from replicator.application.operations.projection_scheduler import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
+from replicator.domain.errors import ACCEPT_MISSING, ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position
-from replicator.domain.remedies import ACCEPT_MISSING
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 

@@ -10,7 +10,7 @@ from typing import Any
 from replicator.application.lane_runs import LaneRuns, LaneStatus
 from replicator.application.operations.diff import DiffOperation
 from replicator.application.operations.diff_log import compare_with_log
-from replicator.application.operations.diff_scheduler import DiffScheduler, ScheduledDiff
+from replicator.application.operations.diff_runs import DiffScheduler, ScheduledDiff
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES

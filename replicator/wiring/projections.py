@@ -13,11 +13,10 @@ from typing import Any, cast
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations.projection_scheduler import ProjectionScheduler, ScheduledProjection
 from replicator.application.operations.refresh import ProjectionRefresher
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
 from replicator.domain.projection import GroupKey, Projection, ProjectionInput
-from replicator.domain.suggestions import suggest_name
 from replicator.ports.lineage import Lineage
 from replicator.ports.options import to_timedelta
 from replicator.settings import ConfigError, Finding, Loaded

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replicator.application.operations.retry_dead_letters import RetryResult, retry_selected
+from replicator.application.operations.dead_letters import RetryResult, retry_selected
 from replicator.domain.errors import Fenced
 from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.settings import Loaded

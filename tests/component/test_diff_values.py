@@ -18,8 +18,8 @@ from adapters.sinks.postgres.comparison import PostgresTargetSnapshot
 from adapters.sources.backfill import PostgresComparison
 from adapters.sql.checksums import kind_of_postgres
 from replicator.application.operations.diff import DiffOperation
-from replicator.application.operations.diff_progress import DiffProgressFile
 from replicator.application.operations.diff_records import write_records
+from replicator.application.operations.diff_runs import DiffProgressFile
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import Fatal
 from replicator.ports.comparison import TableSplit

@@ -25,8 +25,8 @@ from support.schema_changes import url
 
 from adapters.sources.backfill import PostgresComparison
 from replicator.application.operations.diff import DiffOperation, LaneComparison, describe_letter
-from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
-from replicator.application.quarantine.erasure_list import ErasureList
+from replicator.application.operations.diff_runs import DiffProgressFile, UnfinishedDiff
+from replicator.application.quarantine.erasure_filter import ErasureList
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
 from replicator.domain.erasures import Erasure

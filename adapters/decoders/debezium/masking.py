@@ -25,8 +25,8 @@ import pyarrow as pa
 from replicator.domain.change import changes_schema
 from replicator.domain.out_of_range import ReadMode as HowOutOfRange
 from replicator.domain.table import TableSpec
-from replicator.domain.transform.casts import is_hashable
 from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask, refuse_unknown_masks
+from replicator.domain.transform.typed_expressions import is_hashable
 
 from ...arrow import decimals
 from ...arrow.masks import mask_values

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 
 from ...arrow import decimals
 from ...arrow.out_of_range_values import make_lenient

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.connectors import Connector
 from replicator.domain.position import TopicPartition
-from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 from replicator.domain.transactions import TransactionMark
 
 from ...arrow.record_errors import UNREADABLE

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR, OFFSET, Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 
 from ...arrow.frame_slices import Part, list_names, merge_parts, reject_records, split_frame
 from ...arrow.record_errors import malformed_reject, null_key_reject

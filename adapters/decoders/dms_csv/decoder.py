@@ -8,10 +8,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR, OFFSET, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
 from ...arrow.frame_slices import Part, map_slices, merge_parts

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Reject
-from replicator.domain.transform.casts import is_hashable
 from replicator.domain.transform.columns import Mask
+from replicator.domain.transform.typed_expressions import is_hashable
 
 from ...arrow.masks import mask_values
 from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op, key_struct
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 
 from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
 from ...arrow.value_readers import UNSET

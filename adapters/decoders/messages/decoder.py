@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op
 from replicator.domain.errors import ConfigProblem, Reject
 from replicator.domain.table import TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
 from ...arrow.frame_slices import map_slices

@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.as_of import FIRST_US, LAST_US
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject
 from replicator.domain.table import Column
-from replicator.domain.time_bounds import FIRST_US, LAST_US
 
 from ...arrow.record_errors import UNREADABLE, unreadable_reject
 from ...arrow.record_limits import RecordLimits

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op, changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 
 from ...arrow.frame_slices import Part, list_names, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import decode_or_reject as read_all

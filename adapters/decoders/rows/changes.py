@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.time_bounds import null_out_of_range
 
 from ...arrow.frame_slices import Part, map_slices, merge_parts, reject_records, select_records
 from ...arrow.record_errors import UNREADABLE, build_or_reject, malformed_reject, null_key_reject

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
-from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec

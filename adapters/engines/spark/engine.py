@@ -32,9 +32,9 @@ from replicator.domain.change import (
     changes_schema,
 )
 from replicator.domain.connectors import Connector
+from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
-from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec

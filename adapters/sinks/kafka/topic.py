@@ -15,8 +15,8 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
 from pydantic import Field
 
-from replicator.domain.archive_bytes import decode_bytes
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.event_log import decode_bytes
 from replicator.ports.dead_letters import DeadLetter
 
 from ...kafka import clients

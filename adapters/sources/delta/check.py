@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from replicator.domain.errors import ReplicatorError
+from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import TopicFilter
 from replicator.ports.diagnosis import Check, Diagnosis
 

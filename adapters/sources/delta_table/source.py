@@ -10,9 +10,8 @@ from typing import Generic
 import pyarrow as pa
 
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Batch, F, Stop
 
 from ...event_log.records import payload_bytes

@@ -14,10 +14,9 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 from pyarrow import types as t
 
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
-from replicator.domain.remedies import describe_reload_or_skip
+from replicator.domain.as_of import FIRST_MS, LAST_MS
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, describe_reload_or_skip
 from replicator.domain.table import RESERVED_PREFIXES
-from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from ...delta.folders import FileLocation, Folder
 from ...delta.table_reader import table_name

@@ -30,10 +30,10 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
-from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from .file_list import SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
 from .file_reader import AVRO, LONGEST, NULL, FileFormat, Number

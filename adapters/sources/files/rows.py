@@ -27,10 +27,10 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.plain_values import format_count
-from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 from ...decoders.common.csv_dialect import CsvDialect, escape_sign
 from ...decoders.common.line_offsets import ROW_BITS

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replicator.domain.errors import ReplicatorError
+from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import describe_unmatched
 from replicator.ports.diagnosis import Diagnosis
 

@@ -12,10 +12,9 @@ from typing import Any, cast
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, admin
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import TopicFilter
 
 from ...kafka.clients import Requests, client_log

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import RAW
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
-from replicator.domain.time_bounds import null_out_of_range
 from replicator.ports.frames import Batch
 
 from ...kafka.clients import client_log, close_consumer

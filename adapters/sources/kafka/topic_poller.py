@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.errors import DataLoss, Retryable, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Stop
 
 from ...kafka.errors import DAMAGED

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replicator.application.durable import sync_path
-from replicator.domain.archive_bytes import encode_bytes
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.event_log import encode_bytes
 from replicator.domain.plain_values import format_count
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source

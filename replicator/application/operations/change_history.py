@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.application.catalog import Catalog, UnusableTable
-from replicator.domain.audit import AUDIT, build_audit
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, parse_value
 from replicator.domain.table import TableSpec
-from replicator.domain.timeline import HistoryEntry, build_timeline, find_old_keys
+from replicator.domain.timeline import AUDIT, HistoryEntry, build_audit, build_timeline, find_old_keys
 from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
@@ -134,7 +133,7 @@ def read_history(
 
 
 def read_audit(log: ChangeLogReader, table: str, report: Report, by: str | None = None) -> tuple[pa.Table, ChangeLogResult]:
-    """The changes of `table` (its source name) as `domain.audit.AUDIT`, ordered by time, topic, partition and
+    """The changes of `table` (its source name) as `domain.timeline.AUDIT`, ordered by time, topic, partition and
     offset.
 
     `by`: the column with the user who made the change. ConfigProblem for an unknown column.

@@ -2,22 +2,295 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import structlog
+
+from replicator.application.backoff import Backoff
 from replicator.application.delivery.worker import Worker
-from replicator.application.lane_runs import LaneRuns
-from replicator.application.problem import Problem
+from replicator.application.lane_runs import Clock, LaneRuns, monotonic
+from replicator.application.operations import checkpoint
+from replicator.application.problem import Problem, to_problem
+from replicator.application.sink_features import require_feature
 from replicator.domain.checkpoints import Checkpoint, CheckpointSchedule, find_newest_usable
 from replicator.domain.errors import ReplicatorError
-from replicator.domain.position import Position
-from replicator.ports.components import Components
-from replicator.ports.frames import Lane
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.components import Components, make_event_log_lane
+from replicator.ports.frames import Lane, Stop
+from replicator.ports.register import RegisterEntry
+from replicator.ports.sink import Sink
 
-from . import checkpoint, log_retention
-from .checkpoint_scheduler import CheckpointScheduler, ScheduledCheckpoint
-from .rebuild import can_rebuild
+from .checkpoint import list_checkpoints
+from .lanes import list_lanes
+from .rebuild import can_rebuild, list_rebuilds
+
+# Takes checkpoints of lanes while the pipeline runs, on a separate thread, so that no lane waits.
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Seconds between two checks of the lanes' positions."""
+SHORTEST_DELAY = 60.0
+"""Seconds to wait after an attempt that made no new checkpoint, because the event log is behind the lane."""
+LONGEST_DELAY = 600.0
+"""Maximum seconds between two attempts."""
+
+TakeCheckpoint = Callable[[], Checkpoint]
+TruncateLogs = Callable[[], None]
+MakeReport = Callable[[Mapping[str, Problem]], list[dict[str, Any]]]
+"""The report of the last checkpoints, from the problems of the last failed attempts."""
+
+
+@dataclass
+class ScheduledCheckpoint:
+    """A lane with checkpoints. `take` makes one, `last` returns the newest one under the current rules."""
+
+    lane: str
+    schedule: CheckpointSchedule
+    take: TakeCheckpoint
+    last: Callable[[], Checkpoint | None]
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=LONGEST_DELAY))
+    checkpoint: Checkpoint | None = None
+    has_looked: bool = False
+    next_at: float = 0.0
+    problem: Problem | None = None
+
+
+class CheckpointScheduler:
+    """Takes the checkpoints that are due, and truncates the event logs that they cover. A failure is logged,
+    retried later, and stops nothing else.
+
+    - `kept`: the lanes with checkpoints that exist now. `positions`: the positions of lanes by id.
+    - `shorten`: truncates the logs, at the start and after new checkpoints. `told`: see `report`.
+    """
+
+    def __init__(
+        self,
+        kept: Callable[[], Sequence[ScheduledCheckpoint]],
+        positions: Callable[[], Mapping[str, Position]],
+        shorten: TruncateLogs,
+        told: MakeReport = lambda _: [],
+        *,
+        wanted: bool = True,
+        clock: Clock = monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._find, self._positions, self._shorten, self._told = kept, positions, shorten, told
+        self._clock, self._now = clock, now
+        self._wanted = wanted
+        self._kept: dict[str, ScheduledCheckpoint] = {}
+        self._shortening: Problem | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, if checkpoints are configured."""
+        if self._wanted:
+            self._thread.start()
+
+    def end(self, seconds: float) -> None:
+        """Start no more checkpoints, and wait at most `seconds` for the running one. An incomplete checkpoint does
+        not count."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def take_due(self, stop: Stop) -> Problem | None:
+        """Take every due checkpoint once, now, until `stop`; return the first problem. Not for use while the thread
+        runs."""
+        if not self._wanted or stop.is_set():
+            return None
+        self.take_due_until(stop)
+        if not stop.is_set():
+            self._truncate_logs()
+        problems = [one.problem for one in self._kept.values()]
+        return next((problem for problem in (*problems, self._shortening) if problem is not None), None)
+
+    def report(self) -> list[dict[str, Any]]:
+        """The last checkpoint of each lane as plain values. Safe from any thread."""
+        return self._told(self.list_problems())
+
+    def list_problems(self) -> Mapping[str, Problem]:
+        """Why the last attempt failed, by lane. The empty lane name stands for log truncation. Safe from any thread."""
+        found = {lane: one.problem for lane, one in dict(self._kept).items() if one.problem is not None}
+        return {**found, **({} if self._shortening is None else {"": self._shortening})}
+
+    def take_due_until(self, stop: Stop) -> None:
+        """Take the due checkpoints, until `stop`."""
+        for one in self._find():
+            self._kept.setdefault(one.lane, one)
+        positions, taken = self._positions(), False
+        for one in self._kept.values():
+            if stop.is_set() or self._clock() < one.next_at:
+                continue
+            if not one.has_looked:
+                one.checkpoint, one.has_looked = one.last(), True
+            if one.schedule.is_due(one.checkpoint, positions.get(one.lane, Position()), self._now()):
+                taken = self._take_checkpoint(one) or taken
+        if taken:
+            self._truncate_logs()
+
+    def _run(self) -> None:
+        self._truncate_logs()
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self.take_due_until(self._ended)
+            except Exception as error:
+                log.error("snapshots are not taken", sentence=to_problem(error).sentence)
+                self._ended.wait(LONGEST_DELAY)
+
+    def _take_checkpoint(self, one: ScheduledCheckpoint) -> bool:
+        before = one.checkpoint
+        try:
+            one.checkpoint = one.take()
+        except Exception as error:
+            one.problem = to_problem(error)
+            one.next_at = self._clock() + one.backoff.next_delay()
+            log.warning("snapshot was not taken", lane=one.lane, sentence=one.problem.sentence)
+            return False
+        one.problem = None
+        one.backoff.reset()
+        if before is not None and one.checkpoint.number == before.number:
+            one.next_at = self._clock() + SHORTEST_DELAY
+            return False
+        log.info(
+            "snapshot taken",
+            lane=one.lane,
+            number=one.checkpoint.number,
+            rows=one.checkpoint.rows,
+            bytes=one.checkpoint.bytes,
+        )
+        return True
+
+    def _truncate_logs(self) -> None:
+        try:
+            self._shorten()
+            self._shortening = None
+        except Exception as error:
+            self._shortening = to_problem(error)
+            log.warning("event log was not shortened", sentence=self._shortening.sentence)
+
+
+# Truncates event logs by their retention, behind all readers and the checkpoints of all lanes.
+
+AskSink = Callable[[str, Callable[[Any], Any]], Any]
+"""Runs a function with a sink, by its name, and returns the result."""
+
+
+def list_logs_with_retention(parts: Components) -> list[str]:
+    """The event logs with a retention."""
+    return [name for name, rules in parts.sinks.items() if rules.retention is not None]
+
+
+def truncate_logs(parts: Components, ask_sink: AskSink) -> dict[str, dict[TopicPartition, int]]:
+    """Truncate every event log with a retention; returns the new start of its partitions, by log.
+
+    Records older than the retention are removed, if nothing needs them:
+
+    - They are below the position of every lane and rebuild that reads them.
+    - They are below the oldest checkpoint of every lane of their table.
+
+    `ask_sink`: runs a function in the sinks of a running pipeline.
+    """
+    done: dict[str, dict[TopicPartition, int]] = {}
+    for log in list_logs_with_retention(parts):
+        before = datetime.now(UTC) - cast(timedelta, parts.sinks[log].retention)
+        for source, rules in parts.sources.items():
+            for lane in rules.event_logs:
+                if lane.sink == log and (below := find_unneeded(parts, source, log)):
+                    found = ask_sink(log, partial(_truncate_log, lane, below, before))
+                    done.setdefault(log, {}).update(found)
+    return done
+
+
+def _truncate_log(lane: Lane, below: Position, before: datetime, sink: Sink[Any]) -> Mapping[TopicPartition, int]:
+    truncate = require_feature(sink.features.truncate_log, f"event log {lane.sink!r} cannot remove old records")
+    return truncate(lane, below, before)
+
+
+def find_unneeded(parts: Components, source: str, log: str) -> Position:
+    """For each partition the offset below which nothing needs the records in the log, regardless of their age.
+
+    Partitions of which all records are needed are left out: a table with a lane without a checkpoint, or a lane
+    that has not started.
+    """
+    seen = parts.register.load(source)
+    with ExitStack() as opened:
+        states = _LanePositions(parts, opened)
+        end = states.get_position(make_event_log_lane(parts.pipeline, source, log))
+        found = {place: min([end[place], *_list_needed_offsets(parts, (source, log, seen), place, states)]) for place in end}
+    return Position({place: offset for place, offset in found.items() if offset > 0})
+
+
+def _list_needed_offsets(
+    parts: Components, of_log: tuple[str, str, RegisterEntry], place: TopicPartition, states: _LanePositions
+) -> Iterator[int]:
+    """For each reader of a partition the first offset that it needs."""
+    source, log, seen = of_log
+    tables = [table for table, topics in seen.topics.items() if place.topic in topics]
+    if not tables:
+        yield 0  # The tables of the topic are unknown.
+    for table in tables:
+        rules = parts.sources[source].rules_for(table)
+        if rules is None:
+            continue
+        if not any(can_rebuild(parts, lane) for lane in rules.lanes):
+            yield 0  # Only the log has the table, for targets that may be built later.
+        for lane in rules.lanes:
+            yield states.get_position(lane).get(place, 0)
+            if can_rebuild(parts, lane):
+                digest = parts.digest(lane)
+                kept = [one for one in list_checkpoints(parts, lane) if one.rules == digest]
+                yield min((one.position.get(place, 0) for one in kept), default=0)
+        yield from (states.get_position(lane).get(place, 0) for lane in list_rebuilds(parts, table, source))
+    yield from _list_layer_offsets(parts, log, place, states)
+
+
+def _list_layer_offsets(parts: Components, log: str, place: TopicPartition, states: _LanePositions) -> Iterator[int]:
+    """Offsets that sources of this config need, if they read the log."""
+    for name, rules in parts.sources.items():
+        if rules.lake and rules.lake == parts.sinks[log].log_folder:
+            tables = parts.register.load(name).topics
+            mine = [lane for lane in states.lanes if lane.source == name and place.topic in tables.get(lane.table, ())]
+            yield from (states.get_position(lane).get(place, 0) for lane in mine)
+            if not mine:
+                yield 0
+
+
+class _LanePositions:
+    """The positions of lanes, from their sinks. An unavailable sink raises, so that nothing is removed by a guess."""
+
+    def __init__(self, parts: Components, opened: ExitStack) -> None:
+        self._parts, self._opened = parts, opened
+        self._sinks: dict[str, Any] = {}
+        self._known: dict[str, Position] = {}
+        self.lanes: Sequence[Lane] = list_lanes(parts)
+
+    def get_position(self, lane: Lane) -> Position:
+        """The position of a lane; empty if it has committed nothing."""
+        if lane.id not in self._known:
+            if lane.sink not in self._sinks:
+                self._sinks[lane.sink] = self._opened.enter_context(closing(self._parts.open_sink(lane.sink)))
+            state = self._sinks[lane.sink].state(lane)
+            self._known[lane.id] = state.position if state else Position()
+        return self._known[lane.id]
+
+
+def make_asker(parts: Components) -> AskSink:
+    """For sinks that no process has open."""
+
+    def ask(log: str, question: Callable[[Any], Any]) -> Mapping[TopicPartition, int]:
+        with closing(parts.open_sink(log)) as sink:
+            return cast(Mapping[TopicPartition, int], question(sink))
+
+    return ask
+
 
 NO_PROBLEMS: Mapping[str, Problem] = {}
 ANSWER_SECONDS = 600.0
@@ -31,7 +304,7 @@ def build_checkpoint_scheduler(
 
     def ask(log: str, question: Callable[[Any], Any]) -> Any:
         if workers[log].join(0):  # The pipeline has ended, so the sink is free.
-            return log_retention.make_asker(parts)(log, question)
+            return make_asker(parts)(log, question)
         return workers[log].ask(question).result(ANSWER_SECONDS)
 
     def describe_checkpoints(problems: Mapping[str, Problem]) -> list[dict[str, Any]]:
@@ -119,6 +392,6 @@ def _list_positions(lanes: LaneRuns) -> dict[str, Position]:
         return {run.lane.id: run.applied for run in lanes.list_runs()}
 
 
-def _truncate_logs(parts: Components, ask: log_retention.AskSink) -> None:
-    if log_retention.list_logs_with_retention(parts):
-        log_retention.truncate_logs(parts, ask)
+def _truncate_logs(parts: Components, ask: AskSink) -> None:
+    if list_logs_with_retention(parts):
+        truncate_logs(parts, ask)

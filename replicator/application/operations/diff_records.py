@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,11 @@ import pyarrow.parquet as pq
 from replicator.application.catalog import Catalog
 from replicator.application.sink_features import get_reader
 from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC, Op
-from replicator.domain.errors import Fatal
-from replicator.domain.position import Position
+from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.domain.plain_values import format_count
+from replicator.domain.position import Position, TopicPartition
 from replicator.ports.backfill import TOPICS
+from replicator.ports.comparison import SourceSnapshot
 from replicator.ports.components import Components
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Batch, Lane
@@ -225,3 +228,83 @@ def build_rows(
     with closing(lake.open_sink(lane.sink)) as sink:
         reader = get_reader(sink)
         return reader.read(into) if into in reader.tables() else pa.table({}), rejected
+
+
+# Waits until the connector and a lane have passed the point of a snapshot.
+
+ASK_EVERY = 0.2
+REPORT_EVERY = 2.0
+
+
+@dataclass(frozen=True)
+class DiffWait:
+    """Waits at most `patience` seconds for each."""
+
+    parts: Components
+    source: Source[pa.Table]
+    patience: float
+    report: Callable[[str], None]
+
+    def await_delivery(self, snapshot: SourceSnapshot) -> bool:
+        """Return when the log contains every change that the snapshot contains. False if nothing shows it."""
+        deadline = time.monotonic() + self.patience
+        while (delivered := snapshot.is_delivered()) is False:
+            if time.monotonic() > deadline:
+                raise EnvironmentProblem(
+                    f"The connector has not confirmed {snapshot.point} within {self.patience:.0f} s.",
+                    next_step="See if it runs (`replicator doctor`). A connector without changes confirms its position only "
+                    "with `heartbeat.interval.ms`. `--timeout` waits longer.",
+                )
+            time.sleep(ASK_EVERY)
+        return bool(delivered)
+
+    def await_lane(self, lane: Lane, end: Position, snapshot: SourceSnapshot, records: TableRecords) -> Fatal | None:
+        """Return when the lane has applied the log up to `end`. For a lane that has stopped before: why."""
+        started, has_daemon = time.monotonic(), self.parts.ask_daemon() is not None
+        reported = started
+        while behind := self._count_behind(lane, end, records):
+            if time.monotonic() > reported + REPORT_EVERY:
+                reported = time.monotonic()
+                self.report(f"{lane.id}: {format_count(sum(behind.values()), 'record')} behind")
+            if (halt := self._find_halt(lane)) is not None:
+                return halt
+            if not has_daemon:
+                self.report(f"{lane.id}: it is behind, and no daemon runs: start it meanwhile")
+                has_daemon = True
+            if time.monotonic() > started + self.patience:
+                raise EnvironmentProblem(
+                    f"Lane {lane.id} has not passed {snapshot.point} within {self.patience:.0f} s. It is behind in "
+                    f"{', '.join(sorted(map(str, behind)))}.",
+                    next_step="Start the daemon if it does not run, or wait longer with `--timeout`.",
+                )
+            time.sleep(ASK_EVERY)
+        return None
+
+    def _count_behind(self, lane: Lane, end: Position, records: TableRecords) -> Mapping[TopicPartition, int]:
+        """Per partition the records up to `end` that the daemon has not read, or that the lane has not applied."""
+        status = self.parts.ask_daemon()
+        for one in status["sources"] if status is not None else ():
+            if one["name"] == lane.source:
+                read = Position.from_json(one["position"])
+                if unread := subtract(end, read):
+                    return unread
+        wanted = records.only_own(self.source, end)
+        with closing(self.parts.open_sink(lane.sink)) as sink:
+            state = sink.state(lane)
+        return subtract(wanted, state.position if state is not None else Position())
+
+    def _find_halt(self, lane: Lane) -> Fatal | None:
+        """Why the daemon applies no changes of the lane; None if it does."""
+        status = self.parts.ask_daemon()
+        for one in status["lanes"] if status is not None else ():
+            if one["id"] == lane.id and one["status"] in ("paused", "suspended"):
+                return Fatal(
+                    f"Lane {lane.id} is {one['status']}{': ' + one['error'] if one['error'] else '.'}",
+                    next_step=one["next_step"] or f"`replicator lanes resume {lane.id}`.",
+                )
+        return None
+
+
+def subtract(end: Position, position: Position) -> dict[TopicPartition, int]:
+    """Per partition the offsets from `position` to `end`, where it is behind."""
+    return {place: offset - position.get(place, 0) for place, offset in end.items() if position.get(place, 0) < offset}

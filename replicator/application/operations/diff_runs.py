@@ -1,25 +1,100 @@
 """The last comparisons of each lane, as files in the state folder. No value of a row is stored.
 
-A running comparison also has a temporary folder there, with rows.
-"""
+A running comparison also has a temporary folder there, with rows."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
+import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
-from replicator.application.durable import make_folder, replace_file
-from replicator.domain.differences import LaneDiff
+import pyarrow as pa
+import structlog
 
-from .temporary_folders import open_temporary_folder, remove_abandoned_folders
+from replicator.application.durable import make_folder, replace_file
+from replicator.application.problem import Stopped, to_problem
+from replicator.domain.differences import LaneDiff
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.position import Position
+from replicator.ports.comparison import TargetSnapshot
+from replicator.ports.frames import Lane
+from replicator.ports.telemetry import Telemetry
+
+# Temporary folders that do not outlive their processes for long: the next process removes those of killed ones.
+
+LOCK = ".lock"
+"""The suffix of the file of each folder, which is locked as long as the folder is used."""
+
+
+@contextmanager
+def open_temporary_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in `parent`, which is removed at the end. First the folders of processes that were killed are removed.
+    OSError if it cannot be created."""
+    remove_abandoned_folders(parent)
+    parent.mkdir(parents=True, exist_ok=True)
+    path, handle = _create_lock(parent)
+    try:
+        folder = path.with_suffix("")
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        _remove_folder(path)
+        os.close(handle)
+
+
+def remove_abandoned_folders(parent: Path) -> None:
+    """Remove the folders in `parent` that no process uses any more. A folder that cannot be removed stays."""
+    for path in parent.glob(f"*{LOCK}"):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove_folder(path)
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+
+
+def _create_lock(parent: Path) -> tuple[Path, int]:
+    """A new lock file, and its locked handle."""
+    while True:
+        path = parent / f"{secrets.token_hex(8)}{LOCK}"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            continue
+        # Between the two calls another process may have locked and removed the file.
+        if path.exists():
+            return path, handle
+        os.close(handle)
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove the folder of a lock file, and then the file. If the folder cannot be removed, the file stays, too."""
+    folder = path.with_suffix("")
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        path.unlink(missing_ok=True)
+
 
 KEPT_RUNS = 30
 """The number of runs that are kept for each lane."""
@@ -148,3 +223,219 @@ def _get_folder(folder: Path, lane: str) -> Path:
 def _list_files(folder: Path, lane: str) -> list[Path]:
     """The files of a lane. Their names begin with their times, so the newest is first."""
     return sorted(_get_folder(folder, lane).glob("*.json"), reverse=True)
+
+
+# The progress of a comparison that was interrupted.
+
+NOTES = b"replicator"
+LONGEST = timedelta(days=1)
+"""A comparison is not resumed after this time. The log would have to hold all changes since its start."""
+
+
+@dataclass(frozen=True)
+class UnfinishedDiff:
+    """Rows up to a key were compared.
+
+    - `before`: the end of the stream before the first snapshot. Keys with later changes have to be compared again.
+    - `upto`: the last compared value of the first key column; None if there is none. `rows`: the number of compared rows.
+    - `keys`: the keys of the rows that differed, with the source's names.
+    - `point`: that of the first snapshot, for people. `begun`: the time of it.
+    - `compared`: a hash of what is compared: the target, its columns, and the rules of the lane.
+    """
+
+    before: Position
+    upto: int | None
+    rows: int
+    keys: pa.Table
+    point: str
+    begun: datetime
+    compared: str
+
+
+def hash_compared(lane: Lane, target: TargetSnapshot) -> str:
+    """See `UnfinishedDiff.compared`."""
+    return hashlib.sha256(repr((target.identity, target.columns, lane)).encode()).hexdigest()
+
+
+class DiffProgressFile:
+    """Keeps the progress of one lane. Only keys are stored, no other values.
+
+    A context manager. If two comparisons of a lane run at once, only the first keeps its progress.
+    """
+
+    def __init__(self, folder: Path, lane: Lane) -> None:
+        self._path = get_progress_path(folder, lane.id)
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            make_folder(self._path.parent)
+            handle = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:  # The folder cannot be written. Who stores the result says so.
+            return self
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+        else:
+            self._lock = handle
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def read(self) -> UnfinishedDiff | None:
+        """The progress; None if the last comparison has ended, or was begun too long ago."""
+        if self._lock is None:
+            return None
+        try:
+            keys = pa.ipc.open_file(self._path).read_all()
+            said = json.loads(keys.schema.metadata[NOTES])
+        except FileNotFoundError:
+            return None
+        except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+            raise EnvironmentProblem(
+                f"{self._path} cannot be read ({type(error).__name__}).", next_step="Remove it, and repeat the command."
+            ) from error
+        begun = datetime.fromisoformat(said["begun"])
+        if datetime.now(UTC) - begun > LONGEST:
+            return None
+        before = Position.from_json(said["before"])
+        return UnfinishedDiff(before, said["upto"], said["rows"], keys, said["point"], begun, said["compared"])
+
+    def write(self, progress: UnfinishedDiff) -> None:
+        """Replace the progress."""
+        if self._lock is None:
+            return
+        said = {
+            "before": progress.before.to_json(),
+            "upto": progress.upto,
+            "rows": progress.rows,
+            "point": progress.point,
+            "begun": progress.begun.isoformat(),
+            "compared": progress.compared,
+        }
+        keys = progress.keys.replace_schema_metadata({NOTES: json.dumps(said)})
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_file(buffer, keys.schema) as writer:
+            writer.write_table(keys)
+        replace_file(self._path, buffer.getvalue().to_pybytes(), 0o600)
+
+    def remove(self) -> None:
+        """The comparison has ended."""
+        if self._lock is not None:
+            self._path.unlink(missing_ok=True)
+
+
+# Compares targets with their sources while the pipeline runs, on a separate thread, so that no lane waits.
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 2.0
+"""Seconds between two searches for due lanes."""
+RETRY_AFTER = timedelta(hours=1)
+"""The time after a failed comparison, if it is shorter than the interval of the lane."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ScheduledDiff:
+    """A lane that is compared `every` so often. `compare` reports its progress in sentences."""
+
+    lane: str
+    table: str
+    every: timedelta
+    compare: Callable[[Report], LaneDiff]
+
+
+class DiffScheduler:
+    """Compares the lanes that are due, one after the other. A failure is kept as the result, and stops nothing else.
+
+    - `find`: the lanes that can be compared now. `folder`: the state folder with the runs.
+    - `wanted`: False starts no thread.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Sequence[ScheduledDiff]],
+        folder: Path,
+        telemetry: Telemetry,
+        *,
+        wanted: bool = True,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._find, self._folder, self._telemetry, self._now = find, folder, telemetry, now
+        self._wanted = wanted
+        self._attempts: dict[str, datetime] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="comparisons", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, if comparisons are configured."""
+        if self._wanted:
+            self._thread.start()
+
+    def end(self, seconds: float) -> None:
+        """Start no more comparisons, and wait at most `seconds` for the running one. It ends early, and is not kept."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def compare_due(self) -> None:
+        """Compare each lane that is due. Runs of other programs count, too."""
+        for one in self._find():
+            if self._ended.is_set():
+                return
+            # Two failed ones do not follow each other (`keep_run`).
+            runs = list(islice(list_runs(self._folder, one.lane), 2))
+            done = next((run for run in runs if run.error is None), None)
+            if done is not None:
+                self._telemetry.compared(one.lane, done.begun_at.timestamp(), done.count_rows())
+            if self._is_due(one, runs[0] if runs else None):
+                self._compare(one)
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self.compare_due()
+            except Exception as error:
+                log.error("targets are not compared", sentence=to_problem(error).sentence)
+                self._ended.wait(RETRY_AFTER.total_seconds())
+
+    def _is_due(self, one: ScheduledDiff, last: StoredDiff | None) -> bool:
+        """True one interval after the last run. A time in the future was written under another clock."""
+        wait = min(one.every, RETRY_AFTER) if last is not None and last.error else one.every
+        times = [] if last is None else [last.begun_at]
+        times += [self._attempts[one.lane]] if one.lane in self._attempts else []
+        return not times or not timedelta(0) <= self._now() - max(times) < wait
+
+    def _compare(self, one: ScheduledDiff) -> None:
+        begun, started = self._now(), time.monotonic()
+        # Also kept in memory: without it, a full disk would repeat the comparison at once.
+        self._attempts[one.lane] = begun
+        try:
+            run = to_run(one.compare(self._report))
+        except Stopped:
+            return
+        except Exception as error:
+            problem, seconds = to_problem(error), round(time.monotonic() - started, 3)
+            run = StoredDiff(
+                one.lane, one.table, begun.isoformat(), seconds, error=problem.sentence, next_step=problem.next_step or None
+            )
+            log.warning("lane was not compared", lane=one.lane, sentence=run.error, next_step=run.next_step)
+        else:
+            self._telemetry.compared(one.lane, run.begun_at.timestamp(), run.count_rows())
+            (log.info if run.equal else log.warning)("lane compared", lane=one.lane, rows=run.rows, **run.count_rows())
+        try:
+            keep_run(self._folder, run)
+        except OSError as error:
+            log.warning("comparison was not kept", lane=one.lane, sentence=f"{error.filename}: {error.strerror}.")
+
+    def _report(self, sentence: str) -> None:
+        """Ends the running comparison at shutdown."""
+        if self._ended.is_set():
+            raise Stopped
+        log.debug("comparison", sentence=sentence)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id, make_target_taken_error
-from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.errors import ConfigProblem, Fenced, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
-from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane

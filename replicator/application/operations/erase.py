@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import find_target_problem
-from replicator.application.quarantine.erasure_filter import filter_erased
-from replicator.application.quarantine.erasure_list import ErasureList
+from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.sink_features import require_feature
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
@@ -35,12 +34,12 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
 
-from . import checkpoint_erasure
+from . import checkpoint_restore
 from .change_history import parse_key
+from .dead_letters import to_raw_frame
 from .diff_runs import remove_unfinished
 from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds
 from .refresh import ProjectionRefresher, RefreshResult
-from .retry_dead_letters import to_raw_frame
 
 ListProjections = Callable[[], Sequence[Projection]]
 T = TypeVar("T")
@@ -132,7 +131,7 @@ def erase_row(
             (lane, _require_erasure(_open_sink(parts, lane, opened).features.erasure, lane)) for lane in found.targets
         ]
         stores: list[Any] = [opened.enter_context(closing(parts.open_dead_letters()))]
-        for lane, copy, rejected in checkpoint_erasure.open_checkpoints(parts, found.table, found.source, opened):
+        for lane, copy, rejected in checkpoint_restore.open_checkpoints(parts, found.table, found.source, opened):
             targets.append((lane, copy))
             stores.append(rejected)
         for lane in found.targets:
@@ -147,7 +146,7 @@ def erase_row(
         ]
         topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {TOPICS + found.table}
         asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
-        letters: Any = stores[0] if len(stores) == 1 else checkpoint_erasure.CombinedDeadLetters(stores)
+        letters: Any = stores[0] if len(stores) == 1 else checkpoint_restore.CombinedDeadLetters(stores)
         erasing = ErasureOperation(
             ErasureList(parts.erasures),
             parts.build_decoder(found.source, with_erased=True),

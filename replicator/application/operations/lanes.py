@@ -18,7 +18,7 @@ from replicator.application.lane_registry import (
 )
 from replicator.application.lane_schema import refuse_changed_rule
 from replicator.application.missing_records import refuse_missing
-from replicator.application.quarantine.dead_letter_counts import count_for_lane
+from replicator.application.quarantine.rejects import count_for_lane
 from replicator.application.schema_history import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.policy.plan import LaneState

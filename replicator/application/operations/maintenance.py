@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any
 
 from replicator.application.lane_registry import make_refused_id
-from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError
+from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError, suggest_name
 from replicator.domain.events import EVENT_STORE
-from replicator.domain.suggestions import suggest_name
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane

@@ -2,29 +2,383 @@
 
 from __future__ import annotations
 
+import binascii
+import json
+import re
 import threading
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, cast
 
 import pyarrow as pa
 
-from replicator.domain.errors import ConfigProblem
+from replicator.application.sink_features import get_reader, require_feature
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, suggest_name
+from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import matches
+from replicator.domain.plain_values import format_count
+from replicator.domain.policy.plan import EVENT_ID
 from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
-from replicator.domain.read_query import InvalidReadQuery, ReadQuery
-from replicator.domain.suggestions import suggest_name
+from replicator.domain.position import Position
+from replicator.domain.read_query import (
+    BuildReadQuery,
+    InvalidReadQuery,
+    Operator,
+    ReadCondition,
+    ReadQuery,
+    ReadTimeout,
+    from_place_text,
+    is_comparable,
+    parse_value,
+    to_place_text,
+)
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.domain.transform.columns import NO_COLUMN_RULE
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.read_side import Busy, NotFound, Page, PageRequest, ReadTarget, RowHistory
+from replicator.ports.read_side import Busy, Filter, NotFound, Page, PageRequest, ReadTarget, RowHistory
+from replicator.ports.sink import Sink
 
-from .as_of import stop_after
+from .as_of import AsOfValue, find_lane, find_version, read_rows_as_of, resolve_as_of, stop_after
 from .change_history import ChangeLogReader, read_history
-from .read_pages import PageQuery
-from .target_reader import read_target
+
+# Reads targets by name, for the command line and for notebooks.
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """The rows to read: of a `version`, as of `as_of`, or the current ones.
+
+    - `where`, `limit`: an SQL condition, and a maximum number of rows.
+    - `choose`: instead of these, the query of a `ports.reader.SelectRows`.
+    - `from_log`: read the event log, even if a version fits.
+    - `seconds`: maximum time of the read.
+    """
+
+    version: int | None = None
+    as_of: AsOfValue | None = None
+    where: str | None = None
+    limit: int | None = None
+    from_log: bool = False
+    choose: BuildReadQuery | None = None
+    seconds: float | None = None
+
+    def read_from(self, sink: Sink[Any], table: str) -> pa.Table:
+        """The rows from a sink."""
+        then: Any = {"version": self.version, "as_of": self.as_of}
+        if self.choose is not None:
+            select = require_feature(sink.features.select, f"single rows of {table!r} cannot be read")
+            return select(table, self.choose, **then, seconds=self.seconds)
+        return get_reader(sink).read(table, **then, where=self.where, limit=self.limit)
+
+
+def read_target(
+    parts: Components,
+    name: str,
+    *,
+    version: int | None = None,
+    as_of: AsOfValue | None = None,
+    where: str | None = None,
+    limit: int | None = None,
+    from_log: bool = False,
+    choose: BuildReadQuery | None = None,
+    seconds: float | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> pa.Table:
+    """The rows of a target.
+
+    `name` is one of: `SINK.TABLE`, the source name of the table, `TABLE` in the first sink that has it, or
+    `SCHEMA.TABLE` of a PostgreSQL sink.
+
+    `as_of` is a time at the source or a position of its stream. The rows come from the version with exactly the
+    records up to then, otherwise from the event log, always with `from_log`. `tell` gets which one. For a target
+    without an event log the time is that of commits.
+
+    `choose`, `seconds`: see `ports.reader.SelectRows`.
+    """
+    asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
+    sink, table = _split_name(parts, name)
+    if sink is not None:
+        with _open_sink(parts, sink) as opened:
+            try:
+                return _read_rows(parts, (sink, table), opened, asked, tell)
+            except Fatal as error:
+                if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(opened):
+                    raise
+                raise ConfigProblem(error.sentence, next_step=error.next_step) from error
+    seen: dict[str, list[str]] = {}
+    for candidate, table in _list_candidates(parts, name):
+        with closing(parts.open_sink(candidate)) as opened:
+            if candidate not in seen:
+                seen[candidate] = _list_tables(opened)
+            if table in seen[candidate]:
+                return _read_rows(parts, (candidate, table), opened, asked, tell)
+    raise _make_unknown_error(name, seen)
+
+
+def _read_rows(
+    parts: Components, target: tuple[str, str], sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+) -> pa.Table:
+    if request.as_of is None or request.version is not None:
+        if request.as_of is not None:
+            raise ConfigProblem("a query has both a version and a time", next_step="Use only one of them.")
+        return request.read_from(sink, target[1])
+    try:
+        lane = _find_event_log_lane(parts, target)
+    except ConfigProblem:
+        if request.from_log or isinstance(request.as_of, Position):
+            raise
+        found = request.read_from(sink, target[1])
+        report(
+            f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since its table has no event log"
+        )
+        return found
+    return _read_as_of(parts, lane, sink, request, report)
+
+
+def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
+    lane = find_lane(parts, *target)
+    parts.find_log(lane.table)
+    return lane
+
+
+def _read_as_of(
+    parts: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
+) -> pa.Table:
+    moment = resolve_as_of(parts, lane, cast(AsOfValue, request.as_of))
+    name, now = f"{lane.id} as it was at {moment}", replace(request, as_of=None)
+    version = None if request.from_log else find_version(parts, lane, sink, moment)
+    if version is not None and not version.is_ahead:
+        found = _read_version(version.number, lane, sink, now)
+        if found is not None:
+            report(f"{name}: version {version.number}")
+            return found
+    report(f"{name}: from the event log")
+    try:
+        return read_rows_as_of(parts, lane, moment, now.read_from, request.seconds, tell=report)
+    except (ConfigProblem, ReadTimeout):
+        raise
+    except Fatal as unable:
+        found = _read_version(version.number, lane, sink, now) if version is not None and version.is_ahead else None
+        if version is None or found is None:
+            raise
+        report(
+            f"{name}: version {version.number}, with columns of later records; the event log has no answer: "
+            f"{unable.sentence}"
+        )
+        return found
+
+
+def _read_version(version: int, lane: Lane, sink: Sink[Any], now: ReadRequest) -> pa.Table | None:
+    """The requested rows of a version; None if the version is gone."""
+    try:
+        return replace(now, version=version).read_from(sink, lane.into)
+    except (ConfigProblem, ReadTimeout):
+        raise  # The request itself is wrong, for any version.
+    except Fatal:
+        return None
+
+
+def _list_candidates(parts: Components, name: str) -> Iterator[tuple[str, str]]:
+    """Sinks and tables that a name may mean."""
+    for lane in parts.resolve_lanes(name):
+        yield lane.sink, lane.into
+    for sink in parts.sinks:
+        yield sink, name
+    schema, _, table = name.rpartition(".")
+    for sink, rules in parts.sinks.items():
+        if schema and schema == rules.schema:
+            yield sink, table
+
+
+def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigProblem:
+    known = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
+    near = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
+    near = near or suggest_name(name, known)
+    listing = "`replicator lanes list` names the known targets, `replicator status` shows their progress."
+    return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
+
+
+def _split_name(parts: Components, name: str) -> tuple[str | None, str]:
+    """A sink and a table, if the name starts with that of a sink. The table may have its source name."""
+    sink, dot, table = name.partition(".")
+    if not dot or sink not in parts.sinks:
+        return None, name
+    into = (lane.into for lane in parts.resolve_lanes(table) if lane.sink == sink and lane.into != table)
+    return sink, next(into, table) if "." in table else table
+
+
+@contextmanager
+def _open_sink(parts: Components, name: str) -> Iterator[Sink[Any]]:
+    """A sink whose targets can be read."""
+    if name not in parts.sinks:
+        raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(parts.sinks)}.")
+    with closing(parts.open_sink(name)) as sink:
+        if parts.sinks[name].kind == EVENT_STORE:
+            raise ConfigProblem(
+                "the event store cannot be queried by table",
+                next_step="`replicator events TYPE [ID]` shows its events. SQL can read its folder or table.",
+            )
+        require_feature(sink.features.reader, f"sink {name!r} cannot be queried", "Read its files or its table with SQL.")
+        yield sink
+
+
+def _list_tables(sink: Sink[Any]) -> list[str]:
+    """The tables of a sink; empty for a sink that cannot be read."""
+    try:
+        return list(sink.features.reader.tables()) if sink.features.reader is not None else []
+    except Fatal:
+        return []
+
+
+# Pages of rows: filters and order of a request, and the start of the next page.
+
+OPERATORS: Mapping[str, Operator] = {"eq": "=", "ne": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+"""The operators by their names in filters. There is also `null`, with `true` or `false`."""
+NULL_OPERATORS: Mapping[str, Operator] = {"true": "is null", "false": "is not null"}
+SEQUENCE = re.compile(r"_cdc_seq_\d+")
+MAX_EQUAL_ROWS = 10_000
+"""Maximum rows with equal values in all order columns."""
+FROM_THE_BEGINNING = "Leave `after` out to begin at the first page."
+PagePlace = tuple[str | None, ...]
+
+
+class PageQuery:
+    """The pages of a request to a table with this `key`. Several rows may share one key unless it is `unique`.
+
+    Call `build_query` first, read the rows of its query, then call `make_page` with them.
+    """
+
+    def __init__(self, wanted: PageRequest, key: Sequence[str], *, unique: bool) -> None:
+        self._wanted, self._key, self._unique = wanted, tuple(key), unique and bool(key)
+        self._order: tuple[str, ...] = ()
+        self._start: PagePlace = ()
+        self._passed = 0
+
+    def build_query(self, schema: pa.Schema) -> ReadQuery:
+        """The query for a table with these columns: one row more than the page, plus the rows of the last page that
+        share its end.
+
+        InvalidReadQuery for unknown columns, and for values of another type than the column.
+        """
+        conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._wanted.filters)]
+        self._order = self._list_order_columns(schema)
+        self._start, self._passed = _decode_place(self._wanted.after, len(self._order))
+        start = tuple(
+            _parse_start(text, schema.field(name).type) for text, name in zip(self._start, self._order, strict=False)
+        )
+        return ReadQuery(tuple(conditions), self._order, start, self._wanted.limit + self._passed + 1)
+
+    def make_page(self, rows: pa.Table) -> Page:
+        """The rows of the page. Rows of the last page may be gone meanwhile; then nothing is skipped for them."""
+        # A page starts at values, not at a row number: rows that were inserted or deleted meanwhile would shift all others.
+        places = [tuple(to_place_text(value) for value in row) for row in zip(*(rows[n] for n in self._order), strict=True)]
+        before = min(self._passed, sum(1 for _ in takewhile(lambda place: place == self._start, places)))
+        end = before + self._wanted.limit
+        page = rows.slice(before, self._wanted.limit)
+        if rows.num_rows <= end:
+            return Page(page, None)
+        last = places[end - 1]
+        alike = sum(1 for _ in takewhile(lambda place: place == last, reversed(places[:end])))
+        return Page(page, _encode_place(last, alike))
+
+    def _make_key_filters(self) -> list[Filter]:
+        wanted = self._wanted.key
+        if not wanted:
+            return []
+        if len(wanted) != len(self._key):
+            columns = ", ".join(self._key)
+            raise InvalidReadQuery(
+                f"the key has {format_count(len(self._key), 'column')} ({columns}), not {len(wanted)}"
+                if self._key
+                else "the key of the table is unknown",
+                next_step="Pass a value for each column, in this order." if self._key else "Use filters to select rows.",
+            )
+        return [Filter(name, "eq", text) for name, text in zip(self._key, wanted, strict=True)]
+
+    def _list_order_columns(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The key, and the columns that distinguish rows with the same key."""
+        key = tuple(name for name in self._key if name in schema.names and is_comparable(schema.field(name).type))
+        if self._unique and len(key) == len(self._key):
+            return key
+        ours = [name for name in schema.names if SEQUENCE.fullmatch(name)]
+        ours += [EVENT_ID] if EVENT_ID in schema.names else []
+        others = [f.name for f in schema if is_comparable(f.type) and not pa.types.is_floating(f.type)]
+        return tuple(dict.fromkeys((*key, *(ours or others))))
+
+
+def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
+    """A filter whose value has the type of its column."""
+    if filter_.column not in schema.names:
+        raise InvalidReadQuery(
+            f"there is no column {filter_.column!r}", next_step=f"The columns are: {', '.join(schema.names)}."
+        )
+    kind = schema.field(filter_.column).type
+    if filter_.operator == "null":
+        if filter_.text not in NULL_OPERATORS:
+            raise InvalidReadQuery(
+                f"{filter_.column}[null] is neither true nor false", next_step="Write [null]=true or [null]=false."
+            )
+        return ReadCondition(filter_.column, NULL_OPERATORS[filter_.text])
+    if filter_.operator not in OPERATORS:
+        known = ", ".join((*OPERATORS, "null"))
+        raise InvalidReadQuery(f"there is no comparison {filter_.operator!r}", next_step=f"There are: {known}.")
+    if not is_comparable(kind):
+        raise InvalidReadQuery(
+            f"column {filter_.column!r} is a {kind}, which cannot be compared",
+            next_step="Filter by other columns, or by `[null]`.",
+        )
+    try:
+        return ReadCondition(filter_.column, OPERATORS[filter_.operator], parse_value(filter_.text, kind))
+    except ValueError:
+        raise InvalidReadQuery(
+            f"{filter_.text!r} does not fit type {kind} of column {filter_.column!r}",
+            next_step="Write the value as the rows show it.",
+        ) from None
+
+
+def _parse_start(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return from_place_text(text, kind)
+    except ValueError:
+        raise _make_place_error() from None
+
+
+def _encode_place(place: PagePlace, alike: int) -> str:
+    return urlsafe_b64encode(json.dumps([list(place), alike], separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _decode_place(after: str | None, columns: int) -> tuple[PagePlace, int]:
+    """The values at the end of the page before, and the number of its last rows that have these values."""
+    if after is None:
+        return (), 0
+    try:
+        values, alike = _parse_place(after)
+    except (ValueError, TypeError, RecursionError, binascii.Error):
+        raise _make_place_error() from None
+    if len(values) != columns or not all(v is None or isinstance(v, str) for v in values):
+        raise _make_place_error()
+    if type(alike) is not int or not alike > 0:
+        raise _make_place_error()
+    if alike > MAX_EQUAL_ROWS:
+        raise InvalidReadQuery(
+            f"more than {MAX_EQUAL_ROWS:,} rows are equal, so there is no next page",
+            next_step="Use filters to select fewer rows.",
+        )
+    return tuple(values), alike
+
+
+def _parse_place(after: str) -> tuple[list[Any], Any]:
+    values, alike = json.loads(urlsafe_b64decode(after.encode("ascii") + b"=" * (-len(after) % 4)))
+    return list(values), alike
+
+
+def _make_place_error() -> InvalidReadQuery:
+    return InvalidReadQuery("`after` is not from a page of these rows", next_step=FROM_THE_BEGINNING)
+
 
 MAX_READERS = 4
 """Maximum parallel reads. Each holds a page in memory and uses all cores."""

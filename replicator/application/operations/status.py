@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
 
 from replicator.application.lane_runs import Clock, LaneRun, LaneStatus, monotonic
-from replicator.application.quarantine.dead_letter_counts import count_for_lane
+from replicator.application.quarantine.rejects import count_for_lane
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.stream.source_progress import SourceProgress

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic
 
+from replicator.domain.erasures import UNKEYED_HASHES
 from replicator.domain.errors import DataLoss, Reject, RejectCode
-from replicator.domain.key_hashes import UNKEYED_HASHES
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, RejectedRecord

@@ -10,39 +10,142 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic
 
 import pyarrow as pa
 import structlog
 
+from replicator.application import durable
 from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import RuntimeOptions
-from replicator.application.problem import Stopped
-from replicator.domain.archive_bytes import decode_bytes, encode_bytes
+from replicator.application.problem import Stopped, to_problem
 from replicator.domain.change import RAW
+from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import (
     DataLoss,
+    EnvironmentProblem,
     Fatal,
     Reject,
     RejectCode,
     ReplicatorError,
     Retryable,
     TooManyRejects,
+    find_remedy,
 )
-from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.event_log import decode_bytes, encode_bytes
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
-from replicator.domain.remedies import find_remedy
-from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetters
+from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
 from replicator.ports.decoder import Decoder, MasksRecords
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, RejectedRecord, Stop
 from replicator.ports.telemetry import Telemetry
 
-from .dead_letter_counts import DeadLetterCounts
+# Counts of open dead letters, for people. A separate thread reads them from the store now and then.
 
 log = structlog.get_logger(__name__)
+
+AFTER_REJECTS = 5.0
+"""Seconds between two counts while records are rejected."""
+OTHERWISE = 60.0
+"""Seconds between two counts otherwise: other programs retry and remove dead letters."""
+SHARE = 20
+"""A slow count is repeated only after this many times its duration."""
+
+
+class DeadLetterCounts:
+    """`counts`: the last counts; None before the first, and while the store cannot be read. Thread-safe."""
+
+    def __init__(self, store: DeadLetters, telemetry: Telemetry, clock: Clock = monotonic) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._is_stale = True
+        self._ended_at: float | None = None
+        self._took = 0.0
+        self._is_failing = False
+        self.counts: Mapping[DeadLetterGroup, int] | None = None
+
+    def invalidate(self) -> None:
+        """Note that dead letters were written."""
+        self._is_stale = True
+
+    def refresh(self) -> None:
+        """Count again if it is due. Uses a thread of its own, since the store may be slow or not answer."""
+        pause = max(AFTER_REJECTS if self._is_stale else OTHERWISE, SHARE * self._took)
+        if (self._ended_at is None or self._clock() - self._ended_at >= pause) and not self._lock.locked():
+            threading.Thread(target=self.recount, name="dead letters", daemon=True).start()
+
+    def recount(self) -> None:
+        """Count now."""
+        with self._lock:
+            began, self._is_stale = self._clock(), False
+            try:
+                self.counts = dict(self._store.count_open())
+                self._is_failing = False
+            except Exception as error:
+                # Warn once for several failures in a row: the count is repeated every few seconds.
+                tell = log.debug if self._is_failing else log.warning
+                tell("dead letters cannot be counted", sentence=to_problem(error).sentence)
+                self.counts, self._is_stale, self._is_failing = None, True, True
+            self._telemetry.dead_letters(self.counts or {})
+            self._ended_at = self._clock()
+            self._took = self._ended_at - began
+
+
+def count_for_lane(counts: Mapping[DeadLetterGroup, int], source: str, table: str, lane: str) -> int:
+    """The dead letters that keep records from a lane: its own, and its table's from before fan-out.
+
+    `table` is empty for an event log, which has every record.
+    """
+    shared = counts.get(DeadLetterGroup(source, table, ""), 0) if table else 0
+    return shared + sum(count for group, count in counts.items() if group.lane == lane)
+
+
+# The file with the secret for hashes of private keys, in the state folder.
+
+BYTES = 32
+
+
+class KeyFile:
+    """The file, created on first use. Several processes may use it at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: KeyHashes | None = None
+
+    def load_hashes(self) -> KeyHashes:
+        """The hash function with the secret. EnvironmentProblem if the file can be neither read nor created."""
+        if self._known is None:
+            try:
+                self._known = KeyHashes(self._load_secret())
+            except (OSError, ValueError) as error:
+                why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+                raise EnvironmentProblem(
+                    f"{self._path}, the secret for hashes of blocked keys, cannot be read: {why}",
+                    next_step="Restore it from a copy. Or remove it, and replay or purge the held records (`replicator "
+                    "dlq`).",
+                ) from error
+        return self._known
+
+    def _load_secret(self) -> bytes:
+        if not self._path.exists():
+            try:
+                durable.make_folder(self._path.parent)
+                durable.create_file(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"{self._path.parent} cannot be written ({error.strerror})",
+                    next_step="Make the folder named by `state` writable.",
+                ) from error
+        found = bytes.fromhex(self._path.read_text("ascii"))
+        if len(found) != BYTES:
+            raise ValueError(f"it has {format_count(len(found), 'byte')} instead of {BYTES}")
+        return found
+
 
 MAX_KINDS = 1_000
 """Kinds of rejects that are counted separately. Table names are read from records, so their number is not limited."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Generic
@@ -12,13 +12,12 @@ from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.lane_registry import SourceContext
 from replicator.application.problem import ensure_accounting
 from replicator.application.quarantine.blocked_keys import BlockedKeys
-from replicator.application.quarantine.counted_spans import NO_TABLE, CountedSpans
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import StoredReject, make_stop_error
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable
 from replicator.domain.plain_values import format_count
-from replicator.domain.position import Position, Span
+from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, RecordSlice, RoutedBatch
@@ -222,3 +221,36 @@ class BatchDecoder(Generic[F]):
         self._progress.ignored.update(ignored)
         for kind, records in ignored.items():
             self._telemetry.ignored(self._source, kind, records)
+
+
+# Counted spans: offsets whose rejects were counted. Several lanes may read the same records.
+
+Offsets = Mapping[TopicPartition, Sequence[range]]
+NO_TABLE = ""
+"""Stands for rejects of unrouted records."""
+
+
+class CountedSpans:
+    """By table and partition, the offsets whose rejects were counted in this run or earlier. For one thread."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, TopicPartition], list[range]] = {}
+
+    def add(self, table: str, span: Span) -> Offsets:
+        """Add a span. Returns its offsets that were not in it before."""
+        return {p: self._add_range((table, p), span.start[p], end) for p, end in span.end.items() if span.start[p] < end}
+
+    def _add_range(self, key: tuple[str, TopicPartition], start: int, end: int) -> list[range]:
+        spans = self._spans.get(key, [])
+        touching = [known for known in spans if known.stop >= start and known.start <= end]
+        new, at = [], start
+        for known in touching:
+            if at < known.start:
+                new.append(range(at, known.start))
+            at = max(at, known.stop)
+        if at < end:
+            new.append(range(at, end))
+        whole = range(min([start, *(r.start for r in touching)]), max([end, *(r.stop for r in touching)]))
+        others = [known for known in spans if known not in touching]
+        self._spans[key] = sorted([*others, whole], key=lambda known: known.start)
+        return new

@@ -14,8 +14,8 @@ from replicator.application.delivery.batch_records import RecordFrame
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import RuntimeOptions
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.schema_evolution import can_cover
 from replicator.domain.table import TableSpec
-from replicator.domain.type_compatibility import can_cover
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F
 

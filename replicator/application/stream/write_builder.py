@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Generic, cast
 
-from replicator.application.catalog import ALL_COLUMNS, Catalog
+import structlog
+
+from replicator.application.catalog import ALL_COLUMNS, Catalog, TargetColumns
 from replicator.application.catalog import TargetColumns as Columns
 from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
 from replicator.application.delivery.bounded_queue import WriteRequest
 from replicator.application.lane_runs import LaneRun, LaneStatus
-from replicator.application.lane_schema import SchemaTransition, refuse_other_rule
+from replicator.application.lane_schema import SchemaTransition, describe_stop, refuse_other_rule
 from replicator.application.problem import Problem, ensure_accounting, to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import make_stop_error
 from replicator.application.runtime_context import RuntimeContext
+from replicator.domain.errors import ExitCode
 from replicator.domain.event_log import make_event_log_plan
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import ApplyPlan, Counts, Facts
@@ -24,11 +28,153 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.decoder import Decoder
+from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
 
-from .row_transforms import SliceTransformer, TransformedSlice
-from .schema_gate import SchemaGate
-from .table_buffer import TableSlice
+from .table_buffer import SchemaMark, TableSlice
+
+# The schema gate: splits a table slice where the schema changes, so that each change is applied under its own
+# schema.
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class GateResult(Generic[F]):
+    """A table slice after the gate.
+
+    - `slices`: in order, each with the columns that the lane applies.
+    - `problem`, `transition`: set if the lane stops, and why.
+    - `drop_versions`: drops of the table, to be stored even if no rows follow.
+    """
+
+    slices: Sequence[tuple[TableSlice[F], TargetColumns]]
+    problem: Problem | None = None
+    transition: SchemaTransition | None = None
+    drop_versions: Sequence[SchemaVersion] = ()
+
+
+class SchemaGate(Generic[F]):
+    """Applies each change under the schema under which it was sent. Only the thread of one source uses it."""
+
+    def __init__(self, engine: Engine[F], now: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._now = now
+
+    def pass_slice(self, run: LaneRun, slice_: TableSlice[F]) -> GateResult[F]:
+        """The slice, split at schema changes, up to the position where the lane stops. Moves the lane's schema."""
+        pieces: list[tuple[TableSlice[F], TargetColumns]] = []
+        drop_versions: list[SchemaVersion] = []
+        marks = [mark for mark in slice_.marks if mark.table is not None or _is_ahead(run, slice_, mark.start)]
+        for at, names in run.schema.find_emptied_columns(slice_.start):
+            first, slice_ = self._cut_slice(slice_, Position({**slice_.start, **at}))
+            if first.table is not None:
+                pieces.append((first, run.schema.select_columns_without(first.table, names)))
+        for number, mark in enumerate(marks):
+            transition = self._find_transition(run, mark)
+            if transition is None:
+                continue
+            if transition.decision.stops:
+                first, _ = self._cut_slice(slice_, self._find_first_position(run, marks[number:]))
+                problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, transition))
+                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, transition, drop_versions)
+            if transition.has_cut:
+                first, slice_ = self._cut_slice(slice_, mark.start)
+                pieces.append((first, self._select_columns(run, first)))
+            if transition.version.dropped and run.schema.has_stored_versions:
+                drop_versions.append(transition.version)
+            run.schema.apply_transition(transition)
+            if transition.decision.changes and not transition.is_known:
+                emptied = {"emptied": list(transition.version.emptied)} if transition.version.emptied else {}
+                changes = list(transition.version.changes)
+                log.info("schema changed", lane=run.lane.id, schema=transition.version.number, changes=changes, **emptied)
+        return GateResult([*pieces, (slice_, self._select_columns(run, slice_))], drop_versions=drop_versions)
+
+    def _find_transition(self, run: LaneRun, mark: SchemaMark) -> SchemaTransition | None:
+        if mark.table is None:
+            return run.schema.find_drop_transition(mark.start, self._now())
+        return run.schema.find_transition(mark.table, mark.start, self._now())
+
+    def _find_first_position(self, run: LaneRun, marks: Sequence[SchemaMark]) -> Position:
+        """Per partition, the first offset that the lane must not apply."""
+        new = (mark.start for mark in marks if self._find_transition(run, mark) is not None)
+        return Position.lowest(new)
+
+    def _select_columns(self, run: LaneRun, slice_: TableSlice[F]) -> TargetColumns:
+        return ALL_COLUMNS if slice_.table is None else run.schema.select_columns(slice_.table)
+
+    def _cut_slice(self, slice_: TableSlice[F], at: Position) -> tuple[TableSlice[F], TableSlice[F]]:
+        """The slice below a position, and the rest."""
+        ends = {p: min(o, max(at.get(p, o), slice_.start.get(p, o))) for p, o in slice_.end.items()}
+        end = Position(ends)
+        if slice_.frame is None:
+            return replace(slice_, end=end), replace(slice_, start=end)
+        below, rest = self._engine.before(slice_.frame, at)
+        return replace(slice_, frame=self._drop_empty(below), end=end, size=0), replace(
+            slice_, frame=self._drop_empty(rest), start=Position({**slice_.start, **end})
+        )
+
+    def _drop_empty(self, frame: F) -> F | None:
+        return frame if self._engine.count(frame) else None
+
+
+def _is_ahead(run: LaneRun, slice_: TableSlice[F], at: Position) -> bool:
+    """True if the record at `at` lies in the slice, and the lane has not read it yet."""
+    return all(max(slice_.start[p], run.handed_over.get(p, o)) <= o < slice_.end[p] for p, o in at.items())
+
+
+# Row transforms of a table slice for its lanes. Lanes with the same transforms and position share the result.
+
+
+@dataclass(frozen=True)
+class TransformedSlice(Generic[F]):
+    """A table slice as a lane applies it.
+
+    - `slices`: the slices to fold one by one; together they cover the whole slice.
+    - `rejects`: the rejected changes; None without any.
+    - `counts`: the changes that are in none of `slices`.
+    """
+
+    slices: Sequence[TableSlice[F]]
+    rejects: F | None
+    counts: Counts
+
+
+class SliceTransformer(Generic[F]):
+    """Transforms one slice with changes for its lanes."""
+
+    def __init__(self, engine: Engine[F], slice_: TableSlice[F], frame: F) -> None:
+        self._engine = engine
+        self._slice = slice_
+        self.frame = frame
+        self._transformed: dict[object, TransformedSlice[F]] = {}
+
+    def transform_for_lane(self, plan: ApplyPlan, trim: Position) -> TransformedSlice[F]:
+        """The slice for a lane with this plan, without the changes below `trim`, which were handed over."""
+        key = (plan.row_transforms, tuple(sorted(trim.items())))
+        if key not in self._transformed:
+            frame, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)
+            counts = Counts(duplicate=below)
+            whole = TransformedSlice([replace(self._slice, frame=frame)], None, counts)
+            self._transformed[key] = self._transform_rows(frame, plan, counts) if plan.row_transforms else whole
+        return self._transformed[key]
+
+    def _transform_rows(self, frame: F, plan: ApplyPlan, counts: Counts) -> TransformedSlice[F]:
+        transformed = self._engine.transform_rows(frame, plan)
+        rejects = transformed.rejects if transformed.counts.rejected else None
+        return TransformedSlice(self._cut_segments(transformed.frame, plan), rejects, transformed.counts + counts)
+
+    def _cut_segments(self, frame: F, plan: ApplyPlan) -> Sequence[TableSlice[F]]:
+        """Cut transformed changes into segments: the table buffer has cut them as the source sent them."""
+        slice_, at = self._slice, self._slice.start
+        *firsts, last = self._engine.segments(frame, plan.table)
+        pieces = []
+        for segment in firsts:
+            end = at.advanced_to(self._engine.ends(segment))
+            pieces.append(replace(slice_, frame=segment, start=at, end=end, size=0))
+            at = end
+        return [*pieces, replace(slice_, frame=last, start=at)]
+
 
 TopicIdentity = Mapping[str, str]
 StoreSchemaVersion = Callable[[LaneRun, SchemaVersion], None]

@@ -14,7 +14,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.domain.transactions import TransactionMark, TransactionPart
 
-from .lowest_offsets import LowestOffsets
+from .pending_transactions import LowestOffsets
 
 log = structlog.get_logger(__name__)
 

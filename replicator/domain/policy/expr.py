@@ -1,7 +1,7 @@
 """The expressions of conditions, assignments and computed columns.
 
 Policies use a small set, which `adapters.sql` renders: everything but `Call`, `Cast` and `Case`. These three are for
-expressions of the configuration, which `domain.transform.expression_resolver` types and Arrow evaluates.
+expressions of the configuration, which `domain.transform.expressions` types and Arrow evaluates.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_versions import SchemaVersion
-from replicator.domain.sequence import Sequence
-from replicator.domain.sequence_elements import get_element
+from replicator.domain.sequence import Sequence, get_element
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import to_text
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms

@@ -20,9 +20,9 @@ from datetime import timedelta
 import pyarrow as pa
 
 from replicator.domain.change import OP, Op
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.sequence_elements import get_display_type
+from replicator.domain.patterns import ColumnSelection
+from replicator.domain.sequence import get_display_type
 from replicator.domain.table import BYTE_ORDER, Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 

@@ -15,8 +15,8 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.expr import Expr
 from replicator.domain.table import Column, TableSpec
 
-from .casts import is_castable, is_hashable, is_injective_cast
 from .expressions import list_columns, resolve_computed_column, to_text
+from .typed_expressions import is_castable, is_hashable, is_injective_cast
 
 METADATA: dict[str, tuple[str, pa.DataType]] = {
     "topic": (TOPIC, pa.string()),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 from pyarrow import types as t
 
-from .casts import has_text
 from .typed_expressions import (
     MAX_DIGITS,
     WHOLE,
@@ -17,6 +16,7 @@ from .typed_expressions import (
     convert_to,
     count_digits,
     get_kind,
+    has_text,
     is_null,
     to_basic_type,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.expr import Expr
-from replicator.domain.sequence_elements import get_element
+from replicator.domain.sequence import get_element
 from replicator.domain.table import Column, TableSpec
 
 from .columns import NO_COLUMN_TRANSFORMS, ColumnTransforms
@@ -28,7 +28,7 @@ class RowTransforms:
     - `where`: an upsert for which the condition is false or unknown is a delete of its row, even with
       `without_deletes`. Without `rows_leave` it is dropped instead. Changes that are already deletes or truncates are
       not tested. An upsert that did not send a column of the condition is rejected.
-    - `sequence_by`: the sequence begins with the elements (`domain.sequence_elements`) of these columns, and ends with
+    - `sequence_by`: the sequence begins with the elements (`domain.sequence`) of these columns, and ends with
       the decoder's own. Ties are therefore in the order of the source's log. A change in which one of them is NULL, or
       was not sent, is rejected.
     - `columns`: the remaining columns, including keys. Columns in a condition or in `sequence_by` need not be among

@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from support.snapshotted_shop import Snapshotted
 
-from replicator.application.operations.target_reader import read_target
+from replicator.application.operations.read_side import read_target
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position

@@ -19,7 +19,7 @@ from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres import PostgresLogSource
-from replicator.application.operations import checkpoint, checkpoint_restore, dry_run, target_reader
+from replicator.application.operations import checkpoint, checkpoint_restore, dry_run, read_side
 from replicator.application.operations.as_of import resolve_as_of
 from replicator.application.operations.change_history import ChangeLogResult, read_audit, read_history
 from replicator.domain.change import RAW
@@ -88,7 +88,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 def read_as_of(parts: ConfiguredComponents, name: str, at: datetime | Position) -> pa.Table:
-    return target_reader.read_target(parts, f"lake.{name}", as_of=at, from_log=True)
+    return read_side.read_target(parts, f"lake.{name}", as_of=at, from_log=True)
 
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
@@ -129,8 +129,8 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
         assert rows(found) == rows(read_as_of(lake, lane.into, moment)), moment
         assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
     run_pipeline(checkpoint_restore.prepare_restored_rebuild(database, RebuildRequest(lane, "again")))
-    now = target_reader.read_target(database, f"lake.{lane.into}")
-    assert rows(target_reader.read_target(database, "lake.again")) == rows(now)
+    now = read_side.read_target(database, f"lake.{lane.into}")
+    assert rows(read_side.read_target(database, "lake.again")) == rows(now)
     compared = dry_run.compare_target(database, lane, run_pipeline)
     assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
 

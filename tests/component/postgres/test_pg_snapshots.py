@@ -16,12 +16,12 @@ from test_pg_as_of import same, shop_into
 from replicator.application.operations import (
     checkpoint,
     checkpoint_restore,
+    checkpoint_schedule,
     cutover,
     drop,
     dry_run,
-    log_retention,
+    read_side,
     table_swap,
-    target_reader,
 )
 from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
@@ -44,7 +44,7 @@ def run_pipeline(rebuild: Components) -> dict[str, Any]:
 
 
 def read(shop: Snapshotted, name: str) -> pa.Table:
-    return target_reader.read_target(shop.parts, f"target.{name}")
+    return read_side.read_target(shop.parts, f"target.{name}")
 
 
 @pytest.mark.parametrize(("name", "seed"), [*SEEDS, *MORE])
@@ -68,7 +68,7 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
         shop.parts,
         cutover.make_rebuild_lane(shop.lane, "again"),
     )
-    done = log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
+    done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
     assert done["raw"], "behind the snapshot nobody needs it"
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
     assert len(said) == 2 and "starting from snapshot 1" in said[1] and same(read(shop, table), live)
@@ -87,7 +87,7 @@ def test_as_of_reads_a_checkpoint_behind_which_the_log_is_truncated(postgres_dsn
     """Never shorter than what the oldest one needs."""
     shop = shop_into(postgres_dsn, tmp_path, 6)
     shop.config("{sink: target, into: items_6}", f", retention: 1 milliseconds{postgres_dsn_of(shop)}")
-    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.parts))
+    shorten = partial(checkpoint_schedule.truncate_logs, ask_sink=checkpoint_schedule.make_asker(shop.parts))
     count, held = len(shop.history.events), {}
     for end in (count // 3, count // 2, count):
         shop.reach(end)
@@ -98,11 +98,9 @@ def test_as_of_reads_a_checkpoint_behind_which_the_log_is_truncated(postgres_dsn
     first = checkpoint.list_checkpoints(shop.parts, shop.lane)[0]
     assert shorten(shop.parts)["raw"] == dict(first.position)
     for end, rows in held.items():
-        assert same(
-            target_reader.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(end))), rows
-        )
+        assert same(read_side.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(end))), rows)
     with pytest.raises(DataLoss, match="ends at the requested time"):
-        target_reader.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
+        read_side.read_target(shop.parts, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
 
 
 def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_path: Path) -> None:

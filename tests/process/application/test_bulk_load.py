@@ -22,7 +22,7 @@ from adapters.engines.local import LocalEngine
 from adapters.engines.prefetch import decode_pool
 from adapters.engines.prefetch.decode_pool import NUMBER, DecodeWorker
 from adapters.sinks.delta.sink import DeltaRsSink
-from replicator.application.delivery import bulk_load, spill_files
+from replicator.application.delivery import bulk_load
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
@@ -227,15 +227,15 @@ def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
 def test_a_killed_program_goes_on(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a piece is laid down, it is made again; those before it are not read again, but for the last of them."""
     history, pieces = steady()
-    say, said = spill_files.SpillFiles._write_manifest, []
+    say, said = bulk_load.SpillFiles._write_manifest, []
 
-    def dies(self: spill_files.SpillFiles) -> None:
+    def dies(self: bulk_load.SpillFiles) -> None:
         said.append(None)
         if len(said) == after:
             raise Killed
         say(self)
 
-    monkeypatch.setattr(spill_files.SpillFiles, "_write_manifest", dies)
+    monkeypatch.setattr(bulk_load.SpillFiles, "_write_manifest", dies)
     seen: dict[str, Any] = {}
     killed = Program(tmp_path, pieces, policy, seen=seen)
     with pytest.raises(Killed):
@@ -347,7 +347,7 @@ def test_a_reject_of_a_load_is_a_dead_letter_with_its_record(tmp_path: Path) -> 
     assert program.shared.lanes.list_runs()[0].counts.rejected == len(large)
 
 
-@pytest.mark.parametrize("what", [(LocalEngine, "partitioner", "another hash"), (spill_files, "FORMAT", 2)])
+@pytest.mark.parametrize("what", [(LocalEngine, "partitioner", "another hash"), (bulk_load, "FORMAT", 2)])
 def test_spill_files_of_another_program_are_written_again(what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another hash would put a key elsewhere."""
     history, pieces = steady()
@@ -372,7 +372,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     _, pieces = steady()
-    monkeypatch.setattr(spill_files.SpillFiles, "_write_manifest", full)
+    monkeypatch.setattr(bulk_load.SpillFiles, "_write_manifest", full)
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is not ExitCode.OK
     problem = program.shared.lanes.list_runs()[0].problem

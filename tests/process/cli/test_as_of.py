@@ -17,7 +17,7 @@ from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.delta.commits import STANDING
 from replicator.application.operations import lanes
-from replicator.application.operations.target_reader import read_target
+from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition

@@ -28,12 +28,11 @@ from replicator.application.operations import (
     checkpoint,
     checkpoint_restore,
     checkpoint_schedule,
-    log_retention,
+    read_side,
     table_swap,
-    target_reader,
 )
 from replicator.application.operations import checkpoint_store as shelves
-from replicator.application.operations.checkpoint_store import CheckpointStore
+from replicator.application.operations.checkpoint import CheckpointStore
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
@@ -185,7 +184,7 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     place = TopicPartition("cdc.public.items", 0)
     said: list[str] = []
     shop.reach(20)
-    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.parts))
+    shorten = partial(checkpoint_schedule.truncate_logs, ask_sink=checkpoint_schedule.make_asker(shop.parts))
     assert shorten(shop.parts) == {}, "there is no snapshot"
     first = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
@@ -200,18 +199,14 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     with pytest.raises(Fatal, match="log retention has removed"):
         shop.replay_lane(tmp_path / "refused", from_snapshot=False)
     with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends at the requested time"):
-        target_reader.read_target(shop.parts, "lake.plain", as_of=at.ts)
+        read_side.read_target(shop.parts, "lake.plain", as_of=at.ts)
     last = shop.history.events[first.position[place] - shop.history.events[0].offset - 1].change
     assert last is not None and last.ts is not None
     for then in (last.ts, first.position):
-        found = [
-            target_reader.read_target(shop.parts, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)
-        ]
+        found = [read_side.read_target(shop.parts, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)]
         assert found[0].num_rows == found[1].num_rows == first.rows
     with pytest.raises(DataLoss, match="ends at the requested time"):
-        target_reader.read_target(
-            shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
-        )
+        read_side.read_target(shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True)
     part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
     made = build_container(checkpoint_restore.prepare_restored_rebuild(shop.parts, part, said.append).make_setup())
     run_until_caught_up(made)
@@ -393,7 +388,7 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
     assert rows(lake / "again") == whole
     why = "none can be used, because number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
-    log_retention.truncate_logs(shop.parts, log_retention.make_asker(shop.parts))
+    checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
     with pytest.raises(DataLoss, match="because number 1 has what nobody keeps"):
         checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
     assert not (lake / "once_more").exists()

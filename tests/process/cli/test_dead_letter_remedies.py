@@ -11,7 +11,7 @@ import pytest
 from support.debezium_events import ID, column
 from support.schema_changes import Project, flat, record
 
-from replicator.domain.remedies import FIX_SOURCE
+from replicator.domain.errors import FIX_SOURCE
 
 NAME = column("name", "string")
 COLUMNS = [ID, NAME]

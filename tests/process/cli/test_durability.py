@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from adapters.sources.backfill.journal import BackfillFolder
 from replicator.application.delivery.batch_records import RecordFrame
-from replicator.application.delivery.spill_files import SpillFiles, SpillSlice
+from replicator.application.delivery.bulk_load import SpillFiles, SpillSlice
 from replicator.cli import main
 from replicator.domain.policy.plan import Counts
 from replicator.domain.position import Position, Span

@@ -21,7 +21,7 @@ from support.debezium_events import column, payload_of, schema_of, with_schema
 from replicator.application.delivery.bulk_load import BulkLoader
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.operations.rebuild import SPILL_FOLDER
-from replicator.application.quarantine.erasure_list import ErasureList
+from replicator.application.quarantine.erasure_filter import ErasureList
 from replicator.cli import main
 from replicator.domain.erasures import Erasure
 

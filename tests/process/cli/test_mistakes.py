@@ -120,7 +120,7 @@ def test_an_unexpected_exception_is_reported_without_its_words(ask, answer, monk
     def boom(*_args, **_options):
         raise ZeroDivisionError("s3cret-word")
 
-    monkeypatch.setattr("replicator.application.operations.target_reader.read_target", boom)
+    monkeypatch.setattr("replicator.application.operations.read_side.read_target", boom)
     for result in (ask("query", "products"), ask("query", "products", "--json")):
         assert result.exit_code == 1 and "s3cret-word" not in result.output
         assert "An unexpected ZeroDivisionError was raised." in result.output and "boom" in result.output

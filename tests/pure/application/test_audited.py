@@ -12,8 +12,8 @@ from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.engines.local import LocalEngine
-from replicator.domain.audit import build_audit
 from replicator.domain.change import RAW
+from replicator.domain.timeline import build_audit
 
 COLUMNS = (column("id", "int32", optional=False), column("text", "string"), column("note", "string"))
 OLD, NEW = {"id": 1, "text": "long", "note": "a"}, {"id": 1, "text": "long", "note": "b"}

@@ -9,7 +9,7 @@ import pytest
 from support.full_disk import full_disk
 from test_checkpoint_rules import TAKEN
 
-from replicator.application.operations.checkpoint_store import FILE_LIST, MANIFEST, CheckpointRemoved, CheckpointStore
+from replicator.application.operations.checkpoint import FILE_LIST, MANIFEST, CheckpointRemoved, CheckpointStore
 from replicator.domain.errors import EnvironmentProblem
 
 HELD = ("lake/part.parquet", "state/lock/sources/snapshot.json", "state/a.lock/lock/sources/lock.json")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.application.operations.diff import skip_ranges
-from replicator.application.operations.diff_progress import LONGEST, DiffProgressFile, UnfinishedDiff
+from replicator.application.operations.diff_runs import LONGEST, DiffProgressFile, UnfinishedDiff
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.comparison import KeyRange
 from replicator.ports.frames import Lane

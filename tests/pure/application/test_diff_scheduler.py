@@ -12,8 +12,16 @@ import pytest
 from support.lane_diffs import make_diff
 
 from adapters.observability.prometheus import PrometheusTelemetry
-from replicator.application.operations.diff_runs import KEPT_RUNS, StoredDiff, keep_run, list_runs, report_runs
-from replicator.application.operations.diff_scheduler import DiffScheduler, Report, ScheduledDiff
+from replicator.application.operations.diff_runs import (
+    KEPT_RUNS,
+    DiffScheduler,
+    Report,
+    ScheduledDiff,
+    StoredDiff,
+    keep_run,
+    list_runs,
+    report_runs,
+)
 from replicator.domain.differences import LaneDiff, RowDifference
 from replicator.domain.errors import EnvironmentProblem
 
@@ -119,13 +127,13 @@ def test_a_full_disk_does_not_repeat_comparisons(tmp_path, monkeypatch):
     def refuse(folder: Path, run: Any) -> None:
         raise OSError(28, "No space left on device", str(folder))
 
-    monkeypatch.setattr("replicator.application.operations.diff_scheduler.keep_run", refuse)
+    monkeypatch.setattr("replicator.application.operations.diff_runs.keep_run", refuse)
     assert world.look() == ["lake.a"] and world.look(DAY / 2) == [] and world.look(DAY / 2) == ["lake.a"]
 
 
 def test_end_interrupts_the_running_comparison(tmp_path, monkeypatch):
     """It is not kept."""
-    monkeypatch.setattr("replicator.application.operations.diff_scheduler.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("replicator.application.operations.diff_runs.LOOK_SECONDS", 0.001)
     world, is_comparing = World(tmp_path, {}), threading.Event()
 
     def compare_for_ever(report: Report) -> LaneDiff:

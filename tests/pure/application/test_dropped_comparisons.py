@@ -12,8 +12,7 @@ from paths import GOLDEN
 from support.lane_diffs import make_diff
 
 from replicator.application.operations.diff_log import compare_with_log
-from replicator.application.operations.diff_progress import DiffProgressFile, UnfinishedDiff
-from replicator.application.operations.diff_runs import keep_run, read_last_run
+from replicator.application.operations.diff_runs import DiffProgressFile, UnfinishedDiff, keep_run, read_last_run
 from replicator.application.operations.drop import drop_lane
 from replicator.domain.position import Position
 from replicator.settings import load_settings

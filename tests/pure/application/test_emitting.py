@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import Retryable
-from replicator.domain.event_texts import InvalidEvent, measure_depth, read_json, to_texts
-from replicator.domain.events import EventLimits, NewEvent, make_event
+from replicator.domain.events import EventLimits, InvalidEvent, NewEvent, make_event, measure_depth, read_json, to_texts
 from replicator.testing.event_store_contract import FakeEventStore
 
 LIMITS = EventLimits()

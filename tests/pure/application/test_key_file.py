@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.full_disk import full_disk
 
-from replicator.application.quarantine.key_file import KeyFile
+from replicator.application.quarantine.rejects import KeyFile
+from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import EnvironmentProblem
-from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
 
 
 def test_all_that_ask_have_the_same(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from support.debezium_events import payload_of, raw
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.delta.tables import refuse_names
 from adapters.postgres.names import check_columns
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import Fatal
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import ColumnRule, ColumnTransforms

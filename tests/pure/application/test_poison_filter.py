@@ -15,7 +15,7 @@ from support.application_world import World
 from support.histories_of_items import change
 from support.tuple_engine import TupleEngine
 
-from replicator.application.quarantine.poison_filter import POISON_REASON, filter_poison_records
+from replicator.application.quarantine.poison_records import POISON_REASON, filter_poison_records
 from replicator.domain.change import RAW
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE, MasksRecords, ReadsTransactionMarks

@@ -16,8 +16,8 @@ from support.tuple_engine import Rec
 
 from replicator.application.operations import status
 from replicator.application.operations.status import StatusReporter
-from replicator.application.quarantine.counted_spans import CountedSpans
 from replicator.application.quarantine.rejects import DeadLetterStoreDown
+from replicator.application.stream.batch_decoder import CountedSpans
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, Span, TopicPartition
 

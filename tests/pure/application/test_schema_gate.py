@@ -9,8 +9,8 @@ from support.histories_of_items import change
 from support.tuple_engine import TupleDecoder, TupleEngine
 
 from replicator.application.lane_runs import LaneRun
-from replicator.application.stream.schema_gate import SchemaGate
 from replicator.application.stream.table_buffer import SchemaMark, TableSlice
+from replicator.application.stream.write_builder import SchemaGate
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
 from replicator.ports.frames import Lane

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.application.operations.diff_runs import open_work_folder
-from replicator.application.operations.temporary_folders import open_temporary_folder, remove_abandoned_folders
+from replicator.application.operations.diff_runs import open_temporary_folder, open_work_folder, remove_abandoned_folders
 
 
 def leave(parent: Path, name: str) -> None:

@@ -12,7 +12,7 @@ from support.tuple_engine import TupleEngine
 from support.tuple_ports import Gauges
 
 from replicator.application.delivery.bounded_queue import PublishRequest
-from replicator.application.delivery.watermark_publisher import RETRY_SECONDS, WatermarkPublisher
+from replicator.application.delivery.delivery import RETRY_SECONDS, WatermarkPublisher
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import Rejects

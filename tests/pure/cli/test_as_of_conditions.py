@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from replicator.application.operations.target_reader import read_target
+from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import ConfigProblem
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from adapters.decoders.rows import RowsDecoder
 from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, Fatal, Reject
-from replicator.domain.remedies import find_remedy
+from replicator.domain.errors import ConfigProblem, Fatal, Reject, find_remedy
 from replicator.domain.table import TableSpec
 
 TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)"}

@@ -16,7 +16,7 @@ from adapters.sinks.delta import transaction_table
 from adapters.sinks.delta.event_log import DAY
 from adapters.sinks.delta.event_store import COLUMNS as EVENT_COLUMNS
 from replicator.application.operations.checkpoint import CHECKPOINTS_FOLDER
-from replicator.application.quarantine import erasure_list
+from replicator.application.quarantine import erasure_filter
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
 from replicator.ports.dead_letters import DeadLetter
@@ -75,8 +75,8 @@ def test_layout_names_every_table_of_the_schema(table):
         f"{HOME}/",
         f"{CHECKPOINTS_FOLDER.name}/PIPELINE/LANE/N",
         DEAD_LETTERS_FOLDER,
-        erasure_list.LIST,
-        erasure_list.KEY,
+        erasure_filter.LIST,
+        erasure_filter.KEY,
         daemon_page.FILE,
     ],
 )

@@ -14,8 +14,8 @@ from adapters.arrow.masks import mask_values
 from adapters.engines.local import LocalEngine
 from adapters.transforms.expressions import cast_values
 from replicator.domain.change import changes_schema
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.expr import AnyOf, Call, Compare, Lit, source
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec

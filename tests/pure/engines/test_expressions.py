@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from adapters.transforms.expressions import ExpressionRows
-from replicator.domain.transform.expression_resolver import resolve_expression
+from replicator.domain.transform.expressions import resolve_expression
 from replicator.domain.transform.typed_expressions import InvalidExpression
 from replicator.settings.expressions import InvalidExpressionText, parse_expression
 from replicator.testing.model_transforms import UnrepresentableValue, evaluate

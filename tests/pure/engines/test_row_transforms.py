@@ -16,11 +16,11 @@ from adapters.arrow.sequence_elements import to_elements, to_values
 from adapters.engines.local import LocalEngine
 from adapters.transforms.expressions import evaluate_condition
 from replicator.domain.change import changes_schema
-from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.expr import Compare, Lit, source
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.sequence_elements import get_display_type, get_element
+from replicator.domain.sequence import get_display_type, get_element
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import refuse_condition
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms

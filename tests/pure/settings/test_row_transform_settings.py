@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
 from replicator.domain.transform.rows import RowTransforms
 from replicator.settings.expressions import InvalidExpressionText, parse_condition

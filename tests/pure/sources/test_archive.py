@@ -14,10 +14,10 @@ import pytest
 from support.archive_files import write_archive
 
 from adapters.sources.files import ArchiveSource
+from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 from replicator.ports.frames import Batch
 
 T = TopicPartition("t", 0)

@@ -42,7 +42,7 @@ from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, chan
 from replicator.domain.errors import AMBIGUOUS_DELETE, ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.sequence_elements import get_display_type
+from replicator.domain.sequence import get_display_type
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
 from replicator.ports.sink import VacuumResult

@@ -16,7 +16,7 @@ from support.pg_gold import SUMS, Shop, rows_of
 from support.small_spark import SMALL
 
 from replicator.application.operations import erase
-from replicator.application.operations.target_reader import read_target
+from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import Fatal
 from replicator.ports.read_side import PageRequest
 from replicator.wiring import projections

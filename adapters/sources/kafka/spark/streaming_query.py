@@ -30,9 +30,8 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable
+from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable, describe_reload_or_skip
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.telemetry import Pace
 
 from ....kafka.errors import SKIP
