@@ -153,7 +153,7 @@ def step(*_):
     if left[0] == 0:
         os.kill(os.getpid(), 9)
 
-from adapters.delta import position_files
+from adapters.delta import commits
 from adapters.sinks.delta import event_lanes
 def stepped(owner, name):
     call = getattr(owner, name)
@@ -163,7 +163,7 @@ def stepped(owner, name):
         step()
         return done
     setattr(owner, name, wrapped)
-stepped(position_files.PositionFiles, "announce")
+stepped(commits.PositionFiles, "announce")
 stepped(event_lanes, "write_deltalake")
 stepped(event_lanes, "sync_table")
 state = sink.state(outbox.lane)
