@@ -31,7 +31,6 @@ from replicator.application.operations import (
     read_side,
     table_swap,
 )
-from replicator.application.operations import checkpoint_store as shelves
 from replicator.application.operations.checkpoint import CheckpointStore
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
@@ -291,14 +290,14 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     there, kept = checkpoint.find_store(shop.parts, shop.lane), tmp_path / "kept"
     assert there is not None
     shutil.copytree(there.folder / "2", kept)
-    real = shelves._copy_or_link
+    real = checkpoint._copy_or_link
 
     def removing(source: str, target: str) -> None:
         real(source, target)
         if source.endswith(".parquet") and (there.folder / "2").exists():
             there.remove_checkpoint(there.list_usable()[-1])
 
-    monkeypatch.setattr(shelves, "_copy_or_link", removing)
+    monkeypatch.setattr(checkpoint, "_copy_or_link", removing)
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     shutil.copytree(kept, there.folder / "2")
     said = list[str]()
