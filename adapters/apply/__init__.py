@@ -4,7 +4,7 @@ Published for sinks in packages of their own (`docs/how-to/write-a-sink.md`): th
 
 - `apply.stages`: `TargetSession`, `TransactionSession`, `apply_write`, `stage_write`, `side_columns`.
 - `apply.conform`: `REJECTED`, `conform_to_schema`. `apply.column_versions`: `BESIDE`. `apply.explain`: `explain`.
-- `adapters.duckdb.column_types`: `to_duckdb_types`.
+- `adapters.duckdb.session`: `to_duckdb_types`.
 - `adapters.sql.dialect`: `Dialect`, and the dialects. `adapters.sql.render`: `render_merge`.
 - `adapters.sql.reconcile`: `cleared_condition`, `not_above_condition`, `truncate_assignments`.
   `adapters.sql.scd2_events`: `truncate_condition`.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from adapters.duckdb.session import to_duckdb_types
 from replicator.domain.change import PARTITION, TOPIC, sequence_columns
 from replicator.domain.policy.plan import ApplyPlan
 
-from ..duckdb.column_types import to_duckdb_types
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.fold import COPY, LAST, PLACE, change_identity, copies_select, first_select

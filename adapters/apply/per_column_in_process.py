@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from adapters.duckdb.session import to_duckdb_types
 from replicator.domain.change import OP, UNCHANGED, Op
 from replicator.domain.policy.plan import CDC_OP, CDC_TS, CDC_UNSENT, EVENT_ID, ApplyPlan, Counts, cdc_sequence_columns
 from replicator.domain.sequence import Sequence as SequenceKey
 
-from ..duckdb.column_types import to_duckdb_types
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.per_column import NOTHING, keys_select, numbers_select, places_select, verdicts_select

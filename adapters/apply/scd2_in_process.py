@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from adapters.duckdb.session import to_duckdb_types
 from replicator.domain.change import OP, Op
 from replicator.domain.policy.plan import (
     CDC_APPLIED_AT,
@@ -30,7 +31,6 @@ from replicator.domain.policy.plan import (
 )
 from replicator.domain.sequence import Sequence as SequenceKey
 
-from ..duckdb.column_types import to_duckdb_types
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.key_change_deletes import drop_foreign_deletes

@@ -21,7 +21,7 @@ from adapters.apply.column_versions import BESIDE
 from adapters.apply.conform import REJECTED, conform_to_schema
 from adapters.apply.explain import explain
 from adapters.apply.stages import Wanted, apply_write, side_columns
-from adapters.duckdb.column_types import to_duckdb_types
+from adapters.duckdb.session import to_duckdb_types
 from adapters.sql.dialect import DUCKDB
 from adapters.sql.reconcile import cleared_condition, not_above_condition, truncate_assignments
 from adapters.sql.render import render_merge

@@ -1,14 +1,70 @@
-"""Parameters of other systems that do not exist here. Each is refused by name, with the option to use instead."""
+"""The arguments of calls as plain data of a config, and errors that name the call like a line of a YAML config."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path as FilePath
+from pathlib import PurePath
 from typing import Any
 
 from replicator.domain.errors import suggest_name
-from replicator.settings import Origin
+from replicator.settings import ConfigError, Finding, Origin
 
-from .caller_origin import make_config_error
+OWN_PACKAGE = __name__.rpartition(".")[0]
+
+
+def find_caller() -> Origin:
+    """The file and line of the nearest caller outside this package; the file as seen from the working directory."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(OWN_PACKAGE):
+        frame = frame.f_back
+    file = FilePath(frame.f_code.co_filename)
+    here = FilePath.cwd()
+    return Origin(str(file.relative_to(here) if file.is_relative_to(here) else file), frame.f_lineno)
+
+
+def make_config_error(at: Origin, code: str, message: str, suggestion: str = "") -> ConfigError:
+    """The error for a problem of one call."""
+    return ConfigError([Finding("error", code, message, at.file, at.line, suggestion)])
+
+
+# Values of a program as the plain data of a YAML file.
+
+MAX_DEPTH = 32
+PLAIN_HINT = "import col, expr and struct from replicator.pipelines, or write text: 'id', \"operation = 'DELETE'\""
+
+
+def to_plain(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
+    """A copy of `value` with mappings as dicts, sequences as lists and paths as text.
+
+    Raises ConfigError for values that a config cannot contain, such as Columns of Spark. The error names the line `at`
+    and the value `what`.
+    """
+    if depth > MAX_DEPTH:
+        raise make_config_error(at, "too_large", f"{what} is nested more than {MAX_DEPTH} levels deep")
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {
+            _require_key(key, what, at): to_plain(item, f"{what}[{key!r}]", at, depth + 1) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [to_plain(item, f"{what}[{index}]", at, depth + 1) for index, item in enumerate(value)]
+    kind = type(value).__name__
+    step = PLAIN_HINT if kind == "Column" else "write it as text, a number, true or false, a list or a dict"
+    raise make_config_error(at, "type", f"{what} is a {kind}, which a config cannot contain", step)
+
+
+def _require_key(key: Any, what: str, at: Origin) -> str:
+    if not isinstance(key, str):
+        raise make_config_error(at, "key", f"a key in {what} is not text")
+    return str(key)
+
+
+# Parameters of other systems that do not exist here. Each is refused by name, with the option to use instead.
 
 FLOW_PARAMETERS: Mapping[str, str] = {
     "system_sequence_by": "leave it out: changes with equal 'sequence_by' are in the order of the source's log",

@@ -18,11 +18,19 @@ from replicator.settings import Document, Loaded, Origin, load_layers
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_document
 
-from . import active_pipeline
-from .caller_origin import find_caller, make_config_error
-from .parameters import BITEMPORAL, FLOW_PARAMETERS, TABLE_PARAMETERS, WRITE_SNAPSHOTS, refuse_foreign, to_options
+from . import functions
+from .parameters import (
+    BITEMPORAL,
+    FLOW_PARAMETERS,
+    TABLE_PARAMETERS,
+    WRITE_SNAPSHOTS,
+    find_caller,
+    make_config_error,
+    refuse_foreign,
+    to_options,
+    to_plain,
+)
 from .pipeline_spec import FlowSpec, PipelineSpec, TableSpecOptions, split_source, split_target
-from .plain_values import to_plain
 from .program_run import plan_pipeline, run_pipeline
 
 Columns = Sequence[str]
@@ -91,7 +99,7 @@ class Pipeline:
 
     def __enter__(self) -> Pipeline:
         """Inside `with`, the functions of `replicator.pipelines` add to this pipeline."""
-        self._leave.append(active_pipeline.set_active(self))
+        self._leave.append(functions.set_active(self))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

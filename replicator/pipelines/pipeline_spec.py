@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.settings import Document, Origin
 
-from .caller_origin import make_config_error
+from .parameters import make_config_error
 
 OriginsByPath = dict[tuple[str | int, ...], Origin]
 

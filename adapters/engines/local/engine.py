@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from adapters.duckdb.session import to_duckdb_types
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
@@ -31,7 +32,6 @@ from ...arrow.record_positions import (
     select_span,
 )
 from ...arrow.transactions import split_exact_parts, split_parts
-from ...duckdb.column_types import to_duckdb_types
 from ...duckdb.session import open_session
 from ...event_log.records import build_rows
 from ...sql.dialect import DUCKDB

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from adapters.duckdb.session import to_duckdb_types
 from replicator.domain.change import (
     KEEP_EXISTING,
     KEY_CHANGE_DELETE,
@@ -31,7 +32,6 @@ from replicator.ports.frames import FoldedChanges
 from ...apply.distinct_changes import drop_duplicates, is_ordered
 from ...arrow.columns import rename_plainly
 from ...arrow.key_change_deletes import asks_target, can_have_foreign_deletes, drop_foreign_deletes, is_doubtful
-from ...duckdb.column_types import to_duckdb_types
 from ...duckdb.session import open_session
 from ...sql.dialect import DUCKDB
 from ...sql.fold import (

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
+from adapters.duckdb.session import diff_tables
 from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plain_values import format_count
@@ -17,7 +18,6 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Stop
 
 from ...delta.types import storage_type, to_storage
-from ...duckdb.table_diff import diff_tables
 from ..delta_table.splits import OWN
 from ..journal.options import CHANGE, VERSION
 
