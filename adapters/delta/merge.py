@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,39 +33,32 @@ EXHAUSTED = "Resources exhausted"
 """The error of delta-rs for a step that needs more than its share of the memory limit."""
 
 
-def write_stage(
-    plan: ApplyPlan, rows: pa.Table, clear: Truncate | None, truncates: Iterable[Truncate] = ()
-) -> Operation | None:
+def write_stage(plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) -> Operation | None:
     """Stage 4 for `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
-    `clear`: the same commit deletes (or marks) the target's rows below this truncate, and rows without a
-    sequence. `truncates`, for scd2: the other versions end at the first of these truncates that lies within them.
+    The same commit applies `truncates` to the rows of the table that are not in `rows`. For scd1, the single truncate
+    deletes (or marks) rows below it, and rows without a sequence. For scd2, versions end at the first truncate that
+    lies within them.
     """
-    if plan.history is not None:
-        return _scd2_stage(plan, rows, sorted(truncates, key=lambda truncate: truncate.sequence))
-    if not rows.num_rows and clear is None:
+    if not rows.num_rows and not truncates:
         return None
     if not plan.merge_keys:
         return append_stage(rows)
-    if not rows.num_rows and clear is not None and not plan.soft_deletes:
-        return delete_where(cleared_condition(plan, DELTA_RS_ALONE, clear.sequence))
+    if not rows.num_rows and plan.history is None and not plan.soft_deletes:
+        return delete_where(cleared_condition(plan, DELTA_RS_ALONE, truncates[0].sequence))
     names = [OP, *(c.name for c in plan.target), *([UNCHANGED] if plan.has_column_versions else [])]
-    return Merge(plan, rows.select(names), lambda merger: _add_clearing(merger, plan, clear))
+    return Merge(plan, rows.select(names), partial(_add_truncates, plan=plan, truncates=truncates))
 
 
-def _scd2_stage(plan: ApplyPlan, rows: pa.Table, truncates: list[Truncate]) -> Operation | None:
-    if not rows.num_rows and not truncates:
-        return None
-    source = rows.select([OP, *(c.name for c in plan.target)])
-
-    def with_truncates(merger: TableMerger) -> TableMerger:
-        for truncate in truncates:
-            merger = merger.when_not_matched_by_source_update(
-                truncate_assignments(plan, DELTA_RS, truncate), truncate_condition(plan, DELTA_RS, truncate.sequence)
-            )
-        return merger
-
-    return Merge(plan, source, with_truncates)
+def _add_truncates(merger: TableMerger, plan: ApplyPlan, truncates: Sequence[Truncate]) -> TableMerger:
+    condition = cleared_condition if plan.history is None else truncate_condition
+    for truncate in truncates:
+        found = condition(plan, DELTA_RS, truncate.sequence)
+        if assignments := truncate_assignments(plan, DELTA_RS, truncate):
+            merger = merger.when_not_matched_by_source_update(assignments, found)
+        else:
+            merger = merger.when_not_matched_by_source_delete(found)
+    return merger
 
 
 def append_stage(rows: pa.Table) -> Operation:
@@ -87,15 +81,6 @@ def stored_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
     """An `Operation` that deletes every row."""
     snapshot.delete(commit_properties=attempt.properties)
-
-
-def _add_clearing(merger: TableMerger, plan: ApplyPlan, clear: Truncate | None) -> TableMerger:
-    if clear is None:
-        return merger
-    found, assignments = cleared_condition(plan, DELTA_RS, clear.sequence), truncate_assignments(plan, DELTA_RS, clear)
-    if not assignments:
-        return merger.when_not_matched_by_source_delete(found)
-    return merger.when_not_matched_by_source_update(assignments, found)
 
 
 def memory_bound(source: pa.Table) -> int:

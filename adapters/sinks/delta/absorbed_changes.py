@@ -11,7 +11,6 @@ from deltalake import DeltaTable, write_deltalake
 from replicator.domain.change import OP
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.position import Position
-from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 
@@ -21,8 +20,8 @@ from ...delta.lake import Lake
 from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
 from ...delta.table_writer import DeltaRsTableWriter
 from ...delta.tables import create_table, find_missing_columns, has_table, open_table, read_schema
-from .merge_candidates import lookup_rows
-from .tombstones import exclude_rows, find_highest_truncate, select_applied
+from .row_lookup import lookup_rows
+from .tombstones import exclude_rows, select_applied
 
 
 class DeltaAbsorbedChanges:
@@ -37,13 +36,11 @@ class DeltaAbsorbedChanges:
         self._upkeep = TableMaintenance(compact_every)
         self._recording = Lock()
 
-    def record(self, lane: Lane, plan: ApplyPlan, changes: pa.Table) -> Sequence | None:
-        """Stores `changes`, with `_op` and the target's columns; returns their highest sequence.
+    def record(self, lane: Lane, plan: ApplyPlan, changes: pa.Table) -> None:
+        """Stores `changes`, with `_op` and the target's columns. They are visible on return.
 
-        The rows are visible on return. Safe for use from several threads.
+        Safe for use from several threads.
         """
-        if not changes.num_rows:
-            return None
         path = self._lake.tombstones(lane.into)
         with self._recording, translate_errors(f"tombstones of {lane.into}"):
             table = open_absorbed_changes(path, lane, plan)
@@ -53,13 +50,9 @@ class DeltaAbsorbedChanges:
             ]
             write_deltalake(table, pa.table(columns, schema=schema), mode="append")
             self._upkeep.after_commit(table, table.version())
-        return find_highest_truncate(plan, changes)
 
-    def lookup(
-        self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table, applied: Position, *, again: bool = False
-    ) -> pa.Table:
-        """The absorbed changes of the keys in `rows` (a rows frame) and `related`, with `_op` and the target's
-        columns.
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
+        """The absorbed changes of the keys in `rows`, with `_op` and the target's columns.
 
         Changes of records at or above `applied` are left out. With `again`, changes of the records of `rows`
         are, too.
@@ -67,15 +60,9 @@ class DeltaAbsorbedChanges:
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             table = open_absorbed_changes(path, lane, plan)
-            found = lookup_rows(
-                table, read_schema(table).names, {k: _both_columns(rows[k], related[k]) for k in plan.table.keys}
-            )
+            found = lookup_rows(table, read_schema(table).names, {key: pc.unique(rows[key]) for key in plan.table.keys})
         found = select_applied(found, applied)
         return exclude_rows(found, rows) if again else found
-
-
-def _both_columns(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
-    return pc.unique(pa.chunked_array([*one.chunks, *other.cast(one.type).chunks], one.type))
 
 
 def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -21,7 +19,7 @@ from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
 from ...delta.table_writer import DeltaRsTableWriter, TargetColumn
 from ...delta.tables import create_table, has_table, open_table, read_schema
 from ...sql.dialect import DELTA_RS
-from .merge_candidates import lookup_rows
+from .row_lookup import lookup_rows
 
 
 class DeltaColumnVersions:
@@ -56,10 +54,13 @@ class DeltaColumnVersions:
                 )  # The target has wider key columns now.
             return table
 
-    def lookup(self, table: DeltaTable, wanted: Mapping[str, pa.Array], lane: Lane) -> pa.Table:
-        """The rows of the keys with these column values, and perhaps others; all rows when `wanted` is empty."""
+    def lookup(self, table: DeltaTable, rows: pa.Table | None, lane: Lane) -> pa.Table:
+        """The rows of the keys in `rows`, and perhaps others; all rows for None."""
+        schema, wanted = read_schema(table), {}
+        if rows is not None:
+            wanted = {key: pc.unique(rows[key]).drop_null() for key in schema.names if key != BESIDE}
         with translate_errors(f"tombstones of {lane.into}"):
-            return lookup_rows(table, read_schema(table).names, wanted)
+            return lookup_rows(table, schema.names, wanted)
 
     def write(self, table: DeltaTable, rows: pa.Table, lane: Lane) -> int:
         """Stores `rows` (the key and the text) and returns the new version. A row without a text deletes the
@@ -84,8 +85,3 @@ class DeltaColumnVersions:
 
     def _path(self, lane: Lane) -> Folder:
         return self._lake.tombstones(lane.into)
-
-
-def list_key_values(rows: pa.Table, keys: tuple[str, ...]) -> dict[str, pa.Array]:
-    """The values of each key column, for `lookup_rows`."""
-    return {k: pc.unique(rows[k]).drop_null() for k in keys}

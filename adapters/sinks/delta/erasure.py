@@ -18,7 +18,7 @@ from ...arrow.masks import make_text_mask
 from ...delta.commits import WRITER, Attempt, Operation
 from ...delta.tables import stored_name
 from ...sql.dialect import DELTA_RS, text_literal
-from .merge_candidates import lookup_rows
+from .row_lookup import lookup_rows
 
 
 def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]) -> pa.Table | None:

@@ -16,12 +16,9 @@ from ...apply.explain import explain
 from ...delta.options import MirrorOptions
 from ...delta.tables import to_stored_plan
 from ...sql.dialect import DELTA_RS, DUCKDB
-from .absorbed_changes import DeltaAbsorbedChanges
-from .column_versions_table import DeltaColumnVersions
 from .lanes import DeltaLanes
 from .mirror import DeltaMirror
 from .mirror_sink import MirrorSink
-from .tombstones import DeltaTombstones
 
 
 class DeltaRsSink(MirrorSink[pa.Table]):
@@ -32,13 +29,11 @@ class DeltaRsSink(MirrorSink[pa.Table]):
     def __init__(self, options: Mapping[str, object]) -> None:
         said = MirrorOptions.from_options(options)
         lake = said.lake
-        tombstones = DeltaTombstones(lake, said.compact_every)
-        absorbed_changes = DeltaAbsorbedChanges(lake, said.compact_every)
-        stages = DeltaMirror(tombstones, absorbed_changes, DeltaColumnVersions(lake, said.compact_every))
+        stages = DeltaMirror(lake, said.compact_every)
         lanes = DeltaLanes(
             lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every, vacuum=said.vacuum
         )
-        super().__init__(lake, lanes, tombstones)
+        super().__init__(lake, lanes, stages.tombstones)
 
     @property
     def features(self) -> SinkFeatures:

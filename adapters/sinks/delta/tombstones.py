@@ -18,6 +18,7 @@ from replicator.ports.frames import Lane
 
 from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
+from ...apply.stages import find_highest_sequence
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
@@ -28,7 +29,7 @@ from ...delta.types import conform_to_table
 from ...duckdb.session import open_session
 from ...sql.dialect import DELTA_RS, DUCKDB
 from ...sql.reconcile import greater_condition, render_constant
-from .merge_candidates import lookup_rows
+from .row_lookup import lookup_rows
 
 EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
 """The partition and the offset in an `_event_id`."""
@@ -59,7 +60,7 @@ class DeltaTombstones:
             if entries.num_rows:
                 write_deltalake(table, entries, mode="append")
                 self._upkeep.after_commit(table, table.version())
-            self._highest[path] = find_highest(self._highest[path], find_highest_truncate(plan, entries))
+            self._highest[path] = find_highest(self._highest[path], find_highest_sequence(plan, entries))
         return self._highest[path]
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
@@ -96,7 +97,7 @@ class DeltaTombstones:
             if not has_table(path):
                 create_table(path, lane.into, tombstone_columns(plan, lane, self._lake), settings={}, partition_by=[])
             self._open[path] = open_table(path)
-            self._highest[path] = find_highest_truncate(plan, _read_sequences(self._open[path], plan))
+            self._highest[path] = find_highest_sequence(plan, _read_sequences(self._open[path], plan))
         return self._open[path]
 
 
@@ -113,9 +114,9 @@ def exclude_rows(entries: pa.Table, rows: pa.Table) -> pa.Table:
     """The entries that are not from the records of `rows`.
 
     A failed attempt may have left such entries. The position does not show this, because it is above these
-    records anyway.
+    records anyway. Rows without a record exclude nothing.
     """
-    own = pc.unique(_read_event_ids(rows)).cast(entries.schema.field(EVENT_ID).type)
+    own = pc.unique(_read_event_ids(rows)).drop_null().cast(entries.schema.field(EVENT_ID).type)
     return entries.filter(pc.invert(pc.is_in(entries[EVENT_ID], value_set=own)))
 
 
@@ -173,12 +174,3 @@ def _read_sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
     known = read_schema(table)
     found = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
     return found.cast(pa.schema([known.field(name) for name in names]))  # Arrow cannot sort string views.
-
-
-def find_highest_truncate(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:
-    """The highest sequence in a table with `_cdc_seq_*`; None when it has no rows."""
-    names = cdc_sequence_columns(plan.table.sequence)
-    if not entries.num_rows:
-        return None
-    first = pc.select_k_unstable(entries, 1, [(n, "descending") for n in names])[0].as_py()
-    return tuple(entries[n][first].as_py() for n in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from support.delta_writes import items, write_of
@@ -13,8 +14,8 @@ from adapters.delta.commits import PositionFiles
 from adapters.delta.lake import Lake
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.tombstones import DeltaTombstones
-from replicator.domain.policy.plan import LaneState
+from adapters.sinks.delta.tombstones import DeltaTombstones, exclude_rows
+from replicator.domain.policy.plan import EVENT_ID, LaneState
 from replicator.ports.engine import Engine
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
@@ -102,3 +103,9 @@ def test_batch_without_deletes_writes_no_tombstones(tmp_path: Path) -> None:
     sink.apply([write_of(items(1, 2))], refuse_rejects)
     assert not (tmp_path / "_replicator" / "tombstones").exists()
     sink.close()
+
+
+def test_rows_without_a_record_do_not_exclude_entries_without_one() -> None:
+    """Entries that were restored from a checkpoint name no record, nor do rows that were read from the target."""
+    entries, rows = (pa.table({EVENT_ID: pa.array(ids, pa.string())}) for ids in ([None, "t-0-1", "t-0-2"], [None, "t-0-2"]))
+    assert exclude_rows(entries, rows)[EVENT_ID].to_pylist() == [None, "t-0-1"]

@@ -1,4 +1,4 @@
-"""Stages 2 to 4 on Spark for scd2 tables: `adapters.sinks.delta.scd2` for frames on the executors."""
+"""Stages 2 to 4 on Spark for scd2 tables, with frames on the executors."""
 
 from __future__ import annotations
 
