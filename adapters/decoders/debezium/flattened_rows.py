@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ...arrow.frame_slices import split_frame
 from ...arrow.record_errors import UNREADABLE
-from ..json.headers import find_entries
+from ..json.headers import WITHHELD, find_entries
 from ..json.schema_frames import SchemaGroup, find_frames
 from .records import SourceBlock, TransactionBlock
 from .router import TableOrigin, find_control_kind
@@ -140,6 +140,8 @@ class _GroupSchema:
 
     def to_event(self, payload: bytes, meta: Meta, topic: str) -> bytes | None:
         """The change event of a row; None for any other record."""
+        if payload == WITHHELD:
+            return None
         try:
             fields = _fields(payload)
         except UNREADABLE:

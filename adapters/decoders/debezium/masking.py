@@ -35,7 +35,7 @@ from ...arrow.record_errors import FAILURES, UNREADABLE, ValueMisfit
 from ...arrow.record_limits import find_table_entry
 from ...arrow.value_readers import ValueReader
 from ...transforms.column_transforms import transform_columns
-from ..json.headers import is_harmless, strip_values
+from ..json.headers import WITHHELD, is_harmless, strip_values
 from ..masking.records import MaskHeader, add_mask_header, read_mask_headers
 from .changes import CONTEXT, NEW_KEY, OLD_KEY, Placeholders, build_column
 from .metadata_fields import is_control_key, is_unmasked_topic, mask_control, mask_source_block, masked_patterns
@@ -220,7 +220,6 @@ class TokenMasker:
 MASKED = "replicator.Masked"
 """The schema name of a column whose values are masked already."""
 
-WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
 KEPT = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 """Members of an event that are kept. Others have unknown content."""
 BEFORE = "before"

@@ -83,7 +83,7 @@ class DebeziumRouter:
             rows = range(len(values)) if group.rows is None else group.rows
             for place, kind in zip(rows, self._route_group(group, rows, values, topics), strict=True):
                 kinds[place] = kind
-        for place, error in (found.errors | large | find_read_errors(raw.column("headers"))).items():
+        for place, error in (found.errors | large | find_read_errors(raw)).items():
             kinds[place] = get_kind(error=error)
         return kinds
 

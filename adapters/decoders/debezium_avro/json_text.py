@@ -24,7 +24,7 @@ from ...kafka.schema_registry.client import Registry, UnknownSchema
 from ..avro.connect_schema import NO_SCHEMA, ValueSchema, read_schema, schema_error
 from ..avro.datum_reader import FAULTS, read_datum
 from ..json.format_detection import hint_by_names
-from ..json.headers import find_entries, find_read_errors
+from ..json.headers import find_entries, find_read_errors, find_redacted
 
 MAGIC = 0
 FRAME = 5
@@ -73,7 +73,8 @@ class AvroTextReader:
         as_text = _find_text_records(raw.column("topic")) | {
             place for place, *_ in find_entries(raw.column("headers"), AS_TEXT)
         }
-        headed = _find_foreign_records(raw.column("headers")) | dict.fromkeys(find_read_errors(raw.column("headers")))
+        as_text |= set(find_redacted(raw))
+        headed = _find_foreign_records(raw.column("headers")) | dict.fromkeys(find_read_errors(raw))
         bare, large = reject_too_long(raw.column("value"), self._limits)
         values, errors = self._read_all(bare, headed, as_text, of_keys=False)
         keys, of_keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)

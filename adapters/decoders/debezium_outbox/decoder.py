@@ -85,7 +85,7 @@ class OutboxReader:
         times = raw.column("timestamp").cast(STAMP).cast(pa.int64()).to_pylist()
         topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
         records = map(RawRecord, topics, keys, texts, headers, times)
-        wrong = large | find_read_errors(raw.column("headers"))
+        wrong = large | find_read_errors(raw)
         return [wrong.get(place) or self._read_one(record) for place, record in enumerate(records)]
 
     def _read_one(self, record: RawRecord) -> Said:

@@ -24,10 +24,10 @@ from replicator.domain.transform.columns import Mask
 from ...arrow.masks import make_text_mask
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
 from ..debezium.metadata_fields import mask_source_block
-from ..json.headers import strip_values
+from ..json.headers import WITHHELD, strip_values
 from ..json.schema_frames import split_record
 from ..masking.json_values import NULL, Object, read_object
-from ..masking.records import HEADER, WITHHELD, Header, MaskedRecord, MaskHeader, add_mask_header, read_mask_headers
+from ..masking.records import HEADER, Header, MaskedRecord, MaskHeader, add_mask_header, read_mask_headers
 from ..masking.tables import MaskedTables, Masks
 from .event import ID, TYPES, OutboxEvent
 from .options import FIELDS, OutboxDecoderOptions

@@ -113,7 +113,7 @@ class CsvRouter:
         of_tables = {
             i: _reject_outcome(error, topics[i].as_py()) for i, error in (dict.fromkeys(empty, EMPTY) | large).items()
         }
-        return of_tables | {i: _reject_outcome(error, None) for i, error in find_read_errors(raw.column("headers")).items()}
+        return of_tables | {i: _reject_outcome(error, None) for i, error in find_read_errors(raw).items()}
 
     def _route_topic(self, header: bytes | None, topic: str) -> Outcome:
         layout = self._layouts.get_layout(header, topic)

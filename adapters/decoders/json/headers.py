@@ -1,4 +1,4 @@
-"""Headers of records that sources and decoders use."""
+"""Marks of records that sources and decoders write: headers, and the value of a withheld record."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR_HEADER
-from replicator.domain.errors import Reject
+from replicator.domain.errors import Reject, RejectCode
 
+WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
+"""Replaces keys and values that may hold private values and cannot be masked. In some formats it would be a row."""
 OURS = (ERROR_HEADER, "replicator.masked", "replicator.json", "dms.columns", "dms.kind")
 """The headers that sources and decoders add. All others may have any content."""
+NOT_STORED = Reject(RejectCode.MALFORMED, "it was not stored: it could not be read, and may hold private values")
 
 
 def is_harmless(headers: pa.ChunkedArray, *known: str) -> bool:
@@ -33,9 +36,24 @@ def _is_kept_name(name: str, begins: tuple[str, ...]) -> bool:
     return name in OURS or name.startswith(begins)
 
 
-def find_read_errors(headers: pa.Array) -> dict[int, Reject]:
-    """The source's read errors by index of the record (`domain.change.ERROR_HEADER`)."""
-    return {place: Reject.parse(value.decode(errors="replace")) for place, _, value in find_entries(headers, ERROR_HEADER)}
+def find_read_errors(raw: pa.RecordBatch) -> dict[int, Reject]:
+    """The errors of records without content, by index: withheld ones, and those with a read error of the source
+    (`domain.change.ERROR_HEADER`)."""
+    errors = dict.fromkeys(find_redacted(raw), NOT_STORED)
+    found = find_entries(raw.column("headers"), ERROR_HEADER)
+    return errors | {place: Reject.parse(value.decode(errors="replace")) for place, _, value in found}
+
+
+def find_redacted(raw: pa.RecordBatch) -> Sequence[int]:
+    """The indices of records whose value is withheld."""
+    withheld = is_redacted(raw.column("value"))
+    places: list[int] = pc.indices_nonzero(withheld).to_pylist() if withheld.true_count else []
+    return places
+
+
+def is_redacted(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """True for withheld values, null for missing ones."""
+    return pc.equal(values, pa.scalar(WITHHELD, pa.binary()))
 
 
 def find_entries(headers: pa.Array, *names: str) -> list[tuple[int, str, bytes]]:

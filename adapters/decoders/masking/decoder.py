@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from itertools import groupby
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
+from replicator.ports.decoder import ENVELOPE
 
 from ...arrow.frame_slices import build_rejected, split_frame
 from ..common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
-from ..json.headers import find_read_errors
+from ..json.headers import NOT_STORED, find_read_errors, is_redacted
 from .records import RecordMasker, RecordOpener
 from .tables import MaskedTables
 
@@ -48,7 +50,7 @@ class MaskingDecoder(CompositeDecoder):
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         """Decode masked records. Errors of values that masking found invalid come from the header."""
-        errors = find_read_errors(raw.column("headers"))
+        errors = find_read_errors(raw)
         done = []
         for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
             places = list(run)
@@ -63,4 +65,12 @@ class MaskingDecoder(CompositeDecoder):
         return build_rejected(raw, table, rejects)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        return super().envelope(self.mask_records(raw) if self._tables else raw)
+        stored = self.mask_records(raw) if self._tables else raw
+        whole, withheld = super().envelope(stored), pc.fill_null(is_redacted(stored["value"]), False)
+        if not pc.any(withheld).as_py():
+            return whole
+        said = {"error": pa.scalar(str(NOT_STORED))}
+        columns = [
+            pc.if_else(withheld, said.get(field.name, pa.scalar(None, field.type)), whole[field.name]) for field in ENVELOPE
+        ]
+        return pa.Table.from_arrays(columns, schema=ENVELOPE)

@@ -17,10 +17,8 @@ from replicator.domain.transform.typed_expressions import is_hashable
 
 from ...arrow.masks import mask_values
 from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
-from ..json.headers import find_entries, strip_values
+from ..json.headers import WITHHELD, find_entries, strip_values
 from .tables import MaskedTables, Masks
-
-WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
 
 
 class RecordOpener(Protocol):

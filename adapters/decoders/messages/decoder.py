@@ -82,7 +82,7 @@ class MessageRouter:
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
         out = [self._route_message(text) for text in values.to_pylist()]
-        for place, error in (large | find_read_errors(raw.column("headers"))).items():
+        for place, error in (large | find_read_errors(raw)).items():
             out[place] = (None, None, None, str(error))
         return build_routes(out)
 

@@ -188,7 +188,7 @@ class RowRouter:
                 out[place] = outcome
         for place, error in (found.errors | large).items():
             out[place] = (topics[place], None, None, str(error))
-        for place, error in find_read_errors(raw.column("headers")).items():
+        for place, error in find_read_errors(raw).items():
             out[place] = (None, None, None, str(error))
         return build_routes(out)
 

@@ -1,0 +1,36 @@
+"""A withheld record is a reject in every format, and no row: without a key, nothing else would refuse it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.masked_records import HMAC, decode_changes
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.dms_csv import DmsCsvDecoder
+from adapters.decoders.rows import RowsDecoder
+from replicator.domain.change import ERROR_HEADER, RAW
+
+KEYLESS = {"schema": {"a.t": {"id": "string", "email": "string"}}, "private": {"a.t": {"email": HMAC}}}
+DECODERS = {
+    "rows": RowsDecoder({**KEYLESS, "inserts_only": True, "sequence_columns": []}),
+    "dms_csv": DmsCsvDecoder({**KEYLESS, "csv": {"inserts_only": True}}),
+    "flattened": DebeziumJsonDecoder({**KEYLESS, "flattened": True, "tombstones": "delete"}),
+}
+
+
+@pytest.mark.parametrize("kind", list(DECODERS))
+def test_a_redacted_record_becomes_no_row(kind: str) -> None:
+    by: Any = DECODERS[kind]
+    headers = [{"name": ERROR_HEADER, "value": b"MALFORMED: the line is cut"}]
+    place = {"topic": "a.t", "partition": 0, "offset": 1_700_000_000_000 << 21, "timestamp": 5, "headers": headers}
+    stored = by.mask_records(pa.Table.from_pylist([place | {"value": b"sentinel", "key": None}], RAW))
+    assert b"withheld" in stored["value"][0].as_py()
+    for records in (stored, by.mask_records(stored)):
+        (row,) = decode_changes(records, by)
+        assert (row["_error"] or "").startswith("MALFORMED: ")
+        (told,) = by.envelope(records).to_pylist()
+        assert told["error"].startswith("MALFORMED: ")
+        assert (told["op"], told["after"]) == (None, None)
