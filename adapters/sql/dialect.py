@@ -88,11 +88,6 @@ MARIADB = Dialect("mariadb", "`", "json_contains({list}, json_quote({item}))", "
 """Lists are JSON."""
 
 
-def quote(name: str, dialect: Dialect) -> str:
-    """`name` as an identifier of `dialect`."""
-    return dialect.quote_name(name)
-
-
 def text_literal(value: str) -> str:
     """A text constant in the form that all dialects share (standard-conforming strings)."""
     return "'" + value.replace("'", "''") + "'"

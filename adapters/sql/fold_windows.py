@@ -98,12 +98,7 @@ def first_places(plan: ApplyPlan, dialect: Dialect, *, counted: bool) -> Callabl
 
     def select(changes: str) -> str:
         copies = f"({copies_select(plan, dialect, identity[:-1], changes)})" if counted else changes
-        return first_windows(identity, dialect, copies)
+        names = ", ".join(dialect.quote_name(n) for n in identity)
+        return f"SELECT *, min({dialect.quote_name(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {copies}"
 
     return select
-
-
-def first_windows(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
-    """Adds `_last`: the number of the first change of the same identity."""
-    names = ", ".join(dialect.quote_name(n) for n in identity)
-    return f"SELECT *, min({dialect.quote_name(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {changes}"

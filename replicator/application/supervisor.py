@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic
 
 import structlog
@@ -43,8 +43,8 @@ class Supervisor(Generic[F]):
 
     def __init__(
         self,
-        pipelines: Sequence[SourcePipeline[F]],
-        workers: Sequence[Worker[F]],
+        pipelines: Collection[SourcePipeline[F]],
+        workers: Collection[Worker[F]],
         dead_letters: DeadLetters,
         shared: RuntimeContext[F],
     ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain_values import format_count, to_plain
@@ -24,6 +23,8 @@ from .session import COUNT, CommandSession, command, echo
 from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from replicator.domain.events import Event
     from replicator.domain.timeline import HistoryEntry
 

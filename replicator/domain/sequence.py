@@ -16,16 +16,9 @@ EPOCH_BITS = 7
 """The top bits of the first element (below the sign) hold the epoch that an operator declares after a fail-over."""
 
 EPOCH_SHIFT = 63 - EPOCH_BITS
+"""Decoders add `epoch << EPOCH_SHIFT` to the first element, so that it is above all elements of earlier epochs. They
+reject elements that do not leave room: negative ones, and those from 2**56 on."""
 MAX_EPOCH = (1 << EPOCH_BITS) - 1
-
-
-def with_epoch(element: int, epoch: int) -> int:
-    """`element` raised above every element of earlier epochs; requires 0 <= element < 2**56 and 0 <= epoch <= 127."""
-    if not 0 <= element < (1 << EPOCH_SHIFT):
-        raise ValueError(f"a sequence element of {element.bit_length()} bits leaves no room for the epoch")
-    if not 0 <= epoch <= MAX_EPOCH:
-        raise ValueError(f"epoch {epoch} is outside 0..{MAX_EPOCH}")
-    return element | (epoch << EPOCH_SHIFT)
 
 
 # Conversion of column values to elements of a sequence: whole numbers or text in the order of the values.

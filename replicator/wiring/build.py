@@ -15,18 +15,15 @@ from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations import checkpoint_schedule
 from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
 from replicator.application.operations.diff_runs import DiffScheduler
-from replicator.application.operations.status import StatusReporter
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.stream.file_register import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
-from replicator.application.supervisor import Supervisor
 from replicator.domain.patterns import matches
 from replicator.domain.plain_values import format_count
 from replicator.ports.components import CONTINUE, RulesFor, TableRules, TransactionRules, make_event_log_lane
-from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
@@ -37,7 +34,6 @@ from replicator.settings import Loaded
 from replicator.settings.tables import find_private_columns
 
 from . import adapters
-from .daemon_page import DaemonPage
 
 Workers = Mapping[str, Worker[Any]]
 Pipelines = Mapping[str, SourcePipeline[Any]]
@@ -221,29 +217,6 @@ def build_diff_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) 
     return build_scheduler(loaded, lanes, telemetry)
 
 
-def build_supervisor(
-    make: Callable[..., Supervisor[Any]],
-    of_sources: Pipelines,
-    of_sinks: Workers,
-    letters: DeadLetters,
-    shared: RuntimeContext[Any],
-) -> Supervisor[Any]:
-    """The supervisor of all pipelines and workers."""
-    return make(tuple(of_sources.values()), tuple(of_sinks.values()), letters, shared)
-
-
-def build_status(
-    make: Callable[..., StatusReporter[Any]], of_sources: Pipelines, shared: RuntimeContext[Any]
-) -> StatusReporter[Any]:
-    """The status reporter."""
-    return make(tuple(of_sources.values()), shared)
-
-
-def build_monitor(loaded: Loaded, telemetry: Any) -> DaemonPage:
-    """The daemon's page."""
-    return DaemonPage(loaded, telemetry)
-
-
 def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[Any]) -> list[str]:
     """A sentence for each entry of `tables` without a matching table, because its name may be misspelt.
 
@@ -268,12 +241,6 @@ def _join_names(names: Sequence[str], most: int = 10) -> str:
     return (", ".join(names[:most]) or "none") + more
 
 
-class Heartbeat:
-    """The last activity of the slowest pipeline, on the monotonic clock."""
-
-    def __init__(self, of_sources: Pipelines) -> None:
-        self._pipelines = of_sources
-
-    def __call__(self) -> float:
-        """The time in seconds."""
-        return min((p.last_beat for p in self._pipelines.values()), default=0.0)
+def find_heartbeat(of_sources: Pipelines) -> float:
+    """The last activity of the slowest pipeline: seconds on the monotonic clock."""
+    return min((p.last_beat for p in of_sources.values()), default=0.0)

@@ -23,15 +23,9 @@ def _list_findings(loaded: Loaded) -> Iterator[Finding]:
         try:
             adapters.build_decoder(loaded, name)
         except ConfigProblem as problem:
-            yield _make_finding(loaded, ("sources", name), problem.sentence, problem.next_step)
+            yield projections.make_finding(loaded, ("sources", name), "unusable", problem.sentence, problem.next_step)
     yield from projections.list_findings(loaded)
     state = Path(loaded.settings.state)
     if state.exists() and not state.is_dir():
-        yield _make_finding(loaded, ("state",), "state is a file, and must be a folder", "name another one")
-
-
-def _make_finding(loaded: Loaded, path: tuple[str, ...], sentence: str, step: str) -> Finding:
-    while path and path not in loaded.origins:
-        path = path[:-1]
-    origin = loaded.origins[path]
-    return Finding("error", "unusable", sentence, origin.file, origin.line, step)
+        sentence = "state is a file, and must be a folder"
+        yield projections.make_finding(loaded, ("state",), "unusable", sentence, "name another one")

@@ -18,6 +18,7 @@ from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded
 
 from . import build, daemon, projections
+from .daemon_page import DaemonPage
 from .pipeline_setup import PipelineSetup
 from .plugins import load_adapter
 
@@ -54,21 +55,23 @@ class Container(containers.DeclarativeContainer):
     workers = providers.Singleton(build.build_workers, sinks, runtime, setup.provided.spill_folder)
     pipelines = providers.Singleton(build.build_pipelines, setup.provided.inputs, register, workers, runtime)
 
-    supervisor = providers.Singleton(build.build_supervisor, Supervisor, pipelines, workers, dead_letters, runtime)
-    status = providers.Singleton(build.build_status, StatusReporter, pipelines, runtime)
+    supervisor = providers.Singleton(
+        Supervisor, pipelines.provided.values.call(), workers.provided.values.call(), dead_letters, runtime
+    )
+    status = providers.Singleton(StatusReporter, pipelines.provided.values.call(), runtime)
     unmatched = providers.Callable(build.describe_unmatched, loaded, pipelines, rejects)
     control = providers.Singleton(Control, lanes, pipelines)
-    monitor = providers.Singleton(build.build_monitor, loaded, telemetry)
+    monitor = providers.Singleton(DaemonPage, loaded, telemetry)
     projection_scheduler = providers.Singleton(projections.build_scheduler, loaded, lanes)
     checkpoint_scheduler = providers.Singleton(build.build_checkpoint_scheduler, loaded, lanes, workers)
     diff_scheduler = providers.Singleton(build.build_diff_scheduler, loaded, lanes, telemetry)
-    heartbeat = providers.Factory(build.Heartbeat, pipelines)
+    heartbeat = providers.Callable(build.find_heartbeat, pipelines)
     views = providers.Singleton(
         daemon.build_views,
         loaded,
         status,
         control,
-        heartbeat,
-        keeper=projection_scheduler,
-        snapshotting=checkpoint_scheduler,
+        heartbeat.provider,
+        projections=projection_scheduler,
+        checkpoints=checkpoint_scheduler,
     )

@@ -44,8 +44,8 @@ def build_views(
     control: Control[Any],
     pulse: Callable[[], float],
     *,
-    keeper: ProjectionScheduler,
-    snapshotting: CheckpointScheduler,
+    projections: ProjectionScheduler,
+    checkpoints: CheckpointScheduler,
 ) -> Views:
     """The views and commands of the page. `pulse`: the time (monotonic) of the last activity of a pipeline."""
 
@@ -60,7 +60,7 @@ def build_views(
         state = {"running": True, "ready": not unready, "unready": unready}
         now = _hash_config_files(loaded)
         config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
-        more = {"config": config, "projections": keeper.report(), "snapshots": snapshotting.report()}
+        more = {"config": config, "projections": projections.report(), "snapshots": checkpoints.report()}
         more["comparisons"] = report_runs(get_state_folder(loaded), [lane["id"] for lane in taken["lanes"]])
         return {"pipeline": loaded.settings.pipeline, "state": _get_state_folder(loaded), **state, **taken, **more}
 

@@ -1,9 +1,15 @@
-"""Opens the event store of a configuration."""
+"""Opens the event store of a configuration, and stores the events that programs emit."""
 
 from __future__ import annotations
 
-from replicator.application.operations.event_emitter import EventEmitter
-from replicator.domain.errors import ConfigProblem
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from replicator.application.backoff import Backoff
+from replicator.domain.errors import ConfigProblem, Retryable
+from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.ports.event_store import EventStore
 from replicator.settings import Loaded
 
@@ -31,6 +37,30 @@ def open_store(loaded: Loaded) -> EventStore:
     given = {**list_options(settings), engine: dict(getattr(loaded.settings, engine)), "stores": [scheme] if is_url else []}
     on_engine: EventStore = load_adapter(GROUP, of_engine, f"{loaded.describe_origin('event_store')}: ")(given)
     return on_engine
+
+
+@dataclass(frozen=True, slots=True)
+class EventEmitter:
+    """Stores events in `store`, if they are within `limits`. Temporary errors are retried with the same ids for
+    `patience` seconds. Thread-safe."""
+
+    store: EventStore
+    limits: EventLimits
+    patience: float = 10.0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def emit(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
+        """See `EventStore.append`; InvalidEvent for an event beyond the limits."""
+        for new in events:
+            self.limits.check(new)
+        backoff, end = Backoff(), time.monotonic() + self.patience
+        while True:
+            try:
+                return self.store.append(events)
+            except Retryable:
+                if time.monotonic() > end or backoff.wait(self.stop):
+                    raise
+                events = [prepare_retry(new) for new in events]
 
 
 def make_emitter(loaded: Loaded) -> EventEmitter:

@@ -64,7 +64,7 @@ def list_hints(loaded: Loaded) -> Iterator[Finding]:
             key = query.keys.get(table) if query is not None else None
             for lane in _list_lanes_into(loaded, value) if key is not None else ():
                 for sentence, step in _describe_slow(loaded.settings.sinks[lane.sink].kind, lane.options, key, value):
-                    found = _make_finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
+                    found = make_finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
                     yield replace(found, severity="warning")
 
 
@@ -185,7 +185,7 @@ def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]
     if text is None:
         why = f"cannot be read as text of at most {MAX_QUERY_BYTES} bytes" if Path(said.sql).is_file() else "is not there"
         sentence = f"projections.{name}.sql names a file that {why}: {Path(said.sql).absolute()}"
-        return None, [_make_finding(loaded, line, "unreadable", sentence, "name the file with its query")]
+        return None, [make_finding(loaded, line, "unreadable", sentence, "name the file with its query")]
     query, wrong = read_query(
         text, QueryContext(loaded.settings.engine, list(said.inputs), said.partition_by, said.parameters)
     )
@@ -196,7 +196,7 @@ def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]
     unread = [] if query is None else [table for table in said.inputs if table not in query.keys]
     for table in unread:
         sentence = f"projections.{name}.inputs.{table}: the query does not read it"
-        found.append(_make_finding(loaded, ("projections", name, "inputs", table), "unused_input", sentence, "remove it"))
+        found.append(make_finding(loaded, ("projections", name, "inputs", table), "unused_input", sentence, "remove it"))
     return (None if found else query), found
 
 
@@ -205,7 +205,8 @@ def _describe_unreadable(loaded: Loaded, query: Query) -> str:
     return str(projector.unreadable(query.text))
 
 
-def _make_finding(loaded: Loaded, path: tuple[str | int, ...], code: str, sentence: str, step: str) -> Finding:
+def make_finding(loaded: Loaded, path: tuple[str | int, ...], code: str, sentence: str, step: str) -> Finding:
+    """An error at the line of `path` in the config, or of its nearest parent that has one."""
     while path and path not in loaded.origins:
         path = path[:-1]
     origin = loaded.origins[path]

@@ -39,7 +39,7 @@ class RowOptions(OutOfRangeOptions):
     - `operations`: for each operation the values that mean it.
     - `schema`: for each table (exact name or glob) its columns and their types.
     - `keys`: for each table its key.
-    - `epoch`: see `domain.sequence.with_epoch`.
+    - `epoch`: see `domain.sequence.EPOCH_SHIFT`.
     - `private`: for each table the masks of its masked columns; tables without masks are included.
     """
 

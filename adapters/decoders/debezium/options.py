@@ -25,7 +25,7 @@ class DebeziumOptions(OutOfRangeOptions):
     """Options that all decoders of Debezium's events share.
 
     - `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as in Debezium.
-    - `epoch`: see `domain.sequence.with_epoch`.
+    - `epoch`: see `domain.sequence.EPOCH_SHIFT`.
     - `schema`: for each table (exact name or glob) the columns of events without a schema, as Arrow type names (see
       `types.find_declared_reader`).
     - `keys`: for each table the key columns, instead of those in the message key.

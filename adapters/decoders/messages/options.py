@@ -25,7 +25,7 @@ class MessageOptions(OutOfRangeOptions):
     - `schema`: for each table (exact name or glob) columns and their types, which take precedence over those in messages.
       With the key columns these are all columns; without them, the other columns in messages are added.
     - `keys`: for each table its key.
-    - `epoch`: see `domain.sequence.with_epoch`.
+    - `epoch`: see `domain.sequence.EPOCH_SHIFT`.
     - `private`: for each table the masks of its masked columns; tables without masks are included.
     """
 

@@ -65,35 +65,35 @@ class DecodePool:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
         self._children: list[DecodeWorker] = []
         self._failed = 0
-        self._way: DecodeRoute | None = None
-        self._asked: deque[tuple[pa.Table, DecodeRoute, DecodeWorker]] = deque()
+        self._route: DecodeRoute | None = None
+        self._requests: deque[tuple[pa.Table, DecodeRoute, DecodeWorker]] = deque()
         self._done: deque[tuple[pa.Table, DecodeRoute, pa.Table]] = deque(maxlen=number)
 
     def begin(self, raw: pa.Table, decoder: Decoder) -> None:
-        way = self._way
+        route = self._route
         if (
-            self._only_worker
-            or way is None
-            or way.spec is None
-            or way.decoder is not decoder
-            or not _is_of_topics(raw, way.topics)
+            self._is_disabled
+            or route is None
+            or route.spec is None
+            or route.decoder is not decoder
+            or not _is_of_topics(raw, route.topics)
         ):
             return
-        with self._turn:
+        with self._lock:
             try:
                 child = self._find_idle()
                 if child is not None:
-                    child.send_request(_pack_route(way), raw)
-                    self._asked.append((raw, way, child))
+                    child.send_request(_pack_route(route), raw)
+                    self._requests.append((raw, route, child))
             except WorkerEnded as ended:
                 self._stop_worker(ended)
 
     def rest(self) -> None:
-        with self._turn:
-            self._asked.clear()
+        with self._lock:
+            self._requests.clear()
             self._done.clear()
             for child in self._children:
                 child.stop()
@@ -103,17 +103,17 @@ class DecodePool:
 
     def find_run(self, raw: pa.Table) -> RecordSlice[pa.Table] | None:
         """The slice that the whole frame makes up; None if the frame has to be routed here."""
-        with self._turn:
-            while any(asked is raw for asked, _, _ in self._asked):
+        with self._lock:
+            while any(requested is raw for requested, _, _ in self._requests):
                 self._collect_answer()
-            way = next((way for done, way, _ in self._done if done is raw), None)
+            route = next((route for done, route, _ in self._done if done is raw), None)
             # Another frame may have gone to another table since then: the stored route is newer than this
             # result.
-            return RecordSlice(way.table, way.fingerprint, raw) if way is not None and way == self._way else None
+            return RecordSlice(route.table, route.fingerprint, raw) if route is not None and route == self._route else None
 
     def find_changes(self, raw: pa.Table, spec: TableSpec) -> pa.Table | None:
         """The changes of a frame that `find_run` returned. None if this process must decode them."""
-        with self._turn:
+        with self._lock:
             found = next((one for one in self._done if one[0] is raw), None)
             if found is None:
                 return None
@@ -123,49 +123,49 @@ class DecodePool:
 
     def note_route(self, raw: pa.Table, decoder: Decoder, routed: RoutedBatch[pa.Table]) -> None:
         """Store the route of a frame that was routed in this process."""
-        with self._turn:
-            self._way = None
+        with self._lock:
+            self._route = None
             if len(routed.slices) == 1 and routed.slices[0].frame is raw:
                 (run,) = routed.slices
-                self._way = DecodeRoute(decoder, run.table, run.fingerprint, routed.topics[run.table])
+                self._route = DecodeRoute(decoder, run.table, run.fingerprint, routed.topics[run.table])
 
     def note_changes(self, run: RecordSlice[pa.Table], decoder: Decoder, spec: TableSpec) -> None:
         """Store the specification with which this process decoded a slice."""
-        with self._turn:
-            if self._way is not None and self._way.matches(decoder, run):
-                self._way = replace(self._way, spec=spec)
+        with self._lock:
+            if self._route is not None and self._route.matches(decoder, run):
+                self._route = replace(self._route, spec=spec)
 
     def _find_idle(self) -> DecodeWorker | None:
         """A worker that has started and is idle. If all are busy, wait for the oldest request."""
         if not self._children:
             self._children = [DecodeWorker() for _ in range(self.number)]
         ready = [child for child in self._children if child.is_ready()]
-        if ready and len(self._asked) == len(ready):
+        if ready and len(self._requests) == len(ready):
             self._collect_answer()
-        if self._only_worker:
+        if self._is_disabled:
             return None
-        busy = [child for _, _, child in self._asked]
+        busy = [child for _, _, child in self._requests]
         return next((child for child in ready if child not in busy), None)
 
     def _collect_answer(self) -> None:
         """Wait for the answer to the oldest request."""
-        raw, way, child = self._asked.popleft()
+        raw, route, child = self._requests.popleft()
         try:
             found = child.read_answer()
         except WorkerFailed as failed:
             self._failed += 1
             log.debug("a batch could not be decoded ahead", error=str(failed))
-            if self._only_worker:
+            if self._is_disabled:
                 self._stop_worker(failed)
             return
         except WorkerEnded as ended:
             self._stop_worker(ended)
             return
         if found is not None:
-            self._done.append((raw, way, found))
+            self._done.append((raw, route, found))
 
     @property
-    def _only_worker(self) -> bool:
+    def _is_disabled(self) -> bool:
         return self._failed >= FAILURES
 
     def _stop_worker(self, ended: WorkerEnded | WorkerFailed) -> None:
@@ -174,9 +174,9 @@ class DecodePool:
         log.warning("decoding in worker processes has failed; this process continues alone", error=str(ended))
 
 
-def _pack_route(way: DecodeRoute) -> bytes:
+def _pack_route(route: DecodeRoute) -> bytes:
     try:
-        return pickle.dumps((way.decoder, way.table, way.fingerprint, way.spec))
+        return pickle.dumps((route.decoder, route.table, route.fingerprint, route.spec))
     except Exception as error:  # A third-party decoder that is not picklable, against its port.
         raise WorkerEnded(f"its decoder cannot be sent there: {error}") from error
 

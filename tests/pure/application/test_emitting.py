@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import Retryable
 from replicator.domain.events import EventLimits, InvalidEvent, NewEvent, make_event, measure_depth, read_json, to_texts
 from replicator.testing.event_store_contract import FakeEventStore
+from replicator.wiring.event_store import EventEmitter
 
 LIMITS = EventLimits()
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
