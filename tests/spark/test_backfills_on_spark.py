@@ -17,7 +17,7 @@ from support.small_spark import SMALL
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.sinks.postgres.spark.sink import PostgresSparkSink
-from adapters.sources.backfill.spark import JournalSparkSource
+from adapters.sources.backfill import JournalSource
 from adapters.spark.frames import from_arrow
 from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.position import Position
@@ -60,7 +60,7 @@ class SparkWorld(World):
     def source(self) -> BackfilledSource[Any]:
         size = self.random.choice([10_000, 1 << 20])
         return BackfilledSource(
-            OnSpark(self.pieces), JournalSparkSource({"state": str(self.folder / "kept"), "batch_bytes": size, **OPTIONS})
+            OnSpark(self.pieces), JournalSource({"state": str(self.folder / "kept"), "batch_bytes": size, **OPTIONS})
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -15,19 +16,26 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.backfill import TOPICS
 from replicator.ports.frames import Batch, Stop
 
+from ..scan import open_scan
 from .journal import JournalFile, list_files, list_tables, to_topic
 
-ApplyBatch = Callable[[Batch[pa.Table]], None]
+ApplyBatch = Callable[[Batch[Any]], None]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JournalSource:
-    """`ports.backfill.BackfillJournal` over `pyarrow.Table`. Options: `state`, the folder with the folders of tables;
-    `batch_bytes`, approximately the most bytes of keys and values in one batch."""
+    """`ports.backfill.BackfillJournal`. Options, besides those of the engine:
+
+    - `state`: the folder with the folders of tables.
+    - `batch_bytes`: approximately the most bytes of keys and values in one batch.
+
+    This process reads the files, which are on its machine. Spark's executors get the records of a batch in one partition.
+    """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._folder = Path(str(options["state"]))
-        self._batch_bytes = int(str(options["batch_bytes"]))
+        own, self._scan = open_scan(options)
+        self._folder = Path(str(own["state"]))
+        self._batch_bytes = int(str(own["batch_bytes"]))
         self._micros: dict[Path, int] = {}
 
     def owns(self, topic: str) -> bool:
@@ -73,7 +81,7 @@ class JournalSource:
         for frame, size in self._split_frame(_read_records(piece, within)):
             last = frame["offset"][-1].as_py() + 1
             span = Span(Position({place: at}), Position({place: last}))
-            apply_batch(Batch(frame, span, frame.num_rows, size))
+            apply_batch(Batch(self._scan.to_frame(frame), span, frame.num_rows, size))
             at = last
             if stop.is_set():
                 break

@@ -22,16 +22,16 @@ from ...spark.object_stores import to_spark_path
 from ...spark.session import split_options_lazily
 from ...spark.types import spark_schema
 from ..delta_reader import FileRewritten, WindowSize
-from ..delta_table.spark import RowsSparkSource
+from ..delta_table.source import RowsSource
 from ..event_log.delta.log_reader import ReadWindow
 from ..event_log.delta.source import TIME, EventLogSource, Period
 from ..event_log.delta.table import LogSnapshot
 from . import ROWS
 
 
-def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSparkSource:
+def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSource:
     """The source for the configured `format`."""
-    return RowsSparkSource(options) if options.get("format") == ROWS else DeltaSparkSource(options)
+    return RowsSource(options) if options.get("format") == ROWS else DeltaSparkSource(options)
 
 
 class DeltaSparkSource(EventLogSource[DataFrame]):

@@ -2,73 +2,59 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any
 
-import pyarrow as pa
-
-from replicator.domain.change import RAW
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, describe_reload_or_skip
+from replicator.domain.errors import DataLoss, EnvironmentProblem, ReplicatorError, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Batch, F, Stop
+from replicator.ports.frames import Batch, Stop
 
-from ...event_log.records import payload_bytes
 from ..delta_reader import FileRewritten, WholeTableSize, WindowSize, WindowTooLarge
 from ..event_log.version_loop import follow_versions
+from ..scan import Scan, open_scan
 from .options import RowsOptions
 from .splits import RowSplit, first_change_offset, first_whole_offset, parse_offset, read_records, skip_whole, start_offset
 from .table import RowsTable, RowVersion, TableState, other_table_error, vacuumed_error
 
 
-class TableRows(ABC, Generic[F]):
-    """A `Source` over a Delta table (`replicator.ports.source` is the contract), without `load`, which reads the rows of
-    a window as a frame.
+class TableRows:
+    """A `Source` over a Delta table (`replicator.ports.source` is the contract), with the frames of `scan`.
 
     Its one topic has the name of the table. For offsets see `splits`: they are the same for every reader, and have
     holes. A table with another id is another stream (`Batch.identity`).
+
+    This process reads the table's log, and footers of change data files. The engine opens the files and builds the
+    records, so Spark's executors need access to the folder.
     """
 
     has_sparse_offsets = True
 
-    def __init__(self, options: RowsOptions, path: str) -> None:
-        self._options = options
+    def __init__(self, options: RowsOptions, path: str, scan: Scan) -> None:
+        self._options, self._scan = options, scan
         self._table = RowsTable(options, path)
-        self._main: RowVersionReader[F] | None = None
+        self._main: RowVersionReader | None = None
 
-    @abstractmethod
-    def load(self, window: RowWindow, pace: WindowSize) -> Batch[F]:
-        """The records of `window`. May raise WindowTooLarge and FileRewritten."""
-
-    @abstractmethod
-    def empty_batch(self, span: Span) -> Batch[F]:
-        """A batch without records."""
-
-    def to_span(self, window: RowWindow) -> Span:
-        """The span of `window`."""
-        return Span(self._to_position(window.start), self._to_position(window.end))
-
-    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the version that is newest at the start."""
         at = Position({**self.start(), **start})
         self._refuse_losses(self.losses(at, {}))
-        self._main = RowVersionReader(self._table, self.load, self._window_size(), at[self._partition])
+        self._main = RowVersionReader(self._table, self._load, self._window_size(), at[self._partition])
         follow_versions(
-            _HookedReader(self._main, self.before_refresh), start, self.empty_batch, apply_batch, stop, once=once
+            _HookedReader(self._main, self.before_refresh), start, self._empty_batch, apply_batch, stop, once=once
         )
 
     def before_refresh(self) -> None:
         """A hook before each search for the newest version: sources that write the table themselves do so here."""
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         """See the port. Opens only files with rows in the requested range."""
         asked = start.only(until)
         self._refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
         if self._partition not in until or asked.get(self._partition, -1) >= until[self._partition]:
             return
         following = RowVersionReader(
-            self._table, self.load, self._window_size(), asked[self._partition], until[self._partition]
+            self._table, self._load, self._window_size(), asked[self._partition], until[self._partition]
         )
         following.refresh()
         following.deliver(apply_batch, stop)
@@ -104,6 +90,23 @@ class TableRows(ABC, Generic[F]):
     def close(self) -> None:
         """Does nothing: nothing stays open between calls."""
 
+    def _load(self, window: RowWindow, pace: WindowSize) -> Batch[Any]:
+        """The records of `window`. May raise WindowTooLarge and FileRewritten."""
+        span = Span(self._to_position(window.start), self._to_position(window.end))
+        if not window.pieces:
+            return self._empty_batch(span)
+        splits = [split for piece in window.pieces for split in piece.split(self._scan.split_rows)]
+        doing = f"reading the table {self._table.root}"
+        try:
+            frame, records, size = self._scan.read(splits, read_records, doing, pace.refuse_more)
+        except ReplicatorError:
+            window.refuse_missing(self._table.name)
+            raise
+        return Batch(frame, span, records, size, self.identity())
+
+    def _empty_batch(self, span: Span) -> Batch[Any]:
+        return Batch(self._scan.empty, span, 0, 0, self.identity())
+
     def identity(self) -> Mapping[str, str]:
         """The id of the table, for `Batch.identity`."""
         return {self._table.name: self._table.read_identity()}
@@ -131,10 +134,10 @@ class TableRows(ABC, Generic[F]):
             raise DataLoss(" ".join(sorted(set(found.values()))), next_step=describe_reload_or_skip())
 
 
-class _HookedReader(Generic[F]):
+class _HookedReader:
     """A reader that runs a hook before each search for new versions."""
 
-    def __init__(self, main: RowVersionReader[F], look: Callable[[], None]) -> None:
+    def __init__(self, main: RowVersionReader, look: Callable[[], None]) -> None:
         self._main, self._look, self.deliver = main, look, main.deliver
 
     def refresh(self) -> None:
@@ -142,43 +145,18 @@ class _HookedReader(Generic[F]):
         self._main.refresh()
 
 
-class LocalTableRows(TableRows[pa.Table]):
-    """`TableRows` with `pyarrow.Table` as frames."""
-
-    def load(self, window: RowWindow, pace: WindowSize) -> Batch[pa.Table]:
-        """Reads in this process, file by file in small slices."""
-        frame = pa.concat_tables([RAW.empty_table(), *self._read_some(window, pace)])
-        return Batch(frame, self.to_span(window), frame.num_rows, payload_bytes(frame), self.identity())
-
-    def empty_batch(self, span: Span) -> Batch[pa.Table]:
-        """A batch without records."""
-        return Batch(RAW.empty_table(), span, 0, 0, self.identity())
-
-    def _read_some(self, window: RowWindow, pace: WindowSize) -> Iterable[pa.Table]:
-        count = size = 0
-        for piece in window.pieces:
-            for some in read_records(piece):
-                count, size = count + some.num_rows, size + payload_bytes(some)
-                pace.refuse_more(count, size)
-                yield some
-
-
-class RowsSource(LocalTableRows):
-    """`TableRows` of the folder in the options."""
+class RowsSource(TableRows):
+    """`TableRows` of the table in the options; its options, and those of the engine."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        read = RowsOptions.read(options)
-        if read.path is None:
-            raise ConfigProblem(
-                f"The table {read.table} is in a catalog of Spark, which the local engine does not know.",
-                next_step="Give the folder of the table as 'path', or run with `engine: spark`.",
-            )
-        super().__init__(read, read.path)
+        own, scan = open_scan(options)
+        read = RowsOptions.read(own)
+        super().__init__(read, read.path or scan.find_folder(read.table or ""), scan)
 
 
 # Reading of a table's rows, version after version.
 
-ApplyBatch = Callable[[Batch[F]], None]
+ApplyBatch = Callable[[Batch[Any]], None]
 
 
 @dataclass(frozen=True)
@@ -196,14 +174,14 @@ class RowWindow:
                 raise vacuumed_error(name, piece.content.version, str(piece.file.path))
 
 
-Load = Callable[[RowWindow, WindowSize], Batch[F]]
+Load = Callable[[RowWindow, WindowSize], Batch[Any]]
 """Reads the records of a window. May raise WindowTooLarge and FileRewritten."""
 
 
-class RowVersionReader(Generic[F]):
+class RowVersionReader:
     """A pass through the versions, from the offset `start`, and up to `until` if given."""
 
-    def __init__(self, table: RowsTable, load: Load[F], pace: WindowSize, start: int, until: int | None = None) -> None:
+    def __init__(self, table: RowsTable, load: Load, pace: WindowSize, start: int, until: int | None = None) -> None:
         self._table, self._load, self._pace = table, load, pace
         self._next, self._until = start, until
         self._id = table.read_identity()
@@ -223,7 +201,7 @@ class RowVersionReader(Generic[F]):
         end = first_change_offset(self._table.find_newest() + 1)
         self._end = end if self._until is None else min(self._until, end)
 
-    def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
+    def deliver(self, apply_batch: ApplyBatch, stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
         handed = False
         while not stop.is_set() and self._next < self._end:

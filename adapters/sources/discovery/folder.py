@@ -26,8 +26,8 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
 from replicator.ports.frames import Batch
 
+from ..files import archive_source
 from ..files import connect as connect_names
-from ..files import dispatch
 from ..files import dms as dms_names
 from ..files.rows import ENDINGS, SUFFIXES
 from ..files.rows import find_table as find_folder
@@ -120,7 +120,7 @@ def _read_records(options: Mapping[str, object]) -> pa.Table:
         if sum(map(len, frames)) >= SAMPLE:
             stop.set()
 
-    source = dispatch.archive_source({**options, "batch_records": SAMPLE, "settle": 0})
+    source = archive_source({**options, "batch_records": SAMPLE, "settle": 0})
     try:
         source.run(source.start(), add, stop, once=True)
     finally:

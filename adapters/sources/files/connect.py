@@ -355,7 +355,7 @@ def _to_bytes(value: str | None) -> bytes | None:
 
 
 class ConnectFilesSource(ImmutableFilesSource):
-    """A `Source` over files of sinks (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`."""
+    """A `Source` over files of sinks (see the package). Options of `ArchiveSource`."""
 
     naming: ClassVar[Naming] = Naming(to_partition, first_offset, max_records, before=1)
     has_sparse_offsets = False

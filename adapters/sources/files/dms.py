@@ -340,7 +340,7 @@ PARQUET = "dms_parquet"
 
 
 class DmsFilesSource(ImmutableFilesSource):
-    """A `Source` over folders of AWS DMS (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`,
+    """A `Source` over folders of AWS DMS (see the package). Options of `ArchiveSource`,
     and `csv` (`CsvDialect`), or with `format: dms_parquet` `operation_column`."""
 
     naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)

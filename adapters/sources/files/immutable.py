@@ -61,7 +61,7 @@ class ImmutableFilesSource(ArchiveSource):
         """See the port. With `once`, up to the end of the files at the start, when they are complete."""
         if once:
             mine = {file.label for file in self._list_requested()}
-            waiting = self._delivery(DeliveryProgress(start), apply_batch, stop)
+            waiting = self._scan.begin_delivery(DeliveryProgress(start), apply_batch, stop)
             while (
                 left := max((self._seconds_until_stable(f) for f in self._list_files() if f.label in mine), default=0.0)
             ) > 0:

@@ -77,7 +77,7 @@ class LineFileFormat:
 
 
 class LineFileSource(ArchiveSource):
-    """A `Source` over such a file, with `pyarrow.Table` as frames. Options of `ArchiveSource`, and `topic`."""
+    """A `Source` over such a file. Options of `ArchiveSource`, and `topic`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)

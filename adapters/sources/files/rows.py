@@ -317,7 +317,7 @@ FILES = "files"
 
 
 class RowsFilesSource(ImmutableFilesSource):
-    """A `Source` over folders of rows (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`,
+    """A `Source` over folders of rows (see the package). Options of `ArchiveSource`,
     `files` (`csv`, `jsonl` or `parquet`), and `csv` (`CsvDialect`)."""
 
     naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +38,43 @@ class FileDelivery(Protocol):
         """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
 
 
+class FileScan(Protocol):
+    """Reads files on an engine."""
+
+    def new_index(self) -> OffsetIndex:
+        """The empty index of a source."""
+
+    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
+        """The delivery of one run, in frames of the engine."""
+
+
+def open_file_scan(
+    options: Mapping[str, object],
+) -> tuple[dict[str, object], Callable[[FileFormat, ArchiveOptions], FileScan]]:
+    """A source's own options, and its scan for the options of the engine: Spark's if there is an option `spark`."""
+    if "spark" not in options:
+        return dict(options), LocalFileScan
+    from ...spark.session import split_options  # noqa: PLC0415 - an optional package
+    from .spark import SparkFileScan  # noqa: PLC0415 - an optional package
+
+    own, spark = split_options(options)
+    return own, partial(SparkFileScan, spark)
+
+
+class LocalFileScan:
+    """`FileScan` with `pyarrow.Table` as frames."""
+
+    def __init__(self, form: FileFormat, options: ArchiveOptions) -> None:
+        self._form, self._options = form, options
+
+    def new_index(self) -> OffsetIndex:
+        # A copy, because a format may keep a read position, and `end` may be called while records are read.
+        return OffsetIndex(copy(self._form))
+
+    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
+        return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)
+
+
 class LocalDelivery:
     """`FileDelivery` of Arrow tables."""
 
@@ -53,7 +91,7 @@ class LocalDelivery:
 
 
 class ArchiveSource:
-    """A `Source` over files (`replicator.ports.source` is the contract), with `pyarrow.Table` as frames.
+    """A `Source` over files (`replicator.ports.source` is the contract). Its options, and those of the engine.
 
     Files are read in the order of their names, and again when they grow or new ones appear. A topic, partition and offset
     is delivered once, even if it is in several files. A record that appears in a hole below delivered ones is a DataLoss.
@@ -66,21 +104,16 @@ class ArchiveSource:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._options, self._form = self.read_options(options)
+        own, open_scan = open_file_scan(options)
+        self._options, self._form = self.read_options(own)
         self._form.longest = LONGER * self._options.message_bytes
-        self._known = self._new_index()
+        self._scan = open_scan(self._form, self._options)
+        self._known = self._scan.new_index()
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
         """The options, and the format of the files. Raises ConfigProblem that names each wrong key."""
         return ArchiveOptions.read(options), ArchiveFormat()
-
-    def _new_index(self) -> OffsetIndex:
-        # A copy, because a format may keep a read position, and `end` may be called while records are read.
-        return OffsetIndex(copy(self._form))
-
-    def _delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
-        return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)
 
     def _list_files(self) -> list[ArchiveFile]:
         return self._form.files(self._options.place)
@@ -103,7 +136,7 @@ class ArchiveSource:
             self._refuse_losses(self.losses(start, {}) if start else {})
             delivered = DeliveryProgress(start)
             delivered.announce(start)
-            delivery = self._delivery(delivered, apply_batch, stop)
+            delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
             while not stop.is_set():
                 delivery.read(files)
                 if stop.is_set() and self._options.is_whole:
@@ -119,7 +152,7 @@ class ArchiveSource:
         self._refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
         unread = until.only(p for p in until if asked.get(p, -1) < until[p])
         delivered = DeliveryProgress(asked.only(unread), unread)
-        delivery = self._delivery(delivered, apply_batch, stop)
+        delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
         delivery.read(self._files(asked))
         if not stop.is_set():
             delivered.close_until(unread)

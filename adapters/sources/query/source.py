@@ -20,8 +20,8 @@ from replicator.domain.errors import Fenced, Retryable
 
 from ...delta.folders import LaneLock
 from ...duckdb.session import open_session
-from ..delta_table.source import LocalTableRows
 from ..journal.options import VERSION
+from ..scan import open_scan
 from ..snapshot_diff.journal import unwritable_error
 from ..snapshot_diff.query_poll import FIRST_WITHIN, TURN, PacedPoller
 from ..snapshot_diff.snapshots import ReadSnapshot, refuse_unsupported, refuse_unusable, to_storable
@@ -336,11 +336,12 @@ def _number_columns(rows: pa.Table) -> list[str]:
     return [f"c{i}" for i in range(rows.num_columns)]
 
 
-class QuerySource(SnapshotJournalRows[pa.Table], LocalTableRows):
+class QuerySource(SnapshotJournalRows):
     """A `Source` of rows from a query (see the package). Its one topic has the name of the table. Lanes without a
-    position begin with the first rows that were read."""
+    position begin with the first rows that were read. Options of `QueryOptions`, and those of the engine."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        read = QueryOptions.read(options)
+        own, scan = open_scan(options)
+        read = QueryOptions.read(own)
         self._intake = QueryPoller(read)
-        super().__init__(read.rows_options(), str(read.journal))
+        super().__init__(read.rows_options(), str(read.journal), scan)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow as pa
-
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import F, Stop
+from replicator.ports.frames import Stop
 
-from ..delta_table.source import ApplyBatch, LocalTableRows, TableRows
+from ..delta_table.source import ApplyBatch, TableRows
+from ..scan import open_scan
 from .file_formats import find_snapshot_format
 from .file_snapshots import SnapshotFolder
 from .journal import SnapshotJournal, restart_step
@@ -20,10 +19,11 @@ from .query_poll import QuerySnapshotPoller
 from .snapshots import SnapshotPoller
 
 
-class SnapshotJournalRows(TableRows[F]):
-    """A `Source` over snapshots of a table (see the package). Subclasses define the frames.
+class SnapshotJournalRows(TableRows):
+    """A `Source` over snapshots of a table (see the package). Subclasses define the poller.
 
-    Its one topic has the name of the table. Lanes without a position begin with the first processed snapshot.
+    Its one topic has the name of the table. Lanes without a position begin with the first processed snapshot. This process
+    polls and writes the journal. The engine reads it, so Spark's executors need access to the state folder.
     """
 
     _intake: SnapshotPoller
@@ -32,7 +32,7 @@ class SnapshotJournalRows(TableRows[F]):
         """Process the next snapshot, if there is one."""
         self._intake.poll()
 
-    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the newest snapshot at the start; for a database, up to one new snapshot."""
         self._intake.begin()
         if once:
@@ -67,23 +67,20 @@ class SnapshotJournalRows(TableRows[F]):
         self._intake.close()
 
 
-class SnapshotsSource(SnapshotJournalRows[pa.Table], LocalTableRows):
-    """`SnapshotJournalRows` with `pyarrow.Table` as frames."""
+class SnapshotsSource(SnapshotJournalRows):
+    """Snapshots in a folder, or of a query. Options of `SnapshotsOptions`, and those of the engine. Raises ConfigProblem if
+    no key is configured."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        read = SnapshotsOptions.read(options)
-        self._intake = make_poller(read)
-        super().__init__(read.rows_options(), str(read.journal))
-
-
-def make_poller(options: SnapshotsOptions) -> SnapshotPoller:
-    """The poller for these options. Raises ConfigProblem if no key is configured."""
-    if not options.keys:
-        raise ConfigProblem(
-            f"The key of {options.name} is unknown. It is needed to compare its snapshots.",
-            next_step=f"Write a table with `match: {options.name}` and `keys`.",
-        )
-    return FolderPoller(options) if options.dsn is None else QuerySnapshotPoller(options)
+        own, scan = open_scan(options)
+        read = SnapshotsOptions.read(own)
+        if not read.keys:
+            raise ConfigProblem(
+                f"The key of {read.name} is unknown. It is needed to compare its snapshots.",
+                next_step=f"Write a table with `match: {read.name}` and `keys`.",
+            )
+        self._intake = FolderPoller(read) if read.dsn is None else QuerySnapshotPoller(read)
+        super().__init__(read.rows_options(), str(read.journal), scan)
 
 
 class FolderPoller:

@@ -3,7 +3,7 @@
 import pytest
 from support.sink_folder import SinkFolder
 
-from adapters.sources.files.dispatch import archive_source
+from adapters.sources.files import archive_source
 from replicator.testing.source_contract import SourceContract
 
 

@@ -3,7 +3,7 @@
 import pytest
 from support.rows_folder import ReadsRowFiles, RowsFolder
 
-from adapters.sources.files.dispatch import files_source
+from adapters.sources.files import files_source
 from replicator.testing.source_contract import SourceContract
 
 

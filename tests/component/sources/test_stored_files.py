@@ -213,7 +213,7 @@ def test_a_store_that_goes_away_while_a_file_is_read() -> None:
         listed = source._list_files()
         store.stop()
         with pytest.raises(Retryable, match="cannot be reached"):
-            source._delivery(deliver_records(), lambda _: None, threading.Event()).read(listed)
+            source._scan.begin_delivery(deliver_records(), lambda _: None, threading.Event()).read(listed)
 
 
 def deliver_records() -> Any:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sources.files import ArchiveSource
-from adapters.sources.files.dispatch import files_source
+from adapters.sources.files import ArchiveSource, files_source
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position, TopicPartition
 

@@ -28,8 +28,8 @@ from support.sink_folder import BYTES, avro
 from adapters.decoders.avro import datum_reader as arrow_avro
 from adapters.decoders.avro.datum_reader import FREE_BYTES
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.sources.files import archive_source
 from adapters.sources.files.avro_files import CODECS, HEADER, MAGIC, read_messages
-from adapters.sources.files.dispatch import archive_source
 from adapters.sources.files.file_list import ArchiveFile, find_files
 from adapters.sources.files.file_reader import LONGEST
 from replicator.domain.change import RAW

@@ -21,9 +21,8 @@ from support.rows_folder import WRITTEN, put
 from support.sink_folder import parquet
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.files import file_reader
+from adapters.sources.files import archive_check, archive_source, file_reader
 from adapters.sources.files.connect import ConnectFilesCheck, ConnectFilesSource, parse_name
-from adapters.sources.files.dispatch import archive_check, archive_source
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, Retryable
 from replicator.domain.position import Position, TopicPartition

@@ -13,7 +13,7 @@ import pytest
 from paths import GOLDEN
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.files.dispatch import archive_check, archive_source
+from adapters.sources.files import archive_check, archive_source
 from adapters.sources.files.line_file import LineFileFormat, LineFileSource
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject

@@ -232,7 +232,7 @@ class SparkRowsStream(RowsStream):
 
 
 class TestRowsSparkSource(ReadsRows, SourceContract):
-    """`RowsSparkSource`."""
+    """`RowsSource` on executors."""
 
     always = READ_TESTS
 

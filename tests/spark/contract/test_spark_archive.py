@@ -1,4 +1,4 @@
-"""`ArchiveSparkSource` does what `ArchiveSource` does, and the driver sees no record of it."""
+"""`ArchiveSource` on executors does what it does in process, and the driver sees no record."""
 
 from __future__ import annotations
 
@@ -26,12 +26,9 @@ from support.sink_folder import BYTES, SinkFolder, avro, parquet
 from support.spark_case import OPTIONS, OnSpark, engine
 from support.variants import READ_TESTS, SPLIT_TESTS
 
-from adapters.sources.files import ArchiveSource
-from adapters.sources.files.dispatch import archive_source
-from adapters.sources.files.spark import scan
-from adapters.sources.files.spark import source as spark_files
-from adapters.sources.files.spark.dispatch import DmsFilesSparkSource, archive_spark_source
-from adapters.sources.files.spark.source import ArchiveSparkSource
+from adapters.sources.files import ArchiveSource, archive_source
+from adapters.sources.files import spark as spark_files
+from adapters.sources.files.dms import DmsFilesSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
@@ -57,9 +54,9 @@ def same(table: pa.Table) -> pa.Table:
     return table
 
 
-def spark_source(path: Path, **options: Any) -> ArchiveSparkSource:
+def spark_source(path: Path, **options: Any) -> ArchiveSource:
     engine()
-    return ArchiveSparkSource({"path": str(path), **options, **OPTIONS})
+    return ArchiveSource({"path": str(path), **options, **OPTIONS})
 
 
 @dataclass
@@ -69,7 +66,7 @@ class SparkFolder(Folder):
 
 
 class TestArchiveSparkSource(SourceContract):
-    """`ArchiveSparkSource`."""
+    """`ArchiveSource` on executors."""
 
     always = READ_TESTS
 
@@ -85,7 +82,7 @@ class TestArchiveSparkSource(SourceContract):
 
 
 class TestDmsFilesSparkSource(ReadsDms, SourceContract):
-    """`DmsFilesSparkSource`."""
+    """`DmsFilesSource` on executors."""
 
     always = SPLIT_TESTS
 
@@ -96,14 +93,14 @@ class TestDmsFilesSparkSource(ReadsDms, SourceContract):
 
     def new_stream(self):
         engine()
-        return DmsFolder(self.path, DmsFilesSparkSource, {"batch_records": 6, **OPTIONS}, self.header, self.compressed)
+        return DmsFolder(self.path, DmsFilesSource, {"batch_records": 6, **OPTIONS}, self.header, self.compressed)
 
     def to_arrow(self, frame):
         return rows_of(frame)
 
 
 class TestConnectFilesSparkSource(SourceContract):
-    """`ConnectFilesSparkSource`."""
+    """`ConnectFilesSource` on executors."""
 
     always = SPLIT_TESTS
     odd_times = ()
@@ -115,14 +112,14 @@ class TestConnectFilesSparkSource(SourceContract):
 
     def new_stream(self):
         engine()
-        return SinkFolder(self.path, archive_spark_source, {"batch_records": 6, "settle": 0, **OPTIONS}, self.ending)
+        return SinkFolder(self.path, archive_source, {"batch_records": 6, "settle": 0, **OPTIONS}, self.ending)
 
     def to_arrow(self, frame):
         return rows_of(frame)
 
 
 class TestLineFileSparkSource(ReadsLineFile, SourceContract):
-    """`LineFileSparkSource`."""
+    """`LineFileSource` on executors."""
 
     always = SPLIT_TESTS
 
@@ -132,7 +129,7 @@ class TestLineFileSparkSource(ReadsLineFile, SourceContract):
 
     def new_stream(self):
         engine()
-        return LineFile(self.path, archive_spark_source, {"batch_records": 6, **OPTIONS})
+        return LineFile(self.path, archive_source, {"batch_records": 6, **OPTIONS})
 
     def to_arrow(self, frame):
         return rows_of(frame)
@@ -163,9 +160,7 @@ def test_avro_that_cannot_be_read_on_executors_says_so(tmp_path):
     cases = [(content[:-9], EnvironmentProblem, "ends too early"), (BOMB, ConfigProblem, "has a block")]
     for broken, kind, sentence in cases:
         put(tmp_path / "t+0+7.avro", broken)
-        source = archive_spark_source(
-            {"path": str(tmp_path), "files": "connect", "settle": 0, "message_bytes": 1024, **OPTIONS}
-        )
+        source = archive_source({"path": str(tmp_path), "files": "connect", "settle": 0, "message_bytes": 1024, **OPTIONS})
         with pytest.raises(kind, match=sentence):
             source.run(Position(), lambda _: None, threading.Event(), once=True)
 
@@ -175,7 +170,7 @@ def read_by_both(folder: Path) -> list[dict[str, Any]]:
     engine()
     options: dict[str, Any] = {"path": str(folder), "files": "connect", "settle": 0}
     found: list[list[dict[str, Any]]] = []
-    for source, local in ((archive_source(options), True), (archive_spark_source({**options, **OPTIONS}), False)):
+    for source, local in ((archive_source(options), True), (archive_source({**options, **OPTIONS}), False)):
         frames: list[Any] = []
         source.run(Position(), lambda batch, kept=frames: kept.append(batch.frame), threading.Event(), once=True)
         found.append(pa.concat_tables(frame if local else rows_of(frame) for frame in frames).to_pylist())
@@ -263,7 +258,6 @@ SEEDS = [5, 8] if OnSpark.one_in >= EXAMPLES else range(SEED, SEED + EXAMPLES //
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
     """Overlaps, holes, doubles, bad lines and half ones, files that grow: cut into pieces in the middle of lines."""
-    monkeypatch.setattr(scan, "SMALLEST", 1)
     monkeypatch.setattr(spark_files, "SMALLEST", 1)
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.0)
     seen = []
@@ -325,7 +319,7 @@ def test_the_driver_sees_no_record(tmp_path, monkeypatch):
     """Nothing that it fetches has a column of a record, and it makes no rows of its own."""
     write(tmp_path / "a.jsonl", *range(500))
     source = spark_source(tmp_path)
-    kind, fetched = type(source._spark.range(1)), []
+    kind, fetched = type(engine().spark.range(1)), []
 
     def record_collect(name):
         original = getattr(kind, name)

@@ -20,8 +20,6 @@ from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.spark import DeltaSparkSource
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.spark.dispatch import DmsFilesSparkSource
-from adapters.sources.files.spark.source import ArchiveSparkSource
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Retryable
@@ -55,10 +53,10 @@ def test_what_the_local_source_delivers(s3: ObjectStore, tmp_path):
     dms = {**files.options, "path": f"{files.options['path']}/public", "csv": {"header": True}}
     expected = rows(DmsFilesSource(dms))
     assert [row["value"] for row in expected] == [b"7", b"1,a", b"2,b", b'U,1,"c\nd"', b"D,2,"]
-    spark = DmsFilesSparkSource({**dms, **OPTIONS})
+    spark = DmsFilesSource({**dms, **OPTIONS})
     assert rows(spark) == expected and spark.end() == DmsFilesSource(dms).end()
     archive = {**files.options, "path": f"{files.options['path']}/archive"}
-    found = rows(ArchiveSparkSource({**archive, **OPTIONS}))
+    found = rows(ArchiveSource({**archive, **OPTIONS}))
     assert found == rows(ArchiveSource(archive)) and len(found) == 302
 
 
@@ -85,7 +83,7 @@ def test_parquet_of_dms_and_transactions(s3: ObjectStore, tmp_path):
     for folder, options, count in (("p", {"format": "dms_parquet"}, 52), ("t", {}, 3)):
         told = {**files.options, **options, "path": f"{files.options['path']}/{folder}"}
         expected = rows(DmsFilesSource(told))
-        assert rows(DmsFilesSparkSource({**told, **OPTIONS})) == expected and len(expected) == count
+        assert rows(DmsFilesSource({**told, **OPTIONS})) == expected and len(expected) == count
 
 
 def test_a_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch):
@@ -93,7 +91,7 @@ def test_a_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.Mo
     files = StoredFiles(s3)
     files.put("a.jsonl", LINE % (0, 0))
     engine()
-    source = ArchiveSparkSource({**files.options, **OPTIONS})
+    source = ArchiveSource({**files.options, **OPTIONS})
     listed = source._list_files()
     files.put("a.jsonl", LINE % (0, 1))
     monkeypatch.setattr(source, "_list_files", lambda: listed)

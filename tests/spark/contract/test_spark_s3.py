@@ -102,7 +102,7 @@ def test_engines_take_turns(s3: ObjectStore):
 
 @pytest.mark.long
 class TestStoredRowsOnSpark(ReadsRows, SourceContract):
-    """`RowsSparkSource` over a bucket, which executors reach by what the options say."""
+    """`RowsSource` over a bucket, which executors reach by what the options say."""
 
     @pytest.fixture(autouse=True)
     def server(self, s3: ObjectStore) -> None:

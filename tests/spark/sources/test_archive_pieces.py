@@ -16,7 +16,7 @@ import pytest
 from adapters.sources.files.delivery import DeliveryProgress
 from adapters.sources.files.file_list import ArchiveFile
 from adapters.sources.files.file_reader import ArchiveFormat, ArchiveReader
-from adapters.sources.files.spark.scan import (
+from adapters.sources.files.spark_splits import (
     FileSplit,
     SliceFacts,
     SliceLimits,

@@ -15,7 +15,7 @@ import pytest
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import RowsFilesSource
-from adapters.sources.files.spark.scan import FileSplit, SliceLimits, SplitScan
+from adapters.sources.files.spark_splits import FileSplit, SliceLimits, SplitScan
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.position import Position
 

@@ -24,7 +24,7 @@ from adapters.sources.files import ArchiveSource, file_reader
 from adapters.sources.files.connect import ConnectFilesSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import RowsFilesSource
-from adapters.sources.files.spark.scan import FileSplit, SliceLimits, SplitScan
+from adapters.sources.files.spark_splits import FileSplit, SliceLimits, SplitScan
 from adapters.sources.snapshot_diff import SnapshotsSource
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from replicator.domain.change import ERROR_HEADER, RAW

@@ -1,4 +1,4 @@
-"""Splits of files, each of which one task reads."""
+"""Splits of files, and their records. Used on Spark's executors, each of whose tasks reads a split at a time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
-from ..file_list import ArchiveFile
-from ..file_reader import AVRO, FileFormat, open_parquet, read_compressed, read_frames, read_record, unusable_error
-from ..records import ArchiveRecord, RecordColumns, line_size, read_bounded, unreadable_record
+from .file_list import ArchiveFile
+from .file_reader import AVRO, FileFormat, open_parquet, read_compressed, read_frames, read_record, unusable_error
+from .records import ArchiveRecord, RecordColumns, line_size, read_bounded, unreadable_record
 
-SMALLEST = 1024 * 1024
 EXPANDS = 10
 """The assumed size of a compressed file's content relative to the file."""
 
@@ -173,7 +172,7 @@ class SplitScan:
 
     def _read_lines(self, file: ArchiveFile) -> Iterator[bytes]:
         if file.name.endswith(AVRO):
-            from ..avro_files import read_messages  # noqa: PLC0415 - an optional package
+            from .avro_files import read_messages  # noqa: PLC0415 - an optional package
 
             return read_messages(file, self._form.longest)
         return self._read_compressed() if file.name.endswith(".gz") else self._read_plain()
@@ -270,7 +269,7 @@ def _record_sizes(chunk: pa.RecordBatch) -> Any:
     return lengths[0].astype(np.int64) + lengths[1]
 
 
-def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimits) -> Iterator[pa.Table]:
+def scan_rows(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:
     """A split as a table with schema `ROWS`. `number` is the split's number in its frame."""
     for at, (chunk, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_slices(), number * IN_PIECE):
         of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
@@ -279,7 +278,7 @@ def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimi
         yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
 
 
-def scan_bounds(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimits) -> Iterator[pa.Table]:
+def scan_bounds(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:
     """A split as a table with schema `TOLD`: first offset and end of each partition."""
     hulls: dict[tuple[str, int], tuple[int, int]] = {}
     facts = SliceFacts([])

@@ -1,8 +1,8 @@
-"""The archive source on Spark's executors."""
+"""Files read by Spark's executors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,22 +17,21 @@ from replicator.domain.change import RAW
 from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Batch, Stop
 
-from ....spark.errors import translate_error, translate_errors
-from ....spark.frames import cache_frame, cache_with_size, column, filter_rows, flat_map_frame, from_arrow, keep_parents
-from ....spark.session import split_options
-from ....spark.types import spark_schema
-from ..delivery import ROWS as CHUNK_RECORDS
-from ..delivery import DeliveryProgress, OffsetIndex
-from ..file_list import ArchiveFile
-from ..file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
-from ..options import ArchiveOptions
-from ..source import ArchiveSource, FileDelivery
-from .scan import (
+from ...spark.errors import translate_error, translate_errors
+from ...spark.frames import cache_frame, cache_with_size, column, filter_rows, from_arrow, keep_parents
+from ...spark.scan import scan_splits
+from ...spark.types import spark_schema
+from .delivery import ROWS as CHUNK_RECORDS
+from .delivery import DeliveryProgress, OffsetIndex
+from .file_list import ArchiveFile
+from .file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
+from .options import ArchiveOptions
+from .source import FileDelivery
+from .spark_splits import (
     CHUNK,
     FACTS,
     IN_PIECE,
     ROWS,
-    SMALLEST,
     STRETCH,
     TOLD,
     FileSplit,
@@ -46,25 +45,24 @@ from .scan import (
 )
 
 
-class ArchiveSparkSource(ArchiveSource):
-    """`ArchiveSource` with `pyspark.sql.DataFrame` as frames; its options, and `spark`.
+class SparkFileScan:
+    """`FileScan` with `pyspark.sql.DataFrame` as frames.
 
     Executors read and parse the files, large ones in splits, so they need access at the same path. The driver lists
     files, reads the footers of Parquet files, and gets the offsets of each slice. A compressed file cannot be split: one
     executor reads it, and Spark's storage caches the whole file during delivery.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        own, self._spark = split_options(options)
-        super().__init__(own)
-        if self._options.is_whole:
+    def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
+        self._spark, self._form, self._options = spark, form, options
+        if options.is_whole:
             # Spark stores the part of a batch that does not fit in memory on disk.
-            self._options = self._options.model_copy(update={"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED})
+            self._options = options.model_copy(update={"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED})
 
-    def _new_index(self) -> OffsetIndex:
+    def new_index(self) -> OffsetIndex:
         return SparkOffsetIndex(self._spark, self._form, self._options)
 
-    def _delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
+    def begin_delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
         return SparkDelivery(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
 
 
@@ -73,8 +71,7 @@ class SparkOffsetIndex(OffsetIndex):
 
     def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
         super().__init__(form)
-        self._told = partial(scan_bounds, form)
-        self._spark, self._limits = spark, get_slice_limits(options)
+        self._spark, self._read_bounds = spark, partial(scan_bounds, form, get_slice_limits(options))
         self._plan = SplitPlan(form, split_size(spark, options))
 
     def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
@@ -82,7 +79,7 @@ class SparkOffsetIndex(OffsetIndex):
         pieces, moved = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:
-                chunks = read_facts(scan_splits(self._spark, pieces, self._told, self._limits, TOLD), pieces)
+                chunks = read_facts(scan_splits(self._spark, pieces, self._read_bounds, TOLD), pieces)
             except FilesChanged as found:
                 moved |= found.labels
                 pieces = [piece for piece in pieces if piece.file.label not in moved]
@@ -175,10 +172,9 @@ class SparkDelivery:
         *,
         stop: Stop,
     ) -> None:
-        self._rows = partial(scan_rows, form)
+        self._read_rows = partial(scan_rows, form, get_slice_limits(options))
         self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
         self._plan = SplitPlan(form, split_size(spark, options))
-        self._limits = get_slice_limits(options)
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
@@ -193,7 +189,7 @@ class SparkDelivery:
         """Deliver the records of the splits. Returns the files that changed; nothing of these is delivered."""
         if not pieces:
             return frozenset()
-        frame = cache_frame(scan_splits(self._spark, pieces, self._rows, self._limits, ROWS))
+        frame = cache_frame(scan_splits(self._spark, pieces, self._read_rows, ROWS))
         try:
             chunks = read_facts(frame, pieces)
         except FilesChanged as moved:
@@ -260,8 +256,8 @@ def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> Da
 
 # Splits that executors read, and their facts on the driver.
 
-TASKS = 8
-"""Tasks per core: small files share tasks."""
+SMALLEST = 1024 * 1024
+"""The least bytes of a split, unless its file has less."""
 
 
 class ScannedSlice(NamedTuple):
@@ -278,23 +274,6 @@ class FilesChanged(Exception):
     def __init__(self, labels: Iterable[str]) -> None:
         super().__init__(*labels)
         self.labels = frozenset(labels)
-
-
-def scan_splits(
-    spark: SparkSession,
-    pieces: Sequence[FileSplit],
-    scan: Callable[[int, FileSplit, SliceLimits], Iterator[pa.Table]],
-    limits: SliceLimits,
-    schema: pa.Schema,
-) -> DataFrame:
-    """The results of `scan` for each split, on the executors, in order. The driver sends only the plan."""
-
-    def tables(numbers: pa.Table) -> Iterator[pa.Table]:
-        for number in numbers["id"].to_pylist():
-            yield from scan(number, pieces[number], limits)
-
-    tasks = min(len(pieces), TASKS * spark.sparkContext.defaultParallelism)
-    return flat_map_frame(spark.range(0, len(pieces), 1, tasks), tables, schema)
 
 
 def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedSlice]:

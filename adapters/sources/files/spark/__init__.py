@@ -1,1 +1,0 @@
-"""Recorded topics in files, read by Spark's executors."""
