@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
-from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any
@@ -16,16 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.errors import Fenced, Retryable
+from replicator.domain.errors import Retryable
 
-from ...delta.folders import LaneLock
 from ...duckdb.session import open_session
 from ..journal.options import VERSION
+from ..journal.source import FIRST_WITHIN, TURN, JournalRows, PacedPoller
 from ..scan import open_scan
-from ..snapshot_diff.journal import unwritable_error
-from ..snapshot_diff.query_poll import FIRST_WITHIN, TURN, PacedPoller
 from ..snapshot_diff.snapshots import ReadSnapshot, refuse_unsupported, refuse_unusable, to_storable
-from ..snapshot_diff.source import SnapshotJournalRows
 from .cursor_values import CursorValues, Value
 from .database import QueryConnection, QueryDatabase
 from .journal import CursorRange, QueryJournal, QueryProgress
@@ -45,23 +41,18 @@ class QueryPolls:
 
     def run(self) -> bool:
         """One complete read; False if another process is reading."""
-        try:
-            lock = LaneLock(Path(self._options.state) / "lock", self._options.name)
-        except Fenced:
-            return False
-        except OSError as error:
-            raise unwritable_error(Path(self._options.state), error) from error
-        try:
-            self.journal.check_rules()
-            with self.database.connect() as reading:
-                self._run(reading)
-        except BaseException:
-            # The journal has what was committed.
-            self._progress = self._recent = None
-            raise
-        finally:
-            lock.release()
-        return True
+        with self.journal.state.lock() as is_mine:
+            if not is_mine:
+                return False
+            try:
+                self.journal.check_rules()
+                with self.database.connect() as reading:
+                    self._run(reading)
+            except BaseException:
+                # The journal has what was committed.
+                self._progress = self._recent = None
+                raise
+            return True
 
     def _run(self, reading: QueryConnection) -> None:
         refuse_unsupported(self._to_snapshot(to_storable(reading.schema.empty_table())), self._options.name)
@@ -158,7 +149,7 @@ def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class QueryPoller(PacedPoller):
-    """`SnapshotPoller` of new rows."""
+    """`JournalPoller` of new rows."""
 
     def __init__(self, options: QueryOptions, polls: Callable[[QueryOptions], QueryPolls] = QueryPolls) -> None:
         self._name, self._polls = options.name, polls(options)
@@ -177,7 +168,7 @@ class QueryPoller(PacedPoller):
         self._polls.journal.check_rules()
 
     def close(self) -> None:
-        """See `SnapshotPoller`: ends all reads."""
+        """See `JournalPoller`: ends all reads."""
         self._polls.database.cancel()
 
 
@@ -336,7 +327,7 @@ def _number_columns(rows: pa.Table) -> list[str]:
     return [f"c{i}" for i in range(rows.num_columns)]
 
 
-class QuerySource(SnapshotJournalRows):
+class QuerySource(JournalRows):
     """A `Source` of rows from a query (see the package). Its one topic has the name of the table. Lanes without a
     position begin with the first rows that were read. Options of `QueryOptions`, and those of the engine."""
 

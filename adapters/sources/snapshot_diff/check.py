@@ -15,7 +15,7 @@ from ...decoders.common.csv_dialect import CsvDialect
 from .file_formats import CsvFormat, JsonLinesFormat, ParquetFormat, SnapshotFormat
 from .file_snapshots import list_snapshots
 from .options import SnapshotsOptions
-from .query_snapshots import snapshot_query
+from .source import snapshot_query
 
 PLACE = ("path", "files", "dsn", "table", "query")
 OF_TEXT: Mapping[str, SnapshotFormat] = {"csv": CsvFormat({}, CsvDialect()), "jsonl": JsonLinesFormat({})}

@@ -15,7 +15,6 @@ from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.frames import Stop
 
 from ...delta.types import storage_type, to_storage
 from ..delta_table.splits import OWN
@@ -53,26 +52,6 @@ class SnapshotProvider(Protocol):
 
     def read_next(self, taken: Taken) -> ReadSnapshot | None:
         """The next complete snapshot, if there is one. Raises the program's errors for an invalid one."""
-
-
-class SnapshotPoller(Protocol):
-    """The schedule of snapshots."""
-
-    def begin(self) -> None:
-        """Process the first snapshot, unless there was one before. Raises the reason if there is none, and if it was
-        compared by other keys."""
-
-    def poll(self) -> None:
-        """Process available snapshots. Called about every second while a stream runs."""
-
-    def catch_up(self, stop: Stop) -> None:
-        """Process all snapshots that exist now; none is processed after that."""
-
-    def waited_for(self) -> tuple[str, float] | None:
-        """See `ports.source.WaitsForServer`."""
-
-    def close(self) -> None:
-        """End running work."""
 
 
 def to_storable(table: pa.Table) -> pa.Table:

@@ -3,73 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
-from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
-from ..delta_table.source import ApplyBatch, TableRows
+from ...postgres.query import SnapshotQuery, table_query
+from ..journal.journal import StateFolder
+from ..journal.source import FIRST_WITHIN, JournalRows, PacedPoller
 from ..scan import open_scan
 from .file_formats import find_snapshot_format
 from .file_snapshots import SnapshotFolder
-from .journal import SnapshotJournal, restart_step
+from .journal import SnapshotJournal
 from .options import SnapshotsOptions
-from .query_poll import QuerySnapshotPoller
-from .snapshots import SnapshotPoller
+from .snapshots import ReadSnapshot, Taken, to_storable
 
 
-class SnapshotJournalRows(TableRows):
-    """A `Source` over snapshots of a table (see the package). Subclasses define the poller.
-
-    Its one topic has the name of the table. Lanes without a position begin with the first processed snapshot. This process
-    polls and writes the journal. The engine reads it, so Spark's executors need access to the state folder.
-    """
-
-    _intake: SnapshotPoller
-
-    def before_refresh(self) -> None:
-        """Process the next snapshot, if there is one."""
-        self._intake.poll()
-
-    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
-        """See the port. With `once`, up to the newest snapshot at the start; for a database, up to one new snapshot."""
-        self._intake.begin()
-        if once:
-            self._intake.catch_up(stop)
-        try:
-            super().run(start, apply_batch, stop, once=once)
-        finally:
-            if stop.is_set():
-                self.close()
-
-    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        self._intake.begin()
-        return super().losses(position, identity)
-
-    def start(self) -> Position:
-        """See the port: the first snapshot."""
-        return self.beginning()
-
-    def beginning(self) -> Position:
-        self._intake.begin()
-        return super().beginning()
-
-    def end(self) -> Position:
-        """See the port: the end of the processed snapshots."""
-        self._intake.begin()
-        return super().end()
-
-    def waited_for(self) -> tuple[str, float] | None:
-        return self._intake.waited_for()
-
-    def close(self) -> None:
-        self._intake.close()
-
-
-class SnapshotsSource(SnapshotJournalRows):
-    """Snapshots in a folder, or of a query. Options of `SnapshotsOptions`, and those of the engine. Raises ConfigProblem if
-    no key is configured."""
+class SnapshotsSource(JournalRows):
+    """A `Source` of snapshots in a folder, or of a query (see the package). Options of `SnapshotsOptions`, and those of the
+    engine. Raises ConfigProblem if no key is configured."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, scan = open_scan(options)
@@ -84,16 +37,18 @@ class SnapshotsSource(SnapshotJournalRows):
 
 
 class FolderPoller:
-    """`SnapshotPoller` of files in a folder."""
+    """`JournalPoller` of files in a folder."""
 
     def __init__(self, options: SnapshotsOptions) -> None:
         self._path = options.path or ""
-        self._folder = SnapshotFolder(self._path, restart_step(Path(options.state)), find_snapshot_format(options))
+        self._folder = SnapshotFolder(
+            self._path, StateFolder(Path(options.state), options.name).restart_step, find_snapshot_format(options)
+        )
         self._journal = SnapshotJournal(options, self._folder)
 
     def begin(self) -> None:
         """Raises Retryable while the first snapshot may still be written, EnvironmentProblem if there is none."""
-        if not self._journal.has_snapshots and not self._journal.take_next() and not self._journal.has_snapshots:
+        if not self._journal.has_rows and not self._journal.take_next() and not self._journal.has_rows:
             if self._folder.seconds_until_stable({}) > 0:
                 raise Retryable(f"The snapshot in {self._path} is still being written.")
             raise EnvironmentProblem(
@@ -106,7 +61,7 @@ class FolderPoller:
         self._journal.take_next()
 
     def catch_up(self, stop: Stop) -> None:
-        """See `SnapshotPoller.catch_up`: includes recently written snapshots, when they are complete."""
+        """See `JournalPoller.catch_up`: includes recently written snapshots, when they are complete."""
         while (left := self._folder.seconds_until_stable(self._journal.known_versions())) > 0:
             if stop.wait(min(left, 1.0)):
                 return
@@ -114,7 +69,65 @@ class FolderPoller:
             pass
 
     def waited_for(self) -> None:
-        """See `SnapshotPoller`: waiting for files happens in the stream."""
+        """See `JournalPoller`: waiting for files happens in the stream."""
 
     def close(self) -> None:
-        """See `SnapshotPoller`."""
+        """See `JournalPoller`."""
+
+
+class QuerySnapshotPoller(PacedPoller):
+    """`JournalPoller` of query results, each of which is a snapshot."""
+
+    def __init__(self, options: SnapshotsOptions) -> None:
+        self._name = options.name
+        self._query = snapshot_query(options)
+        self._journal = SnapshotJournal(options, QuerySnapshots(self._query, options.name))
+        super().__init__(self._journal.take_next, options.every)
+
+    def begin(self) -> None:
+        """Raises Retryable while the first snapshot is being read, by this process or another one."""
+        if not self._journal.has_rows:
+            self._wait(FIRST_WITHIN)
+        if not self._journal.has_rows:
+            raise Retryable(
+                f"The first snapshot of {self._name} is being read.",
+                next_step="The program waits for it. If another command printed this, start `replicator run` first.",
+            )
+        self._journal.check_rules()
+
+    def close(self) -> None:
+        """See `JournalPoller`: ends all reads."""
+        self._query.cancel()
+
+
+REMEDY = "Correct the query, or the rows in the database"
+
+
+def snapshot_query(options: SnapshotsOptions) -> SnapshotQuery:
+    """The query and its database."""
+    if options.dsn is None or options.table is None:
+        raise ConfigProblem("Snapshots of a database need 'dsn' and 'table'.")
+    text = options.query or table_query(options.table)
+    return SnapshotQuery(options.dsn.get_secret_value(), text, f"reading {options.table}")
+
+
+class QuerySnapshots:
+    """`SnapshotProvider` of a query. Versions are the times of reading by the server's clock, in microseconds since 1970,
+    or one above the previous version if that clock is behind."""
+
+    is_numbered_here = True
+
+    def __init__(self, query: SnapshotQuery, table: str) -> None:
+        self._query, self._table = query, table
+
+    def has_news(self, known: Taken) -> bool:
+        """See `SnapshotProvider.has_news`: unknown before the query runs."""
+        del known
+        return True
+
+    def read_next(self, taken: Taken) -> ReadSnapshot:
+        """Raises the errors of `SnapshotQuery.read_rows`."""
+        moment, rows = self._query.read_rows()
+        read_at = datetime.fromtimestamp(moment // 1_000_000, UTC).isoformat()
+        version = max(moment, max(taken, default=-1) + 1)
+        return ReadSnapshot(f"{self._table} as read at {read_at}", version, to_storable(rows), remedy=REMEDY)

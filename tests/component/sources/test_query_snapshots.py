@@ -20,10 +20,10 @@ from support.exported_records import Row, successive
 from adapters.delta.folders import LaneLock
 from adapters.postgres import query, table_reader
 from adapters.postgres.query import SnapshotQuery, table_query
-from adapters.sources.snapshot_diff import SnapshotsSource, query_poll
+from adapters.sources.snapshot_diff import SnapshotsSource
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from adapters.sources.snapshot_diff.journal import SnapshotJournal
-from adapters.sources.snapshot_diff.query_snapshots import QuerySnapshots
+from adapters.sources.snapshot_diff.source import QuerySnapshots
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 
@@ -168,7 +168,7 @@ def test_what_is_slow_stops_neither_the_stream_nor_its_end(shop, tmp_path, monke
 
 
 def test_the_first_is_waited_for(shop, tmp_path, monkeypatch):
-    monkeypatch.setattr(query_poll, "FIRST_WITHIN", 0.1)
+    monkeypatch.setattr("adapters.sources.snapshot_diff.source.FIRST_WITHIN", 0.1)
     shop.put([A])
     one = source(shop, tmp_path, query=SLOW.format(1))
     told = []
@@ -277,7 +277,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    "kill", [(m, after) for m in ("_store_rows", "_commit_changes", "_write_notes") for after in (False, True)]
+    "kill", [(m, after) for m in ("_store_rows", "commit", "_write_versions") for after in (False, True)]
 )
 def test_a_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed, kill):
     """However often reading is killed, the changes lead from each state to the next, in rising versions."""

@@ -392,7 +392,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("moment", ["_store_rows", "_commit_changes", "_write_notes"])
+@pytest.mark.parametrize("moment", ["_store_rows", "commit", "_write_versions"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, moment, after):
     states = successive(random.Random(seed), 6)
@@ -474,7 +474,7 @@ def test_other_keys_stop(tmp_path, keys, is_there):
 def test_keys_may_be_corrected_before_the_first_snapshot(tmp_path, monkeypatch):
     export(tmp_path, 1, [A, B, C])
     with monkeypatch.context() as patched:
-        patched.setattr(SnapshotJournal, "_commit_changes", lambda *_: (_ for _ in ()).throw(Killed))
+        patched.setattr(SnapshotJournal, "commit", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             read(source(tmp_path, keys=("id",)))
     assert len(read(source(tmp_path))[0]) == 3
