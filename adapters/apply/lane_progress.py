@@ -39,36 +39,33 @@ def advance_position(state: LaneState, write: Write[Any]) -> LaneState:
     return replace(state, position=position, identity=identity, rule=write.plan.rule)
 
 
-def find_new_truncate(facts: Facts, state: LaneState) -> Truncate | None:
-    """The truncate, if the target has not applied it."""
+def find_new_truncates(plan: ApplyPlan, facts: Facts, state: LaneState) -> list[Truncate]:
+    """The truncates that the target has not applied, by sequence. At most one, except for a plan with `history`."""
+    if plan.history is not None:
+        known = {truncate.sequence for truncate in state.truncates}
+        return [truncate for truncate in facts.truncates if truncate.sequence not in known]
     if facts.truncated_at is None or not is_above(facts.truncated_at, state.truncated_at):
-        return None
-    return Truncate(facts.truncated_at, facts.truncate_time)
+        return []
+    return [Truncate(facts.truncated_at, facts.truncate_time)]
 
 
-def count_truncates(facts: Facts, state: LaneState, truncates: int) -> Counts:
-    """The counts of the truncates."""
-    if facts.truncates:
-        new = len(find_new_truncates(facts, state))
-        return Counts(applied=new, duplicate=truncates - new)
-    if facts.truncated_at is None or is_above(facts.truncated_at, state.truncated_at):
-        return Counts(applied=truncates)
-    return Counts(duplicate=truncates) if facts.truncated_at == state.truncated_at else Counts(superseded=truncates)
-
-
-def find_new_truncates(facts: Facts, state: LaneState) -> list[Truncate]:
-    """For scd2: the truncates that the lane has not applied, by sequence."""
-    known = {truncate.sequence for truncate in state.truncates}
-    return [truncate for truncate in facts.truncates if truncate.sequence not in known]
-
-
-def find_late_truncates(facts: Facts, state: LaneState) -> list[Sequence]:
+def find_late_truncates(plan: ApplyPlan, facts: Facts, state: LaneState) -> list[Sequence]:
     """The new truncates at or below the highest applied sequence."""
     return [
         truncate.sequence
-        for truncate in find_new_truncates(facts, state)
+        for truncate in find_new_truncates(plan, facts, state)
         if state.max_sequence is not None and truncate.sequence <= state.max_sequence
     ]
+
+
+def count_truncates(plan: ApplyPlan, facts: Facts, state: LaneState, truncates: int) -> Counts:
+    """The counts of the truncates of a write."""
+    new = find_new_truncates(plan, facts, state)
+    if plan.history is not None:
+        return Counts(applied=len(new), duplicate=truncates - len(new))
+    if new or facts.truncated_at is None:
+        return Counts(applied=truncates)
+    return Counts(duplicate=truncates) if facts.truncated_at == state.truncated_at else Counts(superseded=truncates)
 
 
 def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:

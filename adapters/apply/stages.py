@@ -53,7 +53,6 @@ from .lane_progress import (
     advance_state,
     count_truncates,
     find_late_truncates,
-    find_new_truncate,
     find_new_truncates,
 )
 from .per_column_in_process import (
@@ -168,15 +167,9 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
     """
     plan, facts = write.plan, write.folded.facts
     batch = _read_batch(session, write, state)
-    if plan.history is not None:
-        decided = _decide_versions(session, write, state, batch)
-        truncates = sorted(find_new_truncates(facts, state), key=lambda truncate: truncate.sequence)
-    else:
-        decide = _decide_columns if plan.has_column_versions else _decide_rows
-        decided = decide(session, write, state, batch)
-        new = find_new_truncate(facts, state) if plan.truncates else None
-        truncates = [] if new is None else [new]
-    counts = decided.counts + count_truncates(facts, state, batch.truncates)
+    decide = _decide_columns if plan.has_column_versions else _decide_rows if plan.history is None else _decide_versions
+    decided = decide(session, write, state, batch)
+    counts = decided.counts + count_truncates(plan, facts, state, batch.truncates)
     counts += Counts(rejected=batch.misfits.num_rows + batch.passed.rejected, duplicate=batch.trimmed)
     rejects = to_rejects(batch.frame, batch.misfits, *decided.rejected)
     late = batch.passed.late
@@ -185,7 +178,7 @@ def stage_write(session: TargetSession, write: Write[pa.Table], state: LaneState
         after = replace(after, side_table_version=decided.version)
     return StagedRows(
         decided.rows,
-        truncates,
+        find_new_truncates(plan, facts, state),
         after,
         counts + Counts(duplicate=batch.passed.duplicates),
         rejects if late is None else pa.concat_tables([late, rejects]),
@@ -308,7 +301,7 @@ def _decide_versions(session: TargetSession, write: Write[pa.Table], state: Lane
 
 def _compute_versions(session: TargetSession, write: Write[pa.Table], state: LaneState, rows: pa.Table) -> Scd2Result:
     plan, facts = write.plan, write.folded.facts
-    late_truncates = find_late_truncates(facts, state)
+    late_truncates = find_late_truncates(plan, facts, state)
     if not (rows.num_rows or late_truncates) or facts.lowest is None or plan.history is None:
         return Scd2Result(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
     wanted = _list_keys(plan, rows)

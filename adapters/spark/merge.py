@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from delta import exceptions
@@ -47,41 +47,37 @@ CONFLICTS = (
 """Errors of Delta when another writer committed first. In Python, none is a subclass of the first one."""
 
 
-def write_stage(
-    plan: ApplyPlan,
-    rows: DataFrame,
-    clear: Truncate | None,
-    partitions: Partitions,
-    truncates: Iterable[Truncate] = (),
-) -> Operation:
+def write_stage(plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate], partitions: Partitions) -> Operation:
     """Stage 4 for `rows` (types of the table, one row per merge key), which match only rows of `partitions`.
 
-    `clear`, `truncates`: see `delta.merge.write_stage`.
+    `truncates`: see `delta.merge.write_stage`.
     """
-    truncates = sorted(truncates, key=lambda truncate: truncate.sequence)
     if not plan.merge_keys:
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
-        condition = merge_condition(plan, SPARK)
-        meets = (
-            sf.expr(condition) if clear is not None or truncates else _limit_to_partitions(sf.expr(condition), partitions)
-        )
+        same = sf.expr(merge_condition(plan, SPARK))
+        meets = same if truncates else _limit_to_partitions(same, partitions)
         with commit_session(rows.sparkSession, attempt) as session:
             merger = SparkTable.forPath(session, to_spark_path(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
+            for clause in plan.clauses:
+                merger = _add_clause(merger, clause)
             for truncate in truncates:
-                merger = merger.whenNotMatchedBySourceUpdate(
-                    truncate_condition(plan, SPARK, truncate.sequence), _truncate_assignments(plan, truncate)
-                )
-            _run_merge(merger, plan, clear)
+                merger = _add_truncate(merger, plan, truncate)
+            merger.execute()
         confirm_commit(snapshot, attempt)
 
     return merge
 
 
-def _truncate_assignments(plan: ApplyPlan, truncate: Truncate) -> dict[str, str | Column]:
-    return {**truncate_assignments(plan, SPARK, truncate)}
+def _add_truncate(merger: DeltaMergeBuilder, plan: ApplyPlan, truncate: Truncate) -> DeltaMergeBuilder:
+    condition = cleared_condition if plan.history is None else truncate_condition
+    found = condition(plan, SPARK, truncate.sequence)
+    assignments: dict[str, str | Column] = {**truncate_assignments(plan, SPARK, truncate)}
+    if not assignments:
+        return merger.whenNotMatchedBySourceDelete(found)
+    return merger.whenNotMatchedBySourceUpdate(found, assignments)
 
 
 def append_stage(rows: DataFrame) -> Operation:
@@ -208,19 +204,6 @@ def commit_session(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSessi
         finally:
             for name in settings:
                 session.conf.unset(name)
-
-
-def _run_merge(merger: DeltaMergeBuilder, plan: ApplyPlan, clear: Truncate | None) -> None:
-    for clause in plan.clauses:
-        merger = _add_clause(merger, clause)
-    if clear is not None:
-        found, assignments = cleared_condition(plan, SPARK, clear.sequence), _truncate_assignments(plan, clear)
-        merger = (
-            merger.whenNotMatchedBySourceUpdate(found, assignments)
-            if assignments
-            else merger.whenNotMatchedBySourceDelete(found)
-        )
-    merger.execute()
 
 
 def _add_clause(merger: DeltaMergeBuilder, clause: Clause) -> DeltaMergeBuilder:

@@ -6,7 +6,6 @@ The lanes number the events. Programs that emit their own events can write to th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import psycopg
 import pyarrow as pa
@@ -15,9 +14,11 @@ from psycopg.errors import UniqueViolation
 from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
 from replicator.domain.events import EventLimits, NewEvent
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.position import Position
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 
-from ...apply.rows_frame import POSITION
+from ...apply.lane_progress import advance_position
+from ...apply.redelivery import drop_applied, is_applied, refuse_gap
 from ...arrow.outbox_events import read_limits, read_new_events
 from ...postgres.errors import translate_error
 from ...postgres.event_table import EventTable
@@ -25,8 +26,7 @@ from ...postgres.lane_state import parse_state, write_schema_versions
 from ...postgres.names import check_table, quote_name
 from ...postgres.options import EventOptions
 from .lanes import PostgresLanes, collect_completes, to_applied
-from .row_provider import select_unapplied
-from .writer import PendingStatements, WriteOutcome, is_applied, refuse_gap
+from .writer import PendingStatements, WriteOutcome
 
 POLICIES = frozenset({"append"})
 ATTEMPTS = 10
@@ -121,19 +121,13 @@ class PostgresEventLanes(PostgresLanes):
 
     def _read_new_events(self, write: Write[pa.Table], before: LaneState) -> tuple[WriteOutcome, list[NewEvent]]:
         """The outcome of a write without its events, and the events."""
-        refuse_gap(write, before.position)
+        refuse_gap(write, before)
         if is_applied(write, before):
             return WriteOutcome(before, Counts(duplicate=write.folded.rows)), []
-        rows = select_unapplied(write.folded.frame, write, before.position, POSITION)
+        rows, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else before.position)
         events, rejects = read_new_events(rows, self._limits)
-        after = replace(
-            before,
-            position=before.position.advanced_to(write.span.end),
-            identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
-            rule=write.plan.rule,
-        )
-        counts = Counts(duplicate=write.folded.frame.num_rows - rows.num_rows, rejected=rejects.num_rows)
-        return WriteOutcome(after, counts, [rejects] if rejects.num_rows else []), events
+        counts = Counts(duplicate=trimmed, rejected=rejects.num_rows)
+        return WriteOutcome(advance_position(before, write), counts, [rejects] if rejects.num_rows else []), events
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
         """Does nothing: all events stay, also events of other writers."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR
 from replicator.domain.policy.plan import LaneState
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position
 from replicator.ports.frames import Write
 
+from ...apply.redelivery import drop_applied
 from ...apply.rows_frame import POSITION, to_rows
 from ...apply.watermark_filter import filter_late
 from ...postgres.types import ColumnConversion
@@ -88,8 +88,8 @@ class InMemoryRowProvider:
     def provide_rows(
         self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
     ) -> ProvidedRows:
-        frame = select_unapplied(self.frame, write, before.position, EVENT_POSITION if target.event_log else POSITION)
-        trimmed = self.frame.num_rows - frame.num_rows
+        position = Position() if write.out_of_band else before.position
+        frame, trimmed = drop_applied(self.frame, position, EVENT_POSITION if target.event_log else POSITION)
         let_in = filter_late(frame, write, before)
         frame = let_in.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
@@ -135,17 +135,3 @@ class RowsInMemory:
 def number_rows(rows: pa.Table) -> RowsInMemory:
     """`rows` with `_cdc_row`."""
     return RowsInMemory(rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int32())))
-
-
-def select_unapplied(frame: pa.Table, write: Write[Any], applied: Position, names: tuple[str, str, str]) -> pa.Table:
-    """The rows of the write at or above the applied position."""
-    for partition, offset in applied.items():
-        if write.span.start.get(partition, offset) < offset:
-            frame = frame.filter(pc.invert(_is_below(frame, partition, offset, names)))
-    return frame
-
-
-def _is_below(frame: pa.Table, at: TopicPartition, offset: int, names: tuple[str, str, str]) -> pa.ChunkedArray:
-    topic, partition, place = names
-    same = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
-    return pc.and_(same, pc.less(frame[place], offset))

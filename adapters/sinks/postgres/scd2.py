@@ -23,7 +23,7 @@ from ...sql.reconcile import INCOMPLETE, VERDICT
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
 from ...sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
-from .target import ROW, PostgresTarget, truncate_statement
+from .target import ROW, PostgresTarget
 from .tombstones import align_types, side_table_name
 
 WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "citext")
@@ -77,11 +77,6 @@ class ServerScd2:
         self._applied_at = applied_at
         self._related = quote_name(f"related_{target.number}")
         self._events = quote_name(f"events_{target.number}")
-
-    def end_at_truncates(self, truncates: Sequence[Truncate]) -> None:
-        """Ends every version that contains a truncate, at the truncate."""
-        for truncate in sorted(truncates, key=lambda truncate: truncate.sequence):
-            self._run(truncate_statement(self._target.plan, self._target.relation, truncate))
 
     def judge_changes(
         self,

@@ -219,11 +219,6 @@ class PostgresTarget:
         """Removes the marked rows whose tombstones are purged."""
         return f"DELETE FROM {self.relation} WHERE {purged_condition(self.plan, POSTGRES, gone)}".encode()
 
-    def clear(self, truncate: Truncate) -> bytes:
-        """Removes (or marks) the rows that a truncate clears: older rows, and rows from before replication
-        started."""
-        return truncate_statement(self.plan, self.relation, truncate).encode()
-
     def merge_inline(self) -> bytes:
         """Stage 4 over rows in one JSON parameter."""
         return self._render_once(
@@ -289,7 +284,8 @@ class PostgresTarget:
 
 
 def truncate_statement(plan: ApplyPlan, relation: str, truncate: Truncate) -> str:
-    """Deletes the rows that a truncate clears, marks them, or ends their open versions."""
+    """Deletes the rows that a truncate clears: older rows, and rows from before replication started. With soft
+    deletes it marks them. For scd2 it ends their open versions."""
     condition = cleared_condition if plan.history is None else truncate_condition
     where = condition(plan, POSTGRES, truncate.sequence)
     assignments = [f"{name} = {value}" for name, value in truncate_assignments(plan, POSTGRES, truncate).items()]

@@ -1,4 +1,13 @@
-"""Stages 2 to 4 of one write in the caller's transaction."""
+"""Stages 2 to 4 of one write in the caller's transaction.
+
+`apply.lane_progress` and `apply.redelivery` decide gaps, trimming, truncates, counts and the next state. The stages
+themselves are not those of `apply.stages`, which read rows into this process:
+
+- The server compares keys and values as its types do: `citext`, `char(n)`, collations. It completes values that no Arrow
+  type can store.
+- Rows of Spark are copied by its executors, and are never in this process.
+- Most small writes need no stage 3. They are sent together with the commit, in one round trip.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from replicator.domain.errors import AMBIGUOUS_DELETE, AlreadyWritten, DataLoss, Fatal
+from replicator.domain.errors import AMBIGUOUS_DELETE, AlreadyWritten, Fatal
 from replicator.domain.event_log import make_duplicate_error
 from replicator.domain.policy.plan import (
     EVENT_ID,
     Counts,
     Facts,
     LaneState,
-    Truncate,
     find_highest,
     get_resent_limit,
     has_overlap,
-    merge_truncates,
     needs_reconcile,
 )
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, EVENT_LOG_POLICY
@@ -32,23 +39,28 @@ from replicator.domain.policy.retention import (
     find_lateness_limit,
     make_late_reject,
     needs_tombstones,
-    update_delete_horizons,
 )
-from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.sequence import SequenceValue
 from replicator.ports.frames import Lane, Write
 
+from ...apply.lane_progress import (
+    advance_position,
+    advance_state,
+    count_truncates,
+    find_late_truncates,
+    find_new_truncates,
+)
+from ...apply.redelivery import is_applied, refuse_gap
 from ...arrow.key_change_deletes import asks_target
 from ...postgres.connection import planner_hints
 from ...postgres.names import quote_name
 from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject
 from .per_column import ServerPerColumn, select_changed_keys
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
-from .row_provider import ProvidedRows, RowProvider, RowsInMemory, TargetRows, number_rows
+from .row_provider import RowProvider, RowsInMemory, TargetRows, number_rows
 from .scd2 import ServerScd2
 from .scd2_in_process import InProcessScd2
-from .target import ROW, PostgresTarget
+from .target import ROW, PostgresTarget, truncate_statement
 
 BULK_ROWS = 50_000
 """From this number of rows, one scan of the target is cheaper than a look-up per row, and the staging table is
@@ -108,33 +120,38 @@ class PostgresWriter:
 
     def apply(self, write: Write[RowProvider], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
         """Applies the write to `state`, the lane's committed state (locked by the caller)."""
-        before = state or LaneState()
-        refuse_gap(write, before.position)
+        plan, facts, before = write.plan, write.folded.facts, state or LaneState()
+        refuse_gap(write, before)
         refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, before.position)
         if is_applied(write, before):
             return WriteOutcome(before, Counts(duplicate=write.folded.rows))
         entered = write.folded.frame.provide_rows(write, before, self._target, applied_at, careful=self._careful)
         before = self._purge_state(write, before)
-        facts = write.folded.facts
-        outcome = WriteOutcome(advance_state(before, write, self._target), Counts(duplicate=entered.trimmed))
+        counts = Counts(duplicate=entered.trimmed) + count_truncates(plan, facts, before, entered.truncates)
+        outcome = WriteOutcome(advance_lane(write, before), counts)
         for rows in entered.rejects:
             _reject(outcome, rows)
-        if write.plan.history:
-            return self._write_versions(entered, write, before, outcome, applied_at)
-        if write.plan.has_column_versions:
-            return self._write_per_column(entered, write, before, outcome)
-        if facts.truncated_at is not None and write.plan.truncates:
-            self._pending.flush()
-            self._cursor.execute(self._target.clear(Truncate(facts.truncated_at, facts.truncate_time)), prepare=False)
-            outcome.counts += _count_truncates(entered.truncates, facts.truncated_at, before.truncated_at)
+        if plan.has_column_versions:
+            return self._write_per_column(entered.rows, write, before, outcome)
+        self._apply_truncates(write, before)
+        if plan.history:
+            return self._write_versions(entered.rows, write, before, outcome, applied_at)
         if entered.rows.count:
             self._write(entered.rows, write, before, outcome)
         return outcome
 
+    def _apply_truncates(self, write: Write[RowProvider], before: LaneState) -> None:
+        truncates = find_new_truncates(write.plan, write.folded.facts, before)
+        if truncates:
+            self._pending.flush()
+        for truncate in truncates:
+            statement = truncate_statement(write.plan, self._target.relation, truncate)
+            self._cursor.execute(statement.encode(), prepare=False)
+
     def _purge_state(self, write: Write[RowProvider], before: LaneState) -> LaneState:
         """The state for this write, after the purge of old tombstones and marked rows."""
         after = advance_purge(write.plan, before, write.at)
-        if after != before and after.purged_up_to is not None and self._target.side_table is not None:
+        if after != before and after.purged_up_to is not None:
             self._pending.flush()
             self._cursor.execute(self._target.delete_tombstones(after.purged_up_to.max_sequence), prepare=False)
             if write.plan.soft_deletes:
@@ -164,26 +181,16 @@ class PostgresWriter:
                 self._cursor.execute(target.record_tombstones(reconciled=reconciling))
 
     def _write_versions(
-        self,
-        entered: ProvidedRows,
-        write: Write[RowProvider],
-        before: LaneState,
-        outcome: WriteOutcome,
-        applied_at: datetime,
+        self, rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome, applied_at: datetime
     ) -> WriteOutcome:
         """Stages 2 to 4 for scd2. A constraint that refuses a version refuses the write, because neighbouring
         versions depend on it."""
-        facts, target, rows = write.folded.facts, self._target, entered.rows
-        known = {truncate.sequence for truncate in before.truncates}
-        new = [truncate for truncate in facts.truncates if truncate.sequence not in known]
-        outcome.counts += Counts(applied=len(new), duplicate=entered.truncates - len(new))
-        self._pending.flush()
-        versions = ServerScd2(self._cursor, target, applied_at)
-        versions.end_at_truncates(new)
-        highest = before.max_sequence
-        late_truncates = [each.sequence for each in new if highest is not None and each.sequence <= highest]
+        facts, target = write.folded.facts, self._target
+        late_truncates = find_late_truncates(write.plan, facts, before)
         if not (rows.count or late_truncates) or facts.lowest is None:
             return outcome
+        self._pending.flush()
+        versions = ServerScd2(self._cursor, target, applied_at)
         target.create_temporary(self._cursor, self._generation, reconciled=False)
         absorbed_matter = before.max_side_table_sequence is not None and has_overlap(facts, before)
         in_process = target.is_lossless and not (self._careful or late_truncates or absorbed_matter)
@@ -234,20 +241,19 @@ class PostgresWriter:
         return outcome
 
     def _write_per_column(
-        self, entered: ProvidedRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
+        self, given: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
         """Stages 2 to 4 with a sequence for each column.
 
         A constraint that refuses a row refuses the write, because the row can be the result of several changes.
         """
-        facts, target = write.folded.facts, self._target
+        target, truncates = self._target, write.folded.facts.truncated_at is not None
         self._pending.flush()
-        rows = self._drop_refused_values(entered.rows, outcome)
-        columns, truncated_at = ServerPerColumn(self._cursor, target), facts.truncated_at
-        rows, done = columns.decide(rows, before.truncated_at, truncates=truncated_at is not None)
+        rows = self._drop_refused_values(given, outcome)
+        columns = ServerPerColumn(self._cursor, target)
+        rows, done = columns.decide(rows, before.truncated_at, truncates=truncates)
         outcome.counts += done.counts
-        if truncated_at is not None:
-            self._cursor.execute(target.clear(Truncate(truncated_at, facts.truncate_time)), prepare=False)
+        self._apply_truncates(write, before)
         columns.store_versions(select_changed_keys(rows, done, target.plan.table.keys), list(done.column_versions.values()))
         written = number_rows(done.write)
         if not written.count:
@@ -291,7 +297,7 @@ class PostgresWriter:
     ) -> int:
         """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
         facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)
-        tombstones = self._target.side_table is not None and needs_tombstones(self._target.plan, facts, before)
+        tombstones = needs_tombstones(self._target.plan, facts, before)
         below = find_lateness_limit(self._target.plan, facts, before)
         statement = self._target.reconcile(tombstones=tombstones, floor=before.truncated_at, resent=resent, lateness=below)
         self._cursor.execute(statement, prepare=False)
@@ -397,50 +403,15 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
         )
 
 
-def refuse_gap(write: Write[Any], applied: Position) -> None:
-    """Raises DataLoss when records between the applied position and this write are missing."""
-    gaps = write.span.gaps(applied)
-    if gaps:
-        first = gaps[0]
-        raise DataLoss(
-            f"lane {write.lane.id} is at offset {applied[first]} of {first}, but the next records begin at "
-            f"{write.span.start[first]}",
-            next_step=f"Reload the target with `replicator lanes resync {write.lane.id}`.",
-        )
-
-
-def is_applied(write: Write[Any], before: LaneState) -> bool:
-    """True when nothing of the write is above the lane's position."""
-    return not write.out_of_band and bool(before.position) and not write.span.after(before.position)
-
-
-def advance_state(before: LaneState, write: Write[Any], target: PostgresTarget) -> LaneState:
-    """The lane's state after the write."""
-    before = advance_purge(write.plan, before, write.at)
-    facts, plan = write.folded.facts, write.plan
-    deleted = facts.highest if facts.has_deletes and plan.reconcile.uses_tombstones and target.side_table else None
-    return replace(
-        before,
-        position=before.position.advanced_to(write.span.end),
-        max_sequence=find_highest(before.max_sequence, facts.highest),
-        truncated_at=find_highest(before.truncated_at, facts.truncated_at if plan.truncates else None),
-        max_side_table_sequence=find_highest(before.max_side_table_sequence, deleted),
-        identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
-        rule=plan.rule,
-        max_event_time=advance_event_times(plan, facts, before),
-        truncates=merge_truncates(before.truncates, facts.truncates),
-        delete_horizons=update_delete_horizons(plan, facts, before, write.at),
-    )
+def advance_lane(write: Write[Any], before: LaneState) -> LaneState:
+    """The lane's state after a write to `before`. Absorbed changes are not part of it."""
+    plan, facts = write.plan, write.folded.facts
+    recorded = facts.highest if facts.has_deletes and plan.reconcile.uses_tombstones else None
+    after = advance_state(plan, advance_purge(plan, before, write.at), facts, recorded, write.at)
+    return advance_position(after, write)
 
 
 def _reject(outcome: WriteOutcome, rows: pa.Table) -> None:
     if rows.num_rows:
         outcome.rejects.append(rows)
         outcome.counts += Counts(rejected=rows.num_rows)
-
-
-def _count_truncates(count: int, sequence: Sequence[SequenceValue], floor: Sequence[SequenceValue] | None) -> Counts:
-    """The counts of the folded truncates. A truncate at or below an applied one changes nothing."""
-    if floor is None or tuple(sequence) > tuple(floor):
-        return Counts(applied=count)
-    return Counts(duplicate=count) if tuple(sequence) == tuple(floor) else Counts(superseded=count)

@@ -25,7 +25,6 @@ from ....apply.lane_progress import (
     advance_state,
     count_truncates,
     find_late_truncates,
-    find_new_truncate,
     find_new_truncates,
 )
 from ....delta.commits import Operation
@@ -101,7 +100,8 @@ class SparkMirror:
         total = write.folded.rows - left_out - let_in.rejected - truncates
         good, unfit, counts = _split_misfits(rows, plan, schema, total)
         if plan.history:
-            kept_apart = Counts(rejected=counts.rejected, duplicate=left_out) + count_truncates(facts, state, truncates)
+            kept_apart = count_truncates(plan, facts, state, truncates)
+            kept_apart += Counts(rejected=counts.rejected, duplicate=left_out)
             staged = self._stage_scd2(
                 snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0
             )
@@ -121,11 +121,11 @@ class SparkMirror:
             good, plan, [*_null_refusals(good, snapshot), *_partition_refusals(good, partition_columns(snapshot))]
         )
         verdicts += Counts(applied=-empty, rejected=empty)
-        clear = find_new_truncate(facts, state)
-        idle = not verdicts.applied and clear is None
-        operation = None if idle else write_stage(plan, good, clear, partitions)
+        new_truncates = find_new_truncates(plan, facts, state)
+        idle = not verdicts.applied and not new_truncates
+        operation = None if idle else write_stage(plan, good, new_truncates, partitions)
         refused = counts.rejected + let_in.rejected
-        counts = verdicts + Counts(rejected=refused, duplicate=left_out) + count_truncates(facts, state, truncates)
+        counts = verdicts + Counts(rejected=refused, duplicate=left_out) + count_truncates(plan, facts, state, truncates)
         rejects = to_rejects(let_in.late, unfit, given_up, holes)
         return StagedWrite(operation, advance_state(plan, state, facts, recorded, write.at), counts, rejects)
 
@@ -141,17 +141,17 @@ class SparkMirror:
     ) -> StagedWrite:
         """Stages the rows of an scd2 lane that fit the table."""
         plan, facts = write.plan, write.folded.facts
-        truncates = find_new_truncates(facts, state)
-        if not any_rows and not find_late_truncates(facts, state):
+        truncates = find_new_truncates(plan, facts, state)
+        if not any_rows and not find_late_truncates(plan, facts, state):
             nothing = rows.select([column(OP), *(column(c.name) for c in plan.target)]).limit(0)
-            operation = write_stage(plan, nothing, None, {}, truncates) if truncates else None
+            operation = write_stage(plan, nothing, truncates, {}) if truncates else None
             return StagedWrite(operation, advance_state(plan, state, facts, None), Counts(), None)
         good, holes, empty = _refuse_rows(
             rows, plan, [*_null_refusals(rows, snapshot), *_partition_refusals(rows, partition_columns(snapshot))]
         )
         done = self._histories.compute_versions(snapshot, state, write, good, applied_at)
         counts = done.counts + Counts(rejected=empty)
-        operation = write_stage(plan, done.write, None, {}, truncates) if done.counts.applied or truncates else None
+        operation = write_stage(plan, done.write, truncates, {}) if done.counts.applied or truncates else None
         rejects = to_rejects(holes, done.rejects)
         return StagedWrite(operation, advance_state(plan, state, facts, done.recorded), counts, rejects)
 

@@ -25,7 +25,7 @@ from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 
 from ....apply.column_versions import BESIDE
-from ....apply.lane_progress import advance_state, find_new_truncate
+from ....apply.lane_progress import advance_state, find_new_truncates
 from ....apply.per_column_in_process import (
     add_key_rows,
     decide_columns,
@@ -134,10 +134,10 @@ class SparkPerColumn:
         if keep:
             texts = done.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
             version = self._column_versions.store(table, texts, keep, write.lane)
-        clear = find_new_truncate(facts, state)
+        new_truncates = find_new_truncates(plan, facts, state)
         names = [OP, *(c.name for c in plan.target), UNCHANGED]
         made = keep_parents(done.filter(column(KIND) == WRITE).select([column(n) for n in names]), done)
-        operation = write_stage(plan, made, clear, partitions) if written or clear is not None else None
+        operation = write_stage(plan, made, new_truncates, partitions) if written or new_truncates else None
         after = replace(advance_state(plan, state, facts, None), side_table_version=version)
         return StagedWrite(operation, after, Counts(*counts) + deciding.alone, None)
 

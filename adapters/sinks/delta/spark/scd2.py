@@ -68,7 +68,7 @@ class SparkScd2:
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
         rows = keep_parents(rows.withColumn(PLACE, column(OFFSET)), rows)
-        late_truncates = find_late_truncates(facts, state)
+        late_truncates = find_late_truncates(plan, facts, state)
         related = cache_frame(
             self._read_candidates(snapshot, plan, rows, lowest, late_truncates, moves=facts.has_key_changes)
         )

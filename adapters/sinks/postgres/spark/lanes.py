@@ -13,6 +13,7 @@ from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 from replicator.ports.sink import SinkFeatures
 
+from ....apply.redelivery import is_applied, refuse_gap
 from ....spark.errors import translate_errors
 from ....spark.frames import column, from_arrow, to_arrow
 from ....spark.redelivery import drop_applied
@@ -25,7 +26,7 @@ from ..row_provider import EVENT_POSITION, InMemoryRowProvider, RowProvider
 from ..shared_copy import SharedCopy
 from ..shared_staging import SharedStaging
 from ..target import PostgresTarget
-from ..writer import advance_state, is_applied, refuse_gap
+from ..writer import advance_lane
 from .copy_tasks import copy_in_tasks
 
 THROUGH_DRIVER = 20_000
@@ -95,7 +96,7 @@ class SparkPostgresLanes:
         out = []
         for write, target in zip(writes, targets, strict=True):
             before = states[write.lane.id]
-            refuse_gap(write, before.position)
+            refuse_gap(write, before)
             if is_applied(write, before):
                 out.append(with_row_provider(write, InMemoryRowProvider(_empty_rows(write))))
                 continue
@@ -104,7 +105,7 @@ class SparkPostgresLanes:
                     write, self._copy_shared(write, before, target) if self._is_large(write) else _collect_rows(write)
                 )
             )
-            states[write.lane.id] = advance_state(before, write, target)
+            states[write.lane.id] = advance_lane(write, before)
         return out
 
     def _is_large(self, write: Write[DataFrame]) -> bool:
