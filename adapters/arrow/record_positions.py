@@ -1,4 +1,4 @@
-"""Records by topic, partition and offset: ends of frames, records of a span, and bytes of rejected records."""
+"""Records by topic, partition and offset: ends of frames, records of a span, and bytes of records."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def find_ends(changes: pa.Table) -> Position:
     last = changes.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")])
     columns = (last[n].to_pylist() for n in (TOPIC, PARTITION, f"{OFFSET}_max"))
     return Position({TopicPartition(t, p): o + 1 for t, p, o in zip(*columns, strict=True)})
+
+
+def payload_bytes(raw: pa.Table | pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    return sum(pc.sum(pc.binary_length(raw.column(name))).as_py() or 0 for name in ("key", "value"))
 
 
 def select_span(raw: pa.Table, span: Span) -> pa.Table:

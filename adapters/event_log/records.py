@@ -94,11 +94,6 @@ FEW = 512
 (`arrow.frame_slices`)."""
 
 
-def payload_bytes(frame: pa.Table) -> int:
-    """Bytes of keys and values."""
-    return sum(pc.sum(pc.binary_length(frame[name])).as_py() or 0 for name in ("key", "value"))
-
-
 def sort_records(frame: pa.Table) -> pa.Table:
     """Records ordered by topic, partition and offset. Copies only if necessary, because records may be large: ordered
     frames, and frames of long ordered ranges as in a compacted file, are only sliced."""

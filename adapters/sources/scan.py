@@ -15,7 +15,7 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 
-from ..event_log.records import payload_bytes
+from ..arrow.record_positions import payload_bytes
 
 S = TypeVar("S")
 

@@ -108,7 +108,8 @@ class BackfillFolder:
     def read_state(self) -> BackfillState | None:
         """The state of the last run; None before the first one."""
         try:
-            return _to_state(json.loads((self.folder / STATE).read_bytes()))
+            stored = json.loads((self.folder / STATE).read_bytes())
+            return BackfillState(**{**stored, "below": tuple(stored["below"])})
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -180,10 +181,6 @@ class BackfillFolder:
         for piece in self.list_files():
             if piece.read_notes()["run"] < run:
                 piece.path.unlink()
-
-
-def _to_state(said: Mapping[str, Any]) -> BackfillState:
-    return BackfillState(**{**said, "below": tuple(said["below"])})
 
 
 def list_files(folder: Path) -> Iterator[JournalFile]:

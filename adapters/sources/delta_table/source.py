@@ -60,11 +60,18 @@ class TableRows:
         following.deliver(apply_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        found = {place: self._describe_loss(place, offset) for place, offset in position.items()}
+        found = {}
         known = identity.get(self._table.name)
-        if self._partition in found and known not in (None, self._table.read_identity()):
-            found[self._partition] = other_table_error(self._table.name).sentence
-        return {place: sentence for place, sentence in found.items() if sentence}
+        for place, offset in position.items():
+            if place != self._partition:
+                sentence = f"The source reads the table {self._table.name}, which has no {place}." if offset else ""
+            elif known not in (None, self._table.read_identity()):
+                sentence = other_table_error(self._table.name).sentence
+            else:
+                sentence = describe_loss(self._table, offset)
+            if sentence:
+                found[place] = sentence
+        return found
 
     def start(self) -> Position:
         """See the port: the table as it is now, or the changes after it. For a running stream, the table as of the
@@ -122,11 +129,6 @@ class TableRows:
         if self._options.mode == "batch":
             return WholeTableSize(self._table.name, self._options.batch_bytes)
         return WindowSize(self._options.batch_records, self._options.batch_bytes)
-
-    def _describe_loss(self, place: TopicPartition, offset: int) -> str:
-        if place == self._partition:
-            return describe_loss(self._table, offset)
-        return f"The source reads the table {self._table.name}, which has no {place}." if offset else ""
 
     @staticmethod
     def _refuse_losses(found: Mapping[TopicPartition, str]) -> None:

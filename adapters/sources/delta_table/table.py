@@ -86,7 +86,12 @@ class RowsTable:
             table = self._opened.newest()
             if self._id[0] is not table:
                 state = TableState.from_table(table)
-                self._refuse_without_feed(state)
+                if self._options.changes == "feed" and not state.has_feed:
+                    raise ConfigProblem(
+                        f"The table in {self.root} has no change data feed.",
+                        next_step=f"ALTER TABLE ... SET TBLPROPERTIES ({FEED_IS_ON} = true); a target of ours gets it with "
+                        "`change_data_feed: true`. Or write `changes: appended`.",
+                    )
                 self._id = (table, state.table)
             return int(table.version())
 
@@ -197,14 +202,6 @@ class RowsTable:
                 next_step="Load the table as it is now with `replicator lanes resync LANE`.",
             )
         return file.partitionValues or {}
-
-    def _refuse_without_feed(self, state: TableState) -> None:
-        if self._options.changes == "feed" and not state.has_feed:
-            raise ConfigProblem(
-                f"The table in {self.root} has no change data feed.",
-                next_step=f"ALTER TABLE ... SET TBLPROPERTIES ({FEED_IS_ON} = true); a target of ours gets it with "
-                "`change_data_feed: true`. Or write `changes: appended`.",
-            )
 
 
 OPS = {"insert": "c", "delete": "d", FEED: FEED}
@@ -412,14 +409,11 @@ def list_files(table: DeltaTable) -> list[CommitFile]:
     texts = {name: pc.cast(actions[f"partition.{name}"], pa.string()).to_pylist() for name in names}
     sizes = actions["size_bytes"].to_pylist()
     counts = actions["num_records"].to_pylist() if "num_records" in actions.column_names else [None] * len(actions)
+    stats = [None if count is None else f'{{"numRecords":{count}}}' for count in counts]
     return [
-        CommitFile(path, size, {name: texts[name][i] for name in names}, True, _make_stats(count))
-        for i, (path, size, count) in enumerate(zip(actions["path"].to_pylist(), sizes, counts, strict=True))
+        CommitFile(path, size, {name: texts[name][i] for name in names}, True, stats[i])
+        for i, (path, size) in enumerate(zip(actions["path"].to_pylist(), sizes, strict=True))
     ]
-
-
-def _make_stats(count: int | None) -> str | None:
-    return None if count is None else f'{{"numRecords":{count}}}'
 
 
 # Errors for rows of a table that cannot be read any more.

@@ -56,7 +56,8 @@ def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
         if next(root.rglob("_delta_log"), None) is not None:
             # Files of its older versions would be read as rows.
             raise ConfigProblem(f"{path} has a Delta table", next_step="Write a source with `transport: delta` by hand.")
-        files = [file for file in sorted(root.rglob("*") if root.is_dir() else [root]) if _is_data(file)]
+        found = sorted(root.rglob("*") if root.is_dir() else [root])
+        files = [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
         source, read = _describe_files(root, files)
     except (OSError, RuntimeError) as error:  # The latter for the home of an unknown user.
         step = "Let this user read it, or name another folder."
@@ -85,10 +86,6 @@ def _describe_files(root: Path, files: Sequence[Path]) -> tuple[DiscoveredSource
     kind = kinds.most_common(1)[0][0]
     rows = [file for file in files if file.name.endswith(SUFFIXES[kind])]
     return _describe_rows(root, kind, rows), set(rows)
-
-
-def _is_data(file: Path) -> bool:
-    return file.is_file() and not file.name.startswith((".", "_"))
 
 
 def _has_name(parse: Callable[[Path], object], file: Path) -> bool:

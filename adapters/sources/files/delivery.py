@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
+from ...arrow.record_positions import payload_bytes
 from .file_list import ArchiveFile
 from .file_reader import ArchiveReader, FileFormat
 from .options import ArchiveOptions
@@ -165,11 +165,6 @@ def refuse_larger(size: int, options: ArchiveOptions) -> None:
             "fit into one batch (`mode: batch`). None of them was applied.",
             next_step="Raise `limits.memory`. Or remove `mode`: then they are applied in several batches.",
         )
-
-
-def payload_bytes(chunk: pa.RecordBatch) -> int:
-    """Bytes of keys and values."""
-    return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))
 
 
 # Offsets in the files of an archive.

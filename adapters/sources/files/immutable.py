@@ -6,7 +6,8 @@ import gzip
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, cast
+from contextlib import ExitStack
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -243,14 +244,13 @@ def read_lines(form: FileFormat, file: ArchiveFile) -> Iterator[bytes]:
 
             yield from read_messages(file, form.longest)
             return
-        with file.path.open("rb") as stored, _open_plain(file, stored) as stream:
+        with ExitStack() as opened:
+            stream: Any = opened.enter_context(file.path.open("rb"))
+            if file.name.endswith(".gz"):
+                stream = opened.enter_context(gzip.open(stream))
             yield from form.lines(read_compressed(read_bounded(stream, form.longest), file, growing=False))
     except OSError as error:
         raise EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.") from error
-
-
-def _open_plain(file: ArchiveFile, stored: BinaryIO) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(stored)) if file.name.endswith(".gz") else stored
 
 
 def strip_line(line: bytes, *, first: bool) -> bytes:

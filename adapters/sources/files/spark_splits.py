@@ -139,11 +139,11 @@ class SplitScan:
     def read_slices(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, SliceFacts]]:
         """The records in slices, with run numbers and facts. The last slice may be empty."""
         with _translate_errors(self._piece.file):
-            for chunk in self._read_frames() if self._piece.groups else self._gather_records():
+            for chunk in self._read_groups() if self._piece.groups else self._gather_records():
                 numbers, stretches = find_runs(chunk)
                 yield chunk, numbers, SliceFacts(stretches, self._at, self._lines, self._unfinished)
 
-    def _read_frames(self) -> Iterator[pa.RecordBatch]:
+    def _read_groups(self) -> Iterator[pa.RecordBatch]:
         reader = pq.ParquetFile(self._piece.file.open_parquet())
         return read_frames(self._piece.file, reader, self._form, self._limits.records, self._piece.groups)
 

@@ -98,7 +98,7 @@ def check_compaction(subject: str, settings: Settings, readers: Mapping[str, Tab
         if mine.every:
             text = (
                 f"Topic {topic} is compacted, so it keeps the last change of a key, and "
-                f"{_join_names(mine.every)} every change."
+                f"{', '.join(mine.every)} {'wants' if len(mine.every) == 1 else 'want'} every change."
             )
             step = "Set cleanup.policy=delete for it, or read the topic only under the policy scd1."
             yield Diagnosis("warning", subject, text, step)
@@ -108,10 +108,6 @@ def check_compaction(subject: str, settings: Settings, readers: Mapping[str, Tab
                 f"These messages are ignored by {', '.join(mine.ignores_tombstones)}."
             )
             yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return f"{', '.join(names)} {'wants' if len(names) == 1 else 'want'}"
 
 
 def _find_readers(topic: str, readers: Mapping[str, TableReaders]) -> TableReaders:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -20,6 +19,7 @@ from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
+from ...arrow.record_positions import payload_bytes
 from ...kafka.clients import client_log, close_consumer
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
 from .options import KafkaOptions
@@ -48,7 +48,7 @@ class RecordBuffer:
         """Append the records of `chunk`."""
         self.chunks.append(chunk)
         self.records += chunk.num_rows
-        self.size += _payload_bytes(chunk)
+        self.size += payload_bytes(chunk)
 
 
 class PartitionReader:
@@ -247,10 +247,6 @@ class PartitionReader:
 def to_partition(message: Message) -> TopicPartition:
     """The partition of a message or event."""
     return TopicPartition(message.topic(), message.partition())
-
-
-def _payload_bytes(chunk: pa.RecordBatch) -> int:
-    return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))
 
 
 # Messages of librdkafka to raw record batches, without Python objects per field that outlive their chunk.

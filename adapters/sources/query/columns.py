@@ -75,13 +75,9 @@ def _to_plain(values: Sequence[Any], kind: pa.DataType) -> Iterable[Any]:
         return [_to_local(value) for value in values]
     if t.is_boolean(kind):
         return [bool(value) if value in (0, 1) else value for value in values]
-    if t.is_decimal(kind):
-        return [None if value is None else str(value) for value in values] if _has_floats(values) else values
+    if t.is_decimal(kind) and any(isinstance(value, float) for value in values):
+        return [None if value is None else str(value) for value in values]
     return values
-
-
-def _has_floats(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, float) for value in values)
 
 
 def _to_time(value: Any) -> Any:

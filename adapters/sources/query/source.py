@@ -101,7 +101,8 @@ class QueryPolls:
         rows = self._to_stored(some)
         news = rows if recent is None else recent.select_news(rows)
         if news.num_rows:
-            progress = replace(progress, version=_next_version(progress.version))
+            # The time in microseconds, or one above the last version if the clock is behind.
+            progress = replace(progress, version=max(progress.version + 1, time.time_ns() // 1_000))
             self.journal.append(news, progress)
             if recent is not None:
                 recent.add(news, pa.repeat(pa.scalar(progress.version, pa.int64()), news.num_rows))
@@ -136,11 +137,6 @@ class QueryPolls:
 
     def _to_snapshot(self, rows: pa.Table) -> ReadSnapshot:
         return ReadSnapshot(f"The result for {self._options.name}", 0, rows, remedy=REMEDY)
-
-
-def _next_version(version: int) -> int:
-    """The next version: the time in microseconds, or one above the last version if the clock is behind."""
-    return max(version + 1, time.time_ns() // 1_000)
 
 
 def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -59,7 +59,11 @@ class FileSnapshot:
         if len(whole) < len(tables):
             log.warning("%s is not a whole %s file yet.", self.path, form.name)
             return None
-        return self._concat_tables(whole)
+        if any(not table.schema.equals(whole[0].schema) for table in whole):
+            raise EnvironmentProblem(
+                f"The files of the snapshot {self.path} differ in their columns.", next_step="Write it anew."
+            )
+        return pa.concat_tables(whole).combine_chunks()
 
     def _tables(self, form: SnapshotFormat) -> list[pa.Table | None]:
         tables, room = [], form.most
@@ -112,13 +116,6 @@ class FileSnapshot:
         if not files:
             raise DataLoss(f"The snapshot {self.path} has no {suffixes[0]} file.", next_step="Write it again, or remove it.")
         return files
-
-    def _concat_tables(self, tables: list[pa.Table]) -> pa.Table:
-        if any(not table.schema.equals(tables[0].schema) for table in tables):
-            raise EnvironmentProblem(
-                f"The files of the snapshot {self.path} differ in their columns.", next_step="Write it anew."
-            )
-        return pa.concat_tables(tables).combine_chunks()
 
 
 class SnapshotFolder:

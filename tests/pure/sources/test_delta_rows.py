@@ -27,6 +27,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.source import HasSnapshots
 
 PLACE = TopicPartition("items", 0)
+ELSEWHERE = TopicPartition("other", 0)
 
 
 @pytest.fixture
@@ -393,6 +394,8 @@ def test_a_recreated_table(path, tmp_path):
         one.run(Position(), recreate_table, threading.Event(), once=False)
     assert "created again" in source(path).losses(Position({PLACE: 0}), seen)[PLACE]
     assert not source(path).losses(Position({PLACE: 0}), source(path).identity())
+    assert source(path).losses(Position({ELSEWHERE: 0}), {}) == {}
+    assert "which has no other[0]" in source(path).losses(Position({ELSEWHERE: 1}), {})[ELSEWHERE]
 
 
 def with_protocol(path: str, **protocol: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from support.exported_records import export
 from support.queried_database import QueriedDatabase
 from support.recorded_journals import ADDED, OPEN, RECORDS, copy_journal, open_query, open_snapshots, read_records
@@ -59,6 +60,16 @@ def test_the_next_query_begins_at_the_last_value(tmp_path: Path) -> None:
     assert (row["id"], row["name"]) == (6, before["name"])
     assert row["_snapshot"] > before["_snapshot"]
     assert read_records(open_query(tmp_path))[:5] == RECORDS["query"]
+
+
+def test_a_compacted_journal_is_continued(tmp_path: Path) -> None:
+    """Its newest commit has no progress."""
+    table = DeltaTable(str(copy_journal("query", tmp_path) / "sales"))
+    assert table.optimize.compact()["numFilesRemoved"] == 2
+    database = QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}")
+    database.make_sales()
+    database.add_sales(ADDED)
+    assert read_news(open_query(tmp_path)) == []
 
 
 @pytest.mark.parametrize("name", ["snapshots", "query"])

@@ -86,10 +86,8 @@ class Backlog:
             return False
         (first, last), (low, high) = file.offsets, file.partitions
         places = (TopicPartition(file.topic, number) for number in range(low, high + 1))
-        return not any(p in self.next and self.next[p] <= last and self._is_below_end(p, first) for p in places)
-
-    def _is_below_end(self, place: TopicPartition, offset: int) -> bool:
-        return self._until is None or offset < self._until.get(place, 0)
+        unread = [place for place in places if place in self.next and self.next[place] <= last]
+        return not unread if self._until is None else all(first >= self._until.get(place, 0) for place in unread)
 
     def _gather_ends(self, reach: int) -> dict[TopicPartition, int]:
         """The ends for the records of the first files, for as many files as needed for `reach` offsets."""
@@ -203,11 +201,14 @@ class DeltaLogReader(Generic[F]):
 
     def refresh(self) -> None:
         """Add the newest version. Raises DataLoss if the next records were removed, or some were appended below
-        others."""
+        others, or the table was replaced."""
         snapshot, bounds = self._log.read_latest()
         if snapshot is self._snapshot:
             return
-        self._refuse_other_table(snapshot.table)
+        if self._table and snapshot.table != self._table:
+            # It has other records with the same offsets.
+            raise recreated_error(self._log.table.root)
+        self._table = snapshot.table
         known = set(self._snapshot.files)
         fresh = [file for file in snapshot.files if file not in known]
         appended = self._snapshot is not NOTHING and known <= set(snapshot.files)
@@ -221,12 +222,6 @@ class DeltaLogReader(Generic[F]):
         self._backlog.add(fresh)
         self._snapshot, self._bounds = snapshot, bounds
         self._log.ranges.keep_only(snapshot.files)
-
-    def _refuse_other_table(self, table: str) -> None:
-        """Raise DataLoss for a replaced table, which has other records with the same offsets."""
-        if self._table and table != self._table:
-            raise recreated_error(self._log.table.root)
-        self._table = table
 
     def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
         """Raise DataLoss for removed records. Records that were appended to existing ones cannot be missing. A log that

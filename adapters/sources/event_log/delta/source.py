@@ -18,9 +18,10 @@ from replicator.domain.policy.policies import TIMESTAMP
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F
 
+from ....arrow.record_positions import payload_bytes
 from ....delta.folders import FileLocation
 from ....event_log.bounds import LogBounds
-from ....event_log.records import drop_repeated, payload_bytes, sort_records, to_raw
+from ....event_log.records import drop_repeated, sort_records, to_raw
 from ...delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
 from ..source import LogSource
 from .log_reader import DeltaLog, DeltaLogReader, Load, ReadWindow

@@ -14,8 +14,8 @@ from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
+from ....arrow.record_positions import payload_bytes
 from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
-from ....event_log.records import payload_bytes
 from ....postgres.connection import PostgresSession
 from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
 from ....postgres.options import TableLocation
@@ -114,7 +114,8 @@ class PostgresLogReader:
         if not self._find_left():
             return False
         handed = False
-        with closing(_read_ahead(self._read_batches())) as there:
+        batches = self._read_batches()
+        with closing(read_ahead(partial(next, batches, None), batches.close)) as there:
             for batch in there:
                 if stop.is_set():
                     break
@@ -151,10 +152,6 @@ class PostgresLogReader:
         starts = {place: self._next[place] for place in ends}
         self._next.update(ends)
         return Span(Position(starts), Position(ends))
-
-
-def _read_ahead(coming: Generator[Batch[pa.Table], None, None]) -> Generator[Batch[pa.Table], None, None]:
-    return read_ahead(partial(next, coming, None), coming.close)
 
 
 # Slices of a stream as batches.
