@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 _TABLE = """
-ports.backfill: Journal=BackfillJournal ReadsBeside=ReadsConcurrently Taken=BackfillSnapshot
+ports.backfill: Journal=BackfillJournal ReadsBeside=ports.source.SourceFeatures ReadsConcurrently=ports.source.SourceFeatures
+    Taken=BackfillSnapshot
 ports.checkpoints: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
     RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
 ports.comparison: Compares=ports.sink.SinkFeatures
@@ -33,10 +34,11 @@ ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatu
     Judge=CutoverDecision Publishes=SinkFeatures RefusesSecondWriter=SinkFeatures RemembersSchemas=SchemaStore
     SinkCapabilities=SinkFeatures StoresSchemas=SchemaStore Swaps=SinkFeatures TombstoneLedger=TombstoneStore
     Vacuumed=VacuumResult Vacuums=VacuumTarget
-ports.source: Shortened=LogTruncated WaitsBeside=WaitsForServer
+ports.source: HasSnapshots=SourceFeatures LogTruncated=SourceFeatures NamesFiles=SourceFiles NamesTopics=SourceFeatures
+    Shortened=SourceFeatures WaitsBeside=SourceFeatures WaitsForServer=SourceFeatures
 ports.state_snapshots > ports.checkpoints: Seeds=ports.sink.SinkFeatures Shortens=ports.sink.SinkFeatures
     TellsTimes=ports.sink.SinkFeatures Unfit=CheckpointUnsupported
-ports.telemetry: Paced=HasPace
+ports.telemetry: HasPace=ports.source.SourceFeatures Paced=ports.source.SourceFeatures
 testing.column_transform_cases > testing.transform_cases:
 testing.contract: REASON=OVERRIDE_REASON needs=require
 testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter

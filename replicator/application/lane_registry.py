@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Any, Generic
 
 import structlog
 
@@ -31,7 +31,7 @@ from replicator.ports.components import CONTINUE, RulesFor, TransactionRules
 from replicator.ports.frames import F, Lane
 from replicator.ports.register import Register, RegisterEntry
 from replicator.ports.sink import Sink
-from replicator.ports.source import LogTruncated, NamesFiles, Source
+from replicator.ports.source import Source
 
 from .lane_schema import LaneSchema, refuse_changed_rule
 from .missing_records import describe_missing
@@ -257,8 +257,8 @@ class LaneRegistry(Generic[F]):
                 self._shared.lanes.suspend(run, late)
 
     def _get_oldest(self) -> Position:
-        source = self._context.source
-        return source.oldest() if isinstance(source, NamesFiles) else Position()
+        files = self._context.source.features.files
+        return Position() if files is None else files.oldest()
 
     def _find_late_records(self, run: LaneRun, oldest: Position) -> Problem | None:
         """The reason why the lane misses records below the begin of a partition; None if it misses none."""
@@ -419,10 +419,10 @@ class LaneRegistry(Generic[F]):
         return to_problem(error)
 
 
-def describe_removed(source: object, begun: Position, applied: Position) -> dict[TopicPartition, str]:
+def describe_removed(source: Source[Any], begun: Position, applied: Position) -> dict[TopicPartition, str]:
     """Per partition that log retention has truncated: why a lane that begins there and has applied nothing misses
     records."""
-    removed = source.removed() if isinstance(source, LogTruncated) else Position()
+    removed = Position() if source.features.removed is None else source.features.removed()
     return {
         partition: f"log retention has removed the records below offset {first} of {partition} from the event log"
         for partition, first in removed.items()

@@ -9,7 +9,7 @@ from replicator.domain.errors import DataLoss, describe_reload
 from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
-from replicator.ports.source import HasSnapshots, Source
+from replicator.ports.source import Source
 
 CoversPartition = Callable[[TopicPartition], bool]
 
@@ -19,7 +19,7 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
     start, beginning, end = source.start(), source.beginning(), source.end()
     mine = {p: offset for p, offset in start.items() if covers(p)}
     # With sparse offsets, the only known first offset is the stored one.
-    sparse = getattr(source, "has_sparse_offsets", False)
+    sparse = source.features.sparse_offsets
     known = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
     gone = source.losses(Position(known), {})
     found = []
@@ -36,9 +36,10 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
 
 def _is_whole(source: Source[Any], lane: Lane, partition: TopicPartition, offset: int) -> bool:
     """True if the records start with a snapshot of all rows, which is enough for a target without history."""
-    if lane.policy not in CURRENT_ROW_POLICIES or not isinstance(source, HasSnapshots):
+    after_snapshots = source.features.after_snapshots
+    if lane.policy not in CURRENT_ROW_POLICIES or after_snapshots is None:
         return False
-    return source.after_snapshots(Position({partition: offset}))[partition] != offset
+    return after_snapshots(Position({partition: offset}))[partition] != offset
 
 
 def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> None:

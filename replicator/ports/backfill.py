@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -91,12 +91,3 @@ class BackfillJournal(Protocol[F]):
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
         """As `ports.source.Source.read`. Removed records are holes, not data loss: a snapshot is only removed as a
         whole, after a newer one exists."""
-
-
-@runtime_checkable
-class ReadsConcurrently(Protocol):
-    """A source that also returns rows outside its transactions, in topics of their own (`TOPICS`)."""
-
-    def get_concurrent_time(self) -> datetime | None:
-        """A time on the source's clock: these rows show no transaction that ended later. None if there are no such
-        rows."""

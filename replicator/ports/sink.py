@@ -225,8 +225,8 @@ class SinkFeatures:
     `lane`: all below `below` that arrived before `came_before`. The last record of a partition always stays. Returns the
     new first offset of each partition that lost records.
 
-    One commit removes the records and stores the new first offsets permanently (`ports.source.LogTruncated`). The call
-    takes over the lane; it may be repeated. For an event log.
+    One commit removes the records and stores the new first offsets permanently (`ports.source.SourceFeatures.removed`).
+    The call takes over the lane; it may be repeated. For an event log.
     """
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
 
 from replicator.domain.position import Position, TopicPartition
 
 from .frames import Batch, F, Stop
+from .telemetry import Pace
 
 
 class Source(Protocol[F]):
@@ -19,9 +22,11 @@ class Source(Protocol[F]):
     - `DataLoss` when records between the position and the stream's beginning are gone, or the stream ends before the
       position.
     - `EnvironmentProblem` when the source cannot be reached as configured.
-
-    A source has a true attribute `has_sparse_offsets` if the difference of two offsets is not a number of records.
     """
+
+    @property
+    def features(self) -> SourceFeatures:
+        """Everything that the source can do besides these methods. The same for all its life; needs no connection."""
 
     def run(self, start: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop, *, once: bool) -> None:
         """Read from `start` until `stop`, or, with `once`, up to the end of the stream at the time of the call.
@@ -73,50 +78,61 @@ class Source(Protocol[F]):
         """Release everything; may be called twice."""
 
 
-@runtime_checkable
-class LogTruncated(Protocol):
-    """A source that removes its oldest records on purpose, and stores that it did. A lane that has applied nothing
-    before, and starts from the remaining records, would build a wrong table."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFeatures:
+    """Everything that a source can do besides the methods of `Source`. A field that is None is not supported. A field is
+    usually a method of the source:
 
-    def removed(self) -> Position:
-        """The first available offset of every partition whose first records were removed."""
+        SourceFeatures(sparse_offsets=True, unmatched=self.unmatched)
 
+    A source that wraps another one changes the features of that one with `dataclasses.replace`.
+    """
 
-@runtime_checkable
-class NamesTopics(Protocol):
-    """A source whose configuration names topics that may not exist."""
+    sparse_offsets: bool = False
+    """The difference of two offsets is not a number of records."""
 
-    def unmatched(self) -> Mapping[str, Sequence[str]]:
-        """Patterns that no topic matches, each with the topics that look like it."""
+    removed: Callable[[], Position] | None = None
+    """The first available offset of every partition whose first records were removed. For a source that removes its oldest
+    records on purpose, and stores that it did. A lane that has applied nothing before, and starts from the remaining
+    records, would build a wrong table."""
 
+    unmatched: Callable[[], Mapping[str, Sequence[str]]] | None = None
+    """Patterns that no topic matches, each with the topics that look like it. For a source whose configuration names topics
+    that may not exist."""
 
-@runtime_checkable
-class NamesFiles(Protocol):
-    """A source whose records are in files that may be missing or damaged."""
+    files: SourceFiles | None = None
+    """For a source whose records are in files that may be missing or damaged."""
 
-    def absent(self) -> str:
-        """Why there is no file at all, as a sentence; empty if there is one."""
+    waited_for: Callable[[], tuple[str, float] | None] | None = None
+    """The server it waits for, in words, and the seconds so far; None while it does not wait. From any thread. For a source
+    that also depends on another server."""
 
-    def damaged(self) -> Sequence[str]:
-        """The skipped files: they cannot be read, although nothing writes to them any more."""
-
-    def oldest(self) -> Position:
-        """Per partition the first offset in the files. Older files may appear: if a partition began above this offset,
-        the records between are unread."""
-
-
-@runtime_checkable
-class WaitsForServer(Protocol):
-    """A source that also depends on another server."""
-
-    def waited_for(self) -> tuple[str, float] | None:
-        """The server it waits for, in words, and the seconds so far; None while it does not wait. From any thread."""
-
-
-@runtime_checkable
-class HasSnapshots(Protocol):
-    """A source whose stream also contains snapshot rows with offsets of their own, for lanes that start with them.
+    after_snapshots: Callable[[Position], Position] | None = None
+    """`after_snapshots(position)`: the same position, or, if it is within snapshot rows, the start of the changes after
+    them. For a source whose stream also contains snapshot rows with offsets of their own, for lanes that start with them.
     Readers of changes skip these rows."""
 
-    def after_snapshots(self, position: Position) -> Position:
-        """`position`, or, if it is within snapshot rows, the start of the changes after them."""
+    get_concurrent_time: Callable[[], datetime | None] | None = None
+    """A time on the source's clock, for a source that also returns rows outside its transactions, in topics of their own
+    (`ports.backfill.TOPICS`). These rows show no transaction that ended later. None if there are no such rows."""
+
+    engine: str = ""
+    """The name of the engine, as in the config, whose stream reads the source by itself."""
+
+    pace: Callable[[], Pace | None] | None = None
+    """The progress of the engine's stream; None before the end of its first batch. From any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The files of a source.
+
+    - `absent()`: why there is no file at all, as a sentence; empty if there is one.
+    - `damaged()`: the skipped files. They cannot be read, although nothing writes to them any more.
+    - `oldest()`: per partition the first offset in the files. Older files may appear: if a partition began above this
+      offset, the records between are unread.
+    """
+
+    absent: Callable[[], str]
+    damaged: Callable[[], Sequence[str]]
+    oldest: Callable[[], Position]

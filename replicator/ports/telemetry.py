@@ -30,16 +30,6 @@ class Pace:
         return f"source {source}: the last batch took {self.batch_seconds:.1f} s, {rates}{behind}"
 
 
-class HasPace(Protocol):
-    """A source that reads by such a stream."""
-
-    engine: str
-    """The engine's name, as in `engine` of the config."""
-
-    def pace(self) -> Pace | None:
-        """The progress of the stream; None before the end of its first batch. From any thread."""
-
-
 class Telemetry(Protocol):
     """Counters and gauges by name of source and lane, never by key or offset. Never raises, never blocks."""
 

@@ -25,6 +25,7 @@ from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, De
 from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED
 from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
 from replicator.ports.sink import LaneArtifact, SinkFeatures
+from replicator.ports.source import SourceFeatures
 
 from .plain_plan import PlainTarget, PlainWatermark, apply_row
 
@@ -246,6 +247,7 @@ class FakeSource:
         self.identity = dict(identity or {})
         self.told: list[Position] = []
         self.fed = threading.Condition()
+        self.features = SourceFeatures()
 
     def add_records(self, piece: pa.Table) -> None:
         """Add records (a raw frame) at the end of the log."""

@@ -15,6 +15,7 @@ from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter, De
 from replicator.ports.frames import Batch, Lane, LaneOutcome
 from replicator.ports.register import RegisterEntry
 from replicator.ports.sink import LaneArtifact, SinkFeatures
+from replicator.ports.source import SourceFeatures
 from replicator.ports.telemetry import Pace
 from support.tuple_engine import Rec, Rows, TupleEngine
 
@@ -190,6 +191,7 @@ class TupleSource:
         self.closed = False
         self.idle_wait = 0.01
         self.piece = 2
+        self.features = SourceFeatures()
 
     def feed(self, *records: Rec) -> None:
         with self.fed:

@@ -9,6 +9,7 @@ from typing import Any
 from replicator.domain.errors import DataLoss, EnvironmentProblem, ReplicatorError, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
+from replicator.ports.source import SourceFeatures
 
 from ..delta_reader import FileRewritten, WholeTableSize, WindowSize, WindowTooLarge
 from ..event_log.version_loop import follow_versions
@@ -28,12 +29,14 @@ class TableRows:
     records, so Spark's executors need access to the folder.
     """
 
-    has_sparse_offsets = True
-
     def __init__(self, options: RowsOptions, path: str, scan: Scan) -> None:
         self._options, self._scan = options, scan
         self._table = RowsTable(options, path)
         self._main: RowVersionReader | None = None
+
+    @property
+    def features(self) -> SourceFeatures:
+        return SourceFeatures(sparse_offsets=True, after_snapshots=self.after_snapshots)
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the version that is newest at the start."""

@@ -17,8 +17,8 @@ class LogOptions(BaseModel):
     - `since`, `until`: the range of source times, inclusive. Records without a time are included.
     - `below`: by topic and partition the offset at which the log ends for this reader. Other partitions have no records
       then.
-    - `part`: the reader accepts that first records may have been removed. `ports.source.LogTruncated` reports nothing
-      then.
+    - `part`: the reader accepts that first records may have been removed. `ports.source.SourceFeatures.removed` reports
+      nothing then.
     - `batch_records`, `batch_bytes` (of keys and values): limits of one batch.
     """
 

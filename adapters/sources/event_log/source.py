@@ -9,6 +9,7 @@ from typing import Generic
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.topics import TopicFilter
 from replicator.ports.frames import Batch, F, Stop
+from replicator.ports.source import SourceFeatures
 
 from ...event_log.bounds import LogBounds, describe_loss, refuse_losses
 from .options import LogOptions
@@ -29,6 +30,10 @@ class LogSource(ABC, Generic[F]):
         self._said = options
         self._wanted = TopicFilter(options.topics)
         self._below = None if options.below is None else Position.from_json(options.below)
+
+    @property
+    def features(self) -> SourceFeatures:
+        return SourceFeatures(unmatched=self.unmatched)
 
     @abstractmethod
     def bounds(self) -> LogBounds:
@@ -76,7 +81,7 @@ class LogSource(ABC, Generic[F]):
         return self.bounds().ends
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
-        """See `ports.source.NamesTopics`: used if the log has no wanted topic."""
+        """See `ports.source.SourceFeatures`: used if the log has no wanted topic."""
         return dict.fromkeys(self._said.topics, ())
 
     def committed(self, position: Position) -> None:

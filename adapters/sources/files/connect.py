@@ -358,7 +358,7 @@ class ConnectFilesSource(ImmutableFilesSource):
     """A `Source` over files of sinks (see the package). Options of `ArchiveSource`."""
 
     naming: ClassVar[Naming] = Naming(to_partition, first_offset, max_records, before=1)
-    has_sparse_offsets = False
+    sparse_offsets = False
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
+from replicator.ports.source import SourceFeatures
 
 from ...decoders.common.csv_dialect import CsvDialect, escape_sign
 from ...decoders.json.type_names import TypedRowLayout, to_json_values
@@ -50,13 +52,17 @@ class ImmutableFilesSource(ArchiveSource):
     """
 
     naming: ClassVar[Naming]
-    has_sparse_offsets = True  # The upper bits contain the file.
+    sparse_offsets = True  # The upper bits contain the file.
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._given: dict[str, ArchiveFile] = {}
         self._newest: dict[TopicPartition, int] = {}
         self._settled_at = float("inf")
         super().__init__(options)
+
+    @property
+    def features(self) -> SourceFeatures:
+        return replace(super().features, sparse_offsets=self.sparse_offsets)
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the files at the start, when they are complete."""

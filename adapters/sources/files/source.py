@@ -15,6 +15,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Stop
+from replicator.ports.source import SourceFeatures, SourceFiles
 
 from .delivery import BatchBuilder, DeliveryProgress, OffsetIndex, describe_loss
 from .file_list import ArchiveFile, seconds_until_complete
@@ -110,6 +111,10 @@ class ArchiveSource:
         self._scan = open_scan(self._form, self._options)
         self._known = self._scan.new_index()
 
+    @property
+    def features(self) -> SourceFeatures:
+        return SourceFeatures(files=SourceFiles(self.absent, self.damaged, self.oldest))
+
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
         """The options, and the format of the files. Raises ConfigProblem that names each wrong key."""
@@ -185,7 +190,7 @@ class ArchiveSource:
         return f"{self._options.place} holds none whose name ends in {', '.join(self._form.suffixes)}."
 
     def damaged(self) -> Sequence[str]:
-        """See `ports.source.NamesFiles`: incomplete Parquet files. For formats that do not grow they are an error."""
+        """See `ports.source.SourceFiles`: incomplete Parquet files. For formats that do not grow they are an error."""
         whole = (f for f in self._list_files() if f.name.endswith(".parquet") and seconds_until_complete(f, None) <= 0)
         return [str(f.path) for f in whole if open_parquet(f, self._form) is None] if self._form.growing else []
 

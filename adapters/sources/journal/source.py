@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from threading import Thread
 from typing import Protocol
 
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
+from replicator.ports.source import SourceFeatures
 
 from ..delta_table.source import ApplyBatch, TableRows
 
@@ -26,6 +28,10 @@ class JournalRows(TableRows):
     """
 
     _intake: JournalPoller
+
+    @property
+    def features(self) -> SourceFeatures:
+        return replace(super().features, waited_for=self._intake.waited_for)
 
     def before_refresh(self) -> None:
         """Process the next snapshot, if there is one."""
@@ -59,9 +65,6 @@ class JournalRows(TableRows):
         self._intake.begin()
         return super().end()
 
-    def waited_for(self) -> tuple[str, float] | None:
-        return self._intake.waited_for()
-
     def close(self) -> None:
         self._intake.close()
 
@@ -80,7 +83,7 @@ class JournalPoller(Protocol):
         """Process all snapshots that exist now; none is processed after that."""
 
     def waited_for(self) -> tuple[str, float] | None:
-        """See `ports.source.WaitsForServer`."""
+        """See `ports.source.SourceFeatures`."""
 
     def close(self) -> None:
         """End running work."""

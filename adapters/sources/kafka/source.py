@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
+from replicator.ports.source import SourceFeatures
 
 from ...kafka.clients import client_log, close_consumer
 from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
@@ -36,6 +37,10 @@ class KafkaSource:
         self._cluster = Cluster(self._options)
         self._group = GroupOffsets(self._options)
         self._failures = FetchFailures(self._options.patience_seconds)
+
+    @property
+    def features(self) -> SourceFeatures:
+        return SourceFeatures(unmatched=self.unmatched)
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """See the port. A topic that is created again while it is read is a DataLoss within about a second."""

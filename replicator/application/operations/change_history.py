@@ -22,7 +22,7 @@ from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, RecordSlice, Stop
-from replicator.ports.source import LogTruncated, Source
+from replicator.ports.source import Source
 
 HandleChanges = Callable[[pa.Table, TableSpec, pa.Table], None]
 """Called with a changes frame, the table as its records describe it, and the raw frame that was decoded."""
@@ -87,7 +87,8 @@ class ChangeLogReader:
             records += one.records
 
         self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
-        removed = self._source.removed() if isinstance(self._source, LogTruncated) else Position()
+        find_removed = self._source.features.removed
+        removed = Position() if find_removed is None else find_removed()
         mine = removed.only(place for place in removed if place.topic in topics or not topics)
         return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), mine)
 

@@ -417,8 +417,8 @@ def _describe_truncated(parts: Components, lane: Lane, missing: Position) -> str
 def get_removed(parts: Components, lane: Lane) -> Position:
     """For each partition without its first records, the first offset in the event log."""
     with closing(parts.open_log(parts.find_log(lane.table), list_topics(parts, lane))) as kept:
-        found: Position = kept.removed()
-        return found
+        removed = kept.features.removed
+        return Position() if removed is None else removed()
 
 
 def list_topics(parts: Components, lane: Lane, begun: Checkpoint | None = None) -> Collection[str]:

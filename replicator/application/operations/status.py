@@ -21,7 +21,6 @@ from replicator.domain.position import Position
 from replicator.domain.schema_versions import to_summary
 from replicator.ports.dead_letters import DeadLetterGroup
 from replicator.ports.frames import F, Lane
-from replicator.ports.source import WaitsForServer
 from replicator.ports.telemetry import Pace
 
 LONG_CALL = timedelta(seconds=10)
@@ -177,8 +176,8 @@ class StatusReporter(Generic[F]):
         )
 
     def _report_source_call(self, pipeline: SourcePipeline[F], now: datetime) -> dict[str, str] | None:
-        source, call = pipeline.context.source, pipeline.progress.call
-        waited = source.waited_for() if isinstance(source, WaitsForServer) else None
+        waited_for, call = pipeline.context.source.features.waited_for, pipeline.progress.call
+        waited = None if waited_for is None else waited_for()
         doing, seconds = waited or ((call.doing, self._clock() - call.since) if call else ("", 0.0))
         since = now - timedelta(seconds=seconds)
         return {"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Generic
 
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.backfill import BackfillJournal
 from replicator.ports.frames import Batch, F, Stop
-from replicator.ports.source import LogTruncated, NamesFiles, NamesTopics, Source
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Source, SourceFeatures
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for new records in the journal."""
@@ -29,6 +28,11 @@ class BackfilledSource(Generic[F]):
         self._main = main
         self._journal = journal
         self._clock = clock
+
+    @property
+    def features(self) -> SourceFeatures:
+        """The features of the stream; only the journal has rows that were read outside its transactions."""
+        return replace(self._main.features, get_concurrent_time=self._journal.get_newest_time)
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """See `Source`. The journal is read after batches of the stream, which arrive at least every second."""
@@ -63,44 +67,11 @@ class BackfilledSource(Generic[F]):
     def beginning(self) -> Position:
         return Position({**self._main.beginning(), **self._journal.beginning()})
 
-    def removed(self) -> Position:
-        """See `ports.source.LogTruncated`: of the stream, if it supports that."""
-        return self._main.removed() if isinstance(self._main, LogTruncated) else Position()
-
-    def unmatched(self) -> Mapping[str, Sequence[str]]:
-        """See `ports.source.NamesTopics`: of the stream, if it supports that."""
-        return self._main.unmatched() if isinstance(self._main, NamesTopics) else {}
-
-    def absent(self) -> str:
-        """See `ports.source.NamesFiles`: of the stream, if it supports that."""
-        return self._main.absent() if isinstance(self._main, NamesFiles) else ""
-
-    def damaged(self) -> Sequence[str]:
-        """See `ports.source.NamesFiles`: of the stream, if it supports that."""
-        return self._main.damaged() if isinstance(self._main, NamesFiles) else ()
-
-    def oldest(self) -> Position:
-        """See `ports.source.NamesFiles`: of the stream, if it supports that."""
-        return self._main.oldest() if isinstance(self._main, NamesFiles) else Position()
-
     def end(self) -> Position:
         return Position({**self._main.end(), **self._journal.end()})
 
-    def get_concurrent_time(self) -> datetime | None:
-        return self._journal.get_newest_time()
-
     def committed(self, position: Position) -> None:
         self._main.committed(self._split_position(position)[1])
-
-    @property
-    def engine(self) -> str:
-        """See `ports.telemetry.HasPace`: of the stream."""
-        return str(getattr(self._main, "engine", ""))
-
-    def pace(self) -> Pace | None:
-        """See `ports.telemetry.HasPace`: of the stream; None if it has none."""
-        pace: Callable[[], Pace | None] | None = getattr(self._main, "pace", None)
-        return None if pace is None else pace()
 
     def close(self) -> None:
         self._main.close()

@@ -18,7 +18,6 @@ from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch, F
-from replicator.ports.source import HasSnapshots
 
 from .batch_decoder import BatchDecoder
 from .table_buffer import TableBuffer
@@ -193,10 +192,10 @@ class CatchUp(Generic[F]):
     def _find_slice_end(self, missing: Span, reach: int) -> Position:
         """The end of the next slice, never within a snapshot: only lanes that start with the snapshot read it."""
         until = Position({p: min(o, missing.start[p] + reach) for p, o in missing.end.items()})
-        source = self._context.source_context.source
-        if not isinstance(source, HasSnapshots):
+        after_snapshots = self._context.source_context.source.features.after_snapshots
+        if after_snapshots is None:
             return until
-        return Position({p: min(o, missing.end[p]) for p, o in source.after_snapshots(until).items()})
+        return Position({p: min(o, missing.end[p]) for p, o in after_snapshots(until).items()})
 
     def _skip_holes(self, behind: CatchUpLane[F], until: Position) -> bool:
         """Pass offsets without a record at the end of the slice; False if the sink has no room for changes

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic
+from typing import Generic
 
 import structlog
 
@@ -31,7 +31,6 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.engine import TracksTransactions
 from replicator.ports.frames import Batch, F, Lane, RoutedBatch
 from replicator.ports.sink import Sink
-from replicator.ports.source import HasSnapshots, NamesFiles, NamesTopics
 
 from .batch_decoder import BatchDecoder
 from .catch_up import CatchUp, CatchUpContext
@@ -61,7 +60,7 @@ class SourcePipeline(Generic[F]):
         self.context = context
         self.progress = SourceProgress(
             began=shared.clock(),
-            is_sparse=getattr(context.source, "has_sparse_offsets", False),
+            is_sparse=context.source.features.sparse_offsets,
             transactions=context.transactions.topic if context.transactions else None,
         )
         self.registry = LaneRegistry(context, shared)
@@ -190,10 +189,11 @@ class SourcePipeline(Generic[F]):
         if once and not self._shared.stop.is_set():
             self._catch_up_all()
             self._flush_buffers()
-            if isinstance(self.context.source, NamesTopics) and not self.context.source.end():
-                self.progress.unmatched = self.context.source.unmatched()
-            if isinstance(self.context.source, NamesFiles):
-                self.progress.absent, self.progress.damaged = self.context.source.absent(), self.context.source.damaged()
+            features = self.context.source.features
+            if features.unmatched is not None and not self.context.source.end():
+                self.progress.unmatched = features.unmatched()
+            if features.files is not None:
+                self.progress.absent, self.progress.damaged = features.files.absent(), features.files.damaged()
         self._advance_idle_lanes()
 
     @contextmanager
@@ -240,8 +240,8 @@ class SourcePipeline(Generic[F]):
 
     def _skip_snapshots(self, position: Position) -> Position:
         """Lanes that start with a snapshot read it by themselves: other lanes must not get it."""
-        source = self.context.source
-        return source.after_snapshots(position) if isinstance(source, HasSnapshots) else position
+        after_snapshots = self.context.source.features.after_snapshots
+        return position if after_snapshots is None else after_snapshots(position)
 
     def take_batch(self, batch: Batch[F]) -> None:
         """Take a batch of the main stream, or an empty one: decode it and queue its writes. Returns when the next one
@@ -652,10 +652,10 @@ class SourcePipeline(Generic[F]):
             self._clear_outage()
 
     def _report_pace(self) -> None:
-        source: Any = self.context.source
-        self.progress.pace = source.pace() if hasattr(source, "pace") else None
+        features = self.context.source.features
+        self.progress.pace = None if features.pace is None else features.pace()
         if self.progress.pace is not None:
-            self._shared.telemetry.pace(self.context.name, source.engine, self.progress.pace)
+            self._shared.telemetry.pace(self.context.name, features.engine, self.progress.pace)
 
 
 def _advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:

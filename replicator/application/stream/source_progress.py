@@ -41,10 +41,10 @@ class SourceProgress:
     - `pace`: set if an engine runs the stream.
     - `transaction_progress`: set if the lanes follow transactions.
     - `row_loss`: set if the connector may lose rows before it sends them.
-    - `unmatched`: `NamesTopics.unmatched` of a source without any topic at the end of its stream.
-    - `absent`, `damaged`: the same for files, `NamesFiles.absent` and `NamesFiles.damaged`.
+    - `unmatched`: `SourceFeatures.unmatched` of a source without any topic at the end of its stream.
+    - `absent`, `damaged`: the same for files, `SourceFeatures.files`.
     - `excluded`: by sink, the topics that its event log skips.
-    - `is_sparse`: see `ports.source.Source.has_sparse_offsets`.
+    - `is_sparse`: see `ports.source.SourceFeatures.sparse_offsets`.
     - `transactions`: the transaction topic; None if the lanes do not follow transactions.
     """
 

@@ -17,7 +17,7 @@ from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import CompletenessWatermark, TransactionPart
-from replicator.ports.backfill import TOPICS, ReadsConcurrently
+from replicator.ports.backfill import TOPICS
 from replicator.ports.components import TransactionRules
 from replicator.ports.decoder import Decoder, ReadsTransactionMarks
 from replicator.ports.engine import TracksTransactions
@@ -190,9 +190,9 @@ class TransactionBarrier(Generic[F]):
         return position.only(p for p in position if self._is_transaction_topic(p))
 
     def _read_concurrent_time(self) -> None:
-        source = self._context.source
-        if isinstance(source, ReadsConcurrently):
-            self._transactions.concurrent_time = source.get_concurrent_time()
+        get_concurrent_time = self._context.source.features.get_concurrent_time
+        if get_concurrent_time is not None:
+            self._transactions.concurrent_time = get_concurrent_time()
 
     def limit_to_barrier(self, position: Position) -> Position:
         """The released position of the transaction topic, if all was read up to `position`.

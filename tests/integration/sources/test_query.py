@@ -216,17 +216,17 @@ def test_it_polls_no_sooner_than_its_interval(lite, tmp_path):
 def test_it_says_for_how_long_it_waits_for_its_database(lite, tmp_path):
     lite.make_sales()
     one = source(lite, tmp_path)
-    assert one.waited_for() is None
+    assert one.features.waited_for() is None
     with lite.engine.connect() as holding:
         holding.exec_driver_sql("BEGIN EXCLUSIVE")
         one.before_refresh()
         time.sleep(1)
-        doing, seconds = one.waited_for()
+        doing, seconds = one.features.waited_for()
         assert doing == "asking its database" and 0.5 < seconds < 5
     ends = time.monotonic() + 30
-    while one.waited_for() and time.monotonic() < ends:
+    while one.features.waited_for() and time.monotonic() < ends:
         time.sleep(0.05)
-    assert one.waited_for() is None and len(read(one)[0]) == len(SALES)
+    assert one.features.waited_for() is None and len(read(one)[0]) == len(SALES)
 
 
 def test_a_new_column_is_taken_in(queried_database, tmp_path):

@@ -34,6 +34,7 @@ from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Ma
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.backfill import TOPICS, BackfillSnapshot
 from replicator.ports.frames import Lane
+from replicator.ports.source import SourceFeatures
 from replicator.testing.fakes import FakeSource
 from replicator.testing.source_contract import BatchRecorder
 
@@ -149,7 +150,7 @@ def test_the_newest_time_of_the_journal(tmp_path):
         piece.path.unlink()
     assert (
         journal.get_newest_time()
-        == BackfilledSource(FakeSource(), journal).get_concurrent_time()
+        == BackfilledSource(FakeSource(), journal).features.get_concurrent_time()
         == datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
     )
 
@@ -340,7 +341,7 @@ def test_targets_whose_key_has_other_values_are_not_searched():
 def test_the_pace_is_that_of_the_stream(tmp_path):
     """Which an engine tells, or nobody does."""
     main, journal = FakeSource(), JournalSource({"state": str(tmp_path), "batch_bytes": 1})
-    assert BackfilledSource(main, journal).pace() is None
-    main.pace, main.engine = lambda: "fast", "spark"
-    both = BackfilledSource(main, journal)
+    assert BackfilledSource(main, journal).features.pace is None
+    main.features = SourceFeatures(engine="spark", pace=lambda: "fast")
+    both = BackfilledSource(main, journal).features
     assert (both.pace(), both.engine) == ("fast", "spark")

@@ -20,6 +20,7 @@ from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch
+from replicator.ports.source import SourceFeatures
 from replicator.ports.telemetry import Pace
 
 HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
@@ -372,7 +373,7 @@ def test_the_source_gets_the_lowest_position():
 def test_the_pace_of_an_engine_stream_is_reported():
     running = World(HISTORY).start()
     pace = Pace(2.5, 10.0, 20.0, 3)
-    running.source.engine, running.source.pace = "spark", lambda: pace
+    running.source.features = SourceFeatures(engine="spark", pace=lambda: pace)
     running.once()
     assert running.telemetry.paces[-1][1:] == ("spark", pace)
     assert StatusReporter(running.supervisor._pipelines, running.shared).report().to_dict()["sources"][0]["pace"] == asdict(
@@ -399,7 +400,7 @@ def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
 @pytest.mark.parametrize("patterns", [{"^shop[.].*": ["shopx.items"]}, {}])
 def test_a_run_that_read_nothing_fails_if_a_topic_pattern_matches_nothing(patterns):
     running = World([]).start()
-    running.source.unmatched = lambda: patterns
+    running.source.features = SourceFeatures(unmatched=lambda: patterns)
     assert running.once() is ExitCode.OK
     found = running.supervisor.find_why_nothing_came()
     if not patterns:

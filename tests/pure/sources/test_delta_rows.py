@@ -24,7 +24,6 @@ from adapters.sources.delta.check import delta_source_check
 from adapters.sources.delta_table.splits import first_change_offset, first_whole_offset, parse_offset
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.source import HasSnapshots
 
 PLACE = TopicPartition("items", 0)
 ELSEWHERE = TopicPartition("other", 0)
@@ -210,8 +209,7 @@ def test_who_begins_again_begins_where_the_stream_is(path, rows_first):
 
 def test_who_follows_changes_is_led_past_the_rows_of_a_version(path):
     create(path, (1, "a"))
-    one = source(path)
-    assert isinstance(one, HasSnapshots)
+    one = source(path).features
     inside = Position({PLACE: first_whole_offset(3) + 7})
     assert one.after_snapshots(inside) == Position({PLACE: first_change_offset(4)})
     assert one.after_snapshots(Position({PLACE: first_change_offset(4) + 7})) == Position(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from math import inf
@@ -17,6 +17,7 @@ from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy.policies import TIMESTAMP
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F
+from replicator.ports.source import SourceFeatures
 
 from ....arrow.record_positions import payload_bytes
 from ....delta.folders import FileLocation
@@ -47,6 +48,10 @@ class EventLogSource(LogSource[F]):
     ahead = False
     """True if `run` reads the next batch while the caller uses the last one."""
 
+    @property
+    def features(self) -> SourceFeatures:
+        return replace(super().features, removed=self.removed)
+
     @abstractmethod
     def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[F]:
         """The records of `window`; an empty batch for one without files. May raise WindowTooLarge and FileRewritten."""
@@ -66,7 +71,7 @@ class EventLogSource(LogSource[F]):
         return DeltaLogReader(self._log, self.load, self._window_size(), start, until)
 
     def removed(self) -> Position:
-        """See `ports.source.LogTruncated`. Empty for readers of a part."""
+        """See `ports.source.SourceFeatures`. Empty for readers of a part."""
         if self._options.part:
             return Position()
         firsts = self.bounds().firsts

@@ -68,10 +68,6 @@ class PostgresLogSource(LogSource[pa.Table]):
     def read_between(self, start: Position, until: Position) -> PostgresLogReader:
         return PostgresLogReader(self._log, self._options, start, until)
 
-    def removed(self) -> Position:
-        """See `ports.source.LogTruncated`: records are never removed from such a log yet."""
-        return Position()
-
     def empty_batch(self, span: Span) -> Batch[pa.Table]:
         """A batch without records."""
         return Batch(RAW.empty_table(), span, 0, 0)

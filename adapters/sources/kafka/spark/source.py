@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql import functions as sf
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
+from replicator.ports.source import SourceFeatures
 from replicator.ports.telemetry import Pace
 
 from ....spark import frames
@@ -37,8 +39,6 @@ class KafkaSparkSource(KafkaSource):
     executors'.
     """
 
-    engine = "spark"
-
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._spark = split_options(options)
         self._pace = ProgressListener()
@@ -46,6 +46,10 @@ class KafkaSparkSource(KafkaSource):
         self._client = java_client({name: value.get_secret_value() for name, value in self._options.security.items()})
         allow_endpoint(self._spark._jvm, self._client)
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
+
+    @property
+    def features(self) -> SourceFeatures:
+        return replace(super().features, engine="spark", pace=self.pace)
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """See the port. Calls `apply_batch` in the caller's thread."""
