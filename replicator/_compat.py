@@ -19,12 +19,18 @@ ports.backfill: Journal=BackfillJournal ReadsBeside=ports.source.SourceFeatures 
 ports.checkpoints: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
     RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
 ports.comparison: Compares=ports.sink.SinkFeatures
-ports.dead_letters: EVERY=ALL_DEAD_LETTERS LetterGroup=DeadLetterGroup Which=DeadLetterFilter
-ports.decoder: KeepsPrivate=MasksRecords TellsTransactions=ReadsTransactionMarks Withholds=FiltersErased
-ports.engine: SeesTransactions=TracksTransactions WorksAhead=Prefetches
+ports.dead_letters: EVERY=ALL_DEAD_LETTERS KeepsVersions=DeadLetterFeatures LetterGroup=DeadLetterGroup
+    Which=DeadLetterFilter
+ports.decoder: FiltersErased=DecoderFeatures KeepsPrivate=DecoderFeatures MasksRecords=DecoderFeatures
+    PrintsRecords=DecoderFeatures ReadsTransactionMarks=DecoderFeatures TellsTransactions=DecoderFeatures
+    Withholds=DecoderFeatures
+ports.engine: Prefetches=Prefetch SeesTransactions=TransactionTracking TracksTransactions=TransactionTracking
+    WorksAhead=Prefetch
 ports.frames: Applied=ApplyOutcome Folded=FoldedChanges LaneApplied=LaneOutcome Rejected=RejectedRecord
     Routed=RoutedBatch Run=RecordSlice Shaped=TransformedChanges
-ports.laying > ports.bulk_load: Loads=BulkLoads PartsByKey=PartitionsByKey
+ports.bulk_load: PartitionsByKey=ports.engine.KeyPartitions
+ports.laying > ports.bulk_load: Loads=BulkLoads PartsByKey=ports.engine.KeyPartitions
+    PartitionsByKey=ports.engine.KeyPartitions
 ports.projector: Replaced=ReplaceResult
 ports.read_side: NotThere=NotFound Target=ReadTarget Wanted=PageRequest
 ports.reader: ListsVersions=TargetVersions Selects=SelectRows SelectsRows=SelectRows TellsVersions=TargetVersions

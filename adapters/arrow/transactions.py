@@ -17,7 +17,7 @@ PLACES = ("_seq_1", "_seq_2")
 
 
 def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
-    """See `ports.engine.TracksTransactions.parts`."""
+    """See `ports.engine.TransactionTracking.parts`."""
     grouped = _drop_snapshot_reads(changes).group_by([TX, TOPIC, PARTITION], use_threads=False)
     found = grouped.aggregate([(OFFSET, "count"), (OFFSET, "min"), (OFFSET, "max")])
     names = (TX, TOPIC, PARTITION, f"{OFFSET}_count", f"{OFFSET}_min", f"{OFFSET}_max")
@@ -26,7 +26,7 @@ def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
 
 
 def split_exact_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
-    """See `ports.engine.TracksTransactions.exact_parts`."""
+    """See `ports.engine.TransactionTracking.exact_parts`."""
     mine = _drop_snapshot_reads(changes)
     places = list(zip(*(mine[name].to_pylist() for name in position_columns(mine.column_names)), strict=True))
     whole = zip(*(mine[name].to_pylist() for name in identity_columns(mine.column_names)), strict=True)

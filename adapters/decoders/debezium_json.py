@@ -18,6 +18,7 @@ from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
+from replicator.ports.decoder import DecoderFeatures
 
 from .common.pipeline import CompositeDecoder
 from .common.row_options import read_options
@@ -112,6 +113,10 @@ class DebeziumJsonDecoder(CompositeDecoder):
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         return super().envelope(self._to_events(raw))
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
         if not self._private:

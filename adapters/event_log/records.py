@@ -19,7 +19,7 @@ from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
-from replicator.ports.decoder import Decoder, FiltersErased, MasksRecords
+from replicator.ports.decoder import Decoder
 
 from ..arrow.record_positions import RAW_PLACE
 
@@ -146,9 +146,10 @@ def drop_repeated(frame: pa.Table) -> pa.Table:
 
 def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Table:
     """The columns of `domain.event_log.EVENT_LOG`, one row per record. Erased ones keep only position and time."""
-    withheld = decoder.find_erased(raw) if isinstance(decoder, FiltersErased) else None
+    features = decoder.features
+    withheld = None if features.find_erased is None else features.find_erased(raw)
     raw = raw if withheld is None else _blank_erased_records(raw, withheld)
-    raw = decoder.mask_records(raw) if isinstance(decoder, MasksRecords) else raw
+    raw = raw if features.mask_records is None else features.mask_records(raw)
     envelope = decoder.envelope(raw)
     known = {
         "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_PLACE), "-"),

@@ -32,7 +32,7 @@ class TransactionPart:
     """The changes of one transaction to `table` in some records of one partition: `count` changes, at the offsets
     `first` to `last`.
 
-    The exact form (`ports.engine.TracksTransactions.exact_parts`) also has `changes`, a lower bound of the number of
+    The exact form (`ports.engine.TransactionTracking.exact_parts`) also has `changes`, a lower bound of the number of
     different changes. It is less than `count` if the source sent some again. `low` and `high` are their lowest and
     highest positions in the source's log, None if one of the changes has no position.
     """

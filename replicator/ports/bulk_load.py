@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
-
-import pyarrow as pa
+from typing import Protocol
 
 from replicator.domain.policy.plan import ApplyPlan
 
@@ -27,18 +25,3 @@ class BulkLoads(Protocol[F]):
         only the span. `parts` may be iterated several times. Files may be created in `folder`, which belongs to the
         caller. DataLoss if the target is not empty (test_only_an_empty_target_is_loaded).
         """
-
-
-T = TypeVar("T", bound=pa.Table)
-
-
-@runtime_checkable
-class PartitionsByKey(Protocol[T]):
-    """An engine whose frames are Arrow tables, and which can partition them by key."""
-
-    partitioner: str
-    """The name of the hash partitioning. Another name may mean other partitions."""
-
-    def partition_rows(self, rows: T, keys: Sequence[str], number: int) -> Sequence[T]:
-        """Divide `rows` into `number` partitions. The rows of a key are in one partition, in their order. The partition
-        depends on the key alone (test_every_key_is_in_one_partition)."""

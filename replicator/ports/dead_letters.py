@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Protocol, runtime_checkable
+from typing import Protocol
+
+from .sink import CompactionResult, VacuumResult
 
 OPEN = "open"
 REPLAYED = "replayed"
@@ -103,23 +105,16 @@ class DeadLetterFilter:
 ALL_DEAD_LETTERS = DeadLetterFilter()
 
 
-@runtime_checkable
-class KeepsVersions(Protocol):
-    """A store whose older versions still contain removed dead letters."""
-
-    def versions(self) -> str:
-        """The location of the older versions, for people; empty if there are none."""
-
-    def end_versions(self) -> str:
-        """Remove the older versions, so that no one can read them. Returns a text for people that names the remains."""
-
-
 class DeadLetters(Protocol):
     """The dead-letter store. If it cannot write, it raises and the program stops: no reject is lost.
 
     Every adapter passes `testing.dead_letter_contract.DeadLetterContract`. Safe for several threads; several processes
     may write at once.
     """
+
+    @property
+    def features(self) -> DeadLetterFeatures:
+        """Everything that the store can do besides these methods. The same for all its life; needs no connection."""
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """Store dead letters; durable on return (test_dead_letters_outlive_the_store). Writing the same (event_id,
@@ -144,3 +139,30 @@ class DeadLetters(Protocol):
 
     def close(self) -> None:
         """Release everything; may be called twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFeatures:
+    """Everything that a dead-letter store can do besides the methods of `DeadLetters`. A field that is None is not
+    supported."""
+
+    versions: OlderVersions | None = None
+    """Older versions of the store, which still contain removed dead letters."""
+
+    compact: Callable[[], CompactionResult | None] | None = None
+    """As `ports.sink.SinkFeatures.compact`, for the store."""
+
+    vacuum: Callable[..., VacuumResult | None] | None = None
+    """`vacuum(retain, dry_run=...)`: as `ports.sink.SinkFeatures.vacuum`, for the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class OlderVersions:
+    """Older versions of a store.
+
+    - `describe()`: their location, for people; empty if there are none.
+    - `end()`: remove them, so that no one can read them. Returns a text for people that names the remains.
+    """
+
+    describe: Callable[[], str]
+    end: Callable[[], str]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -59,6 +60,10 @@ class Decoder(Protocol):
     later calls in the same process.
     """
 
+    @property
+    def features(self) -> DecoderFeatures:
+        """Everything that the decoder can do besides these methods. The same for all its life."""
+
     def route(self, raw: pa.Table) -> pa.Table:
         """Schema `ROUTE`, one row per record of the raw frame, in its order. Cheap: parses schemas, not rows. A record
         without key, value and headers is ignored (test_a_record_of_nothing_is_ignored)."""
@@ -79,39 +84,32 @@ class Decoder(Protocol):
         """Schema `ENVELOPE`, one row per record, in their order. Never fails, for any bytes."""
 
 
-@runtime_checkable
-class PrintsRecords(Protocol):
-    """A wire format that can print its records in its own terms."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderFeatures:
+    """Everything that a decoder can do besides the methods of `Decoder`. A field is a method of the decoder; None is not
+    supported:
 
-    def printed(self, raw: pa.Table) -> pa.Table:
-        """One row per record, in their order; all null for a record without a value. Never fails, for any bytes. The
-        last column is `error`: why the record cannot be read."""
+        DecoderFeatures(mask_records=self.mask_records)
 
+    A decoder that wraps another one changes the features of that one with `dataclasses.replace`.
+    """
 
-@runtime_checkable
-class MasksRecords(Protocol):
-    """A wire format that can remove private values from its records. Its decoded changes are already without them."""
+    print_records: Callable[[pa.Table], pa.Table] | None = None
+    """The records of a raw frame in the format's own terms, one row per record, in their order. All null for a record
+    without a value. Never fails, for any bytes. The last column is `error`: why the record cannot be read."""
 
-    def mask_records(self, raw: pa.Table) -> pa.Table:
-        """The records of a raw frame, masked for storage, in their order. Never fails, for any bytes. A value or a key
-        that cannot be masked is removed."""
+    mask_records: Callable[[pa.Table], pa.Table] | None = None
+    """The records of a raw frame without private values, for storage, in their order. Never fails, for any bytes. A value
+    or a key that cannot be masked is removed. For a decoder whose decoded changes are already without them."""
 
+    find_erased: Callable[[pa.Table], pa.Array | None] | None = None
+    """True for each record of the raw frame that belongs to an erased key; None if there is no such record. Nothing of
+    such a record may be stored. For a decoder whose routed records are already without them."""
 
-@runtime_checkable
-class FiltersErased(Protocol):
-    """A decoder that finds records of erased keys, of which nothing may be stored. Its routed records are already
-    without them."""
+    read_marks: Callable[[pa.Table], Sequence[TransactionMark]] | None = None
+    """The marks of the source's transactions in a raw frame, in order. A record without a mark, or an unreadable one, gives
+    none."""
 
-    def find_erased(self, raw: pa.Table) -> pa.Array | None:
-        """True for each record of the raw frame that belongs to an erased key; None if there is no such record."""
-
-
-@runtime_checkable
-class ReadsTransactionMarks(Protocol):
-    """A wire format with records that mark the begin and the end of the source's transactions."""
-
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        """The transaction marks in a raw frame, in order. A record without a mark, or an unreadable one, gives none."""
-
-    def connector(self, raw: pa.Table) -> Connector | None:
-        """The connector that wrote the newest records of a raw frame; None if none of the inspected records names it."""
+    find_connector: Callable[[pa.Table], Connector | None] | None = None
+    """The connector that wrote the newest records of a raw frame; None if none of the inspected records names it. For a
+    decoder that reads marks."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol
 
 import pyarrow as pa
 
@@ -24,8 +25,8 @@ class Engine(Protocol[F]):
     frame: type[F]
 
     @property
-    def page(self) -> str | None:
-        """The address of the engine's own web page, if it has one."""
+    def features(self) -> EngineFeatures:
+        """Everything that the engine can do besides these methods. The same for all its life."""
 
     def route(self, raw: F, decoder: Decoder) -> RoutedBatch[F]:
         """Divide the batch by table and schema (test_route_accounts_for_every_record), and find where tables were
@@ -132,45 +133,70 @@ class Engine(Protocol[F]):
         """Frames of equal schema as one frame, in order."""
 
 
-F_contra = TypeVar("F_contra", contravariant=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFeatures:
+    """Everything that an engine can do besides the methods of `Engine`. A field that is None is not supported."""
+
+    page: str | None = None
+    """The address of the engine's own web page."""
+
+    prefetch: Prefetch[Any] | None = None
+    """Starts to decode a batch before the previous one is applied."""
+
+    transactions: TransactionTracking[Any] | None = None
+    """Finds the transactions in frames."""
+
+    partitions: KeyPartitions | None = None
+    """Partitions frames by key. For an engine whose frames are Arrow tables."""
 
 
-@runtime_checkable
-class Prefetches(Protocol[F_contra]):
-    """An engine that can start to decode a batch before the previous one is applied. `route` and `decode` return the
-    same, only sooner (test_prefetched_batches_decode_the_same)."""
+@dataclass(frozen=True, slots=True)
+class Prefetch(Generic[F]):
+    """Starts to decode a batch before the previous one is applied. `Engine.route` and `Engine.decode` return the same, only
+    sooner (test_prefetched_batches_decode_the_same).
 
-    @property
-    def prefetch_depth(self) -> int:
-        """The number of batches that may be started before the first of them is used; 0 if prefetch is off."""
+    - `depth`: the number of batches that may be started before the first of them is used.
+    - `begin(raw, decoder)`: start to route and decode this raw frame, after the frames that were started before. It is
+      only a hint: the frame need not be used.
+    - `rest()`: release the resources of prefetch, since no frame will be started for now.
+    """
 
-    def begin(self, raw: F_contra, decoder: Decoder) -> None:
-        """Start to route and decode this raw frame, after the frames that were started before. It is only a hint: the
-        frame need not be used."""
-
-    def rest(self) -> None:
-        """Release the resources of prefetch, since no frame will be started for now."""
+    depth: int
+    begin: Callable[[F, Decoder], None]
+    rest: Callable[[], None]
 
 
-@runtime_checkable
-class TracksTransactions(Protocol[F_contra]):
-    """An engine that can find the transactions in its frames."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionTracking(Generic[F]):
+    """Finds the transactions in frames.
 
-    def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        """The transaction marks of the topic's records (`decoder.ReadsTransactionMarks`)."""
+    - `marks(raw, topic, decoder)`: the transaction marks of the topic's records (`decoder.DecoderFeatures`).
+    - `connector(raw, decoder)`: the connector that wrote the newest records (`decoder.DecoderFeatures`). If the search
+      needs a job of its own, the engine stops searching for that decoder once it has found one.
+    - `parts(changes, table)`: the transactions of a changes frame of `table`, rejects included, by partition. Snapshot
+      rows belong to none.
+    - `attend(raw, topic)`: a hint that `marks` will be called for this raw frame, and `exact_parts` for its decoded
+      changes. The engine may compute both while it decodes.
+    - `exact_parts(changes, table)`: `parts` with exact counts (test_exact_parts_count_a_change_once). Two changes are the
+      same if their position in the log (the first two elements of the sequence), operation and values are equal. Equal
+      rows of one statement therefore count once: the count may be too low, never too high.
+    """
 
-    def connector(self, raw: F_contra, decoder: Decoder) -> Connector | None:
-        """The connector that wrote the newest records (`decoder.ReadsTransactionMarks`). If the search needs a job of
-        its own, the engine stops searching for that decoder once it has found one."""
+    marks: Callable[[F, str, Decoder], Sequence[TransactionMark]]
+    connector: Callable[[F, Decoder], Connector | None]
+    parts: Callable[[F, str], Sequence[TransactionPart]]
+    attend: Callable[[F, str], object]
+    exact_parts: Callable[[F, str], Sequence[TransactionPart]]
 
-    def parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
-        """The transactions of a changes frame of `table`, rejects included, by partition. Snapshot rows belong to none."""
 
-    def attend(self, raw: F_contra, topic: str) -> None:
-        """A hint that `marks` will be called for this raw frame, and `exact_parts` for its decoded changes. The engine
-        may compute both while it decodes."""
+@dataclass(frozen=True, slots=True)
+class KeyPartitions:
+    """Partitions frames by key.
 
-    def exact_parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
-        """`parts` with exact counts (test_exact_parts_count_a_change_once). Two changes are the same if their position
-        in the log (the first two elements of the sequence), operation and values are equal. Equal rows of one statement
-        therefore count once: the count may be too low, never too high."""
+    - `name`: of the hash partitioning. Another name may mean other partitions.
+    - `split(rows, keys, number)`: divide `rows` into `number` partitions. The rows of a key are in one partition, in their
+      order. The partition depends on the key alone (test_every_key_is_in_one_partition).
+    """
+
+    name: str
+    split: Callable[[pa.Table, Sequence[str], int], Sequence[pa.Table]]

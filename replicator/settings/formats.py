@@ -25,7 +25,7 @@ class SourceFormat:
     - `has_schema_names`: every table is named SCHEMA.TABLE, or DATABASE.TABLE in a database without schemas.
     - `has_plain_names`: its field names are only names that Avro allows.
     - `has_compacted_topics`: a topic can be compacted, and `tombstones: delete` then means that changes are missing.
-    - `masks_values`: its decoder can write records without private values (`ports.decoder.MasksRecords`).
+    - `masks_values`: its decoder can write records without private values (`ports.decoder.DecoderFeatures.mask_records`).
     - `reads_out_of_range`: its decoder has the option `out_of_range`, for dates and times that no target can store.
     - `reads_truncates`: its decoder has the option `truncates`, because a truncate is a row.
     - `has_backfills`: its sequence also orders the rows of a backfill.

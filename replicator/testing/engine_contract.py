@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import strategies as st
 
 from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX, changes_schema
@@ -23,16 +22,15 @@ from replicator.domain.transactions import TransactionPart
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
 from replicator.domain.transform.rows import RowTransforms as PerColumn
-from replicator.ports.bulk_load import PartitionsByKey
 from replicator.ports.decoder import TABLE_DROPPED
-from replicator.ports.engine import Engine, Prefetches, TracksTransactions
+from replicator.ports.engine import Engine, Prefetch
 
-from .contract import Contract, require
+from .contract import Contract
 from .delivery import DeliveryRun, Plans, assert_equals_model, make_watermark_plans, to_canonical_rows
 from .fakes import DROP, FakeDecoder, FakeTarget, encode_change
 from .histories import History, any_histories, changes_frame, histories
 from .model import Change, Row
-from .sink_base import make_history, make_writes
+from .sink_base import make_history, make_writes, require_feature
 from .sink_contract import KEYED_TYPES
 from .sink_retention import DISORDER, GRACE
 from .source import FIRST_OFFSET, SourceEvent, Statement, StreamShape
@@ -92,24 +90,23 @@ class PlainFrames:
         return self.engine.unite([self.suite.to_frame(part) for part in parts], table)
 
 
-# Frames divided by key: `ports.bulk_load.PartitionsByKey`
+# Frames divided by key: `ports.engine.KeyPartitions`
 
 PARTITIONS = 5
 
 
 class EnginePartitions(EngineBase):
-    """The promises of `PartitionsByKey`, for engines that implement it."""
+    """The promises of `KeyPartitions`, for engines that have them."""
 
     def test_every_key_is_in_one_partition(self) -> None:
         """Every row is in one partition, in order. A key has the same partition in every frame."""
 
         @self.for_all(history=any_histories(KEYED_TYPES))
         def check(history: History) -> None:
-            engine: Any = self.new_engine()
-            require(isinstance(engine, PartitionsByKey), "the engine parts no frames")
+            partitions = require_feature(self.new_engine().features.partitions, "the engine parts no frames")
             keys = history.table().keys
             changes, some = self.read_changes(history), self.read_changes(history, len(history.events) // 2)
-            whole, part = (engine.partition_rows(frame, keys, PARTITIONS) for frame in (changes, some))
+            whole, part = (partitions.split(frame, keys, PARTITIONS) for frame in (changes, some))
             assert len(whole) == len(part) == PARTITIONS
             homes = {key: i for i, rows in enumerate(whole) for key in _read_keys(rows, keys)}
             for i, rows in enumerate([*whole, *part]):
@@ -525,8 +522,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     def test_exact_parts_count_a_change_once(self) -> None:
         """A repeated change counts once. A snapshot read belongs to no transaction; a reject does."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3))
-        if not isinstance(engine, TracksTransactions):
-            pytest.skip("the engine does not see transactions")
+        exact_parts = require_feature(engine.features.transactions, "the engine does not see transactions").exact_parts
         whole = self.to_arrow(self.read_changes(history))
         places = list(zip(*(whole[name].to_pylist() for name in ("_seq_1", "_seq_2")), strict=True))
         again = _replace_columns(whole.slice(1, 2), **{OFFSET: [100, 101], "_seq_3": [98, 99]})
@@ -534,15 +530,15 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         frame = _replace_columns(frame, **{OP: ["r", "c", "c", None, "c", "c"], TX: ["7", "7", "7", "8", "7", None]})
         at = TopicPartition(whole[TOPIC][0].as_py(), 0)
         first, second, third = whole[OFFSET].to_pylist()[1:]
-        found = sorted(engine.exact_parts(self.to_frame(frame), "t"), key=lambda part: part.tx)
+        found = sorted(exact_parts(self.to_frame(frame), "t"), key=lambda part: part.tx)
         assert found == [
             TransactionPart("7", "t", at, 3, first, 100, 2, min(places[1:3]), max(places[1:3])),
             TransactionPart("8", "t", at, 1, third, third, 1, places[3], places[3]),
         ]
         assert second < third
-        (none,) = engine.exact_parts(self.to_frame(_replace_columns(frame.slice(1, 1), _seq_1=[None])), "t")
+        (none,) = exact_parts(self.to_frame(_replace_columns(frame.slice(1, 1), _seq_1=[None])), "t")
         assert (none.changes, none.low, none.high) == (1, None, None)
-        assert not engine.exact_parts(self.to_frame(frame.slice(0, 1)), "t")
+        assert not exact_parts(self.to_frame(frame.slice(0, 1)), "t")
 
     def test_records_are_a_raw_frame(self) -> None:
         """`records` makes a frame like that of a source, in the same order."""
@@ -641,27 +637,27 @@ OTHERS = TableSpec("public.others", (Column("id", pa.int64()),), ("id",), finger
 
 
 class EnginePrefetchContract(EngineBase):
-    """The contract of `ports.engine.Prefetches`."""
+    """The contract of `ports.engine.Prefetch`."""
 
     def test_prefetched_batches_decode_the_same(self) -> None:
         """Batches of one table, of others, of several, with unreadable or empty records, and without records. Also
         after `rest`."""
-        engine: Any = self.new_engine()
-        assert isinstance(engine, Prefetches)
+        engine = self.new_engine()
+        prefetch = require_feature(engine.features.prefetch, "the engine does not prefetch")
         plain = [_make_item_records(ITEMS, number) for number in range(3)]
         mixed = pa.concat_tables([plain[0].slice(0, ROWS // 2), _make_item_records(OTHERS, 3).slice(0, ROWS // 2)])
         batches = [*plain, mixed, _spoil_records(plain[2]), RAW.empty_table(), *plain[:2]]
         expected = [self._describe_batch(self.new_engine(), self.to_frame(raw), FakeDecoder()) for raw in batches]
-        assert self._decode_in_turn(engine, [self.to_frame(raw) for raw in batches]) == expected
-        engine.rest()
-        assert self._decode_in_turn(engine, [self.to_frame(raw) for raw in plain]) == expected[:3]
-        engine.rest()
+        assert self._decode_in_turn(engine, prefetch, [self.to_frame(raw) for raw in batches]) == expected
+        prefetch.rest()
+        assert self._decode_in_turn(engine, prefetch, [self.to_frame(raw) for raw in plain]) == expected[:3]
+        prefetch.rest()
 
-    def _decode_in_turn(self, engine: Any, frames: list[Any]) -> list[Any]:
+    def _decode_in_turn(self, engine: Engine[Any], prefetch: Prefetch[Any], frames: list[Any]) -> list[Any]:
         decoder, begun, said = FakeDecoder(), 0, []
         for number, frame in enumerate(frames):
-            while begun < min(len(frames), number + 1 + engine.prefetch_depth):
-                engine.begin(frames[begun], decoder)
+            while begun < min(len(frames), number + 1 + prefetch.depth):
+                prefetch.begin(frames[begun], decoder)
                 begun += 1
             said.append(self._describe_batch(engine, frame, decoder))
         return said

@@ -21,8 +21,15 @@ from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import CompletenessWatermark
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
-from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED
+from replicator.ports.dead_letters import (
+    ALL_DEAD_LETTERS,
+    OPEN,
+    DeadLetter,
+    DeadLetterFeatures,
+    DeadLetterFilter,
+    DeadLetterGroup,
+)
+from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeatures
 from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
 from replicator.ports.sink import LaneArtifact, SinkFeatures
 from replicator.ports.source import SourceFeatures
@@ -200,6 +207,7 @@ class FakeDeadLetters:
     def __init__(self) -> None:
         self.letters: dict[tuple[str, str], DeadLetter] = {}
         self.failing = False
+        self.features = DeadLetterFeatures()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         if self.failing:
@@ -390,6 +398,10 @@ def _read_dropped_table(value: bytes | None) -> str:
 class FakeDecoder:
     """`ports.decoder.Decoder` for this format."""
 
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures()
+
     def route(self, raw: pa.Table) -> pa.Table:
         return pa.Table.from_pylist([self._route_value(value) for value in raw["value"].to_pylist()], ROUTE)
 
@@ -500,12 +512,12 @@ class Faulty:
 
     def wrap(self, name: str, value: Any) -> Any:
         """A method with the faults of its name. Features with such methods; any other value as it is."""
-        if isinstance(value, SinkFeatures):
+        if name == "features":
             return replace(value, **{f.name: self._wrap_feature(f.name, getattr(value, f.name)) for f in fields(value)})
         return self._wrap_method(name, value) if callable(value) else value
 
     def _wrap_feature(self, name: str, value: Any) -> Any:
-        if value is None or isinstance(value, bool | frozenset):
+        if value is None or isinstance(value, bool | int | str | frozenset):
             return value
         return self._wrap_method(name, value) if callable(value) else _FaultyPart(self, value)
 

@@ -21,7 +21,7 @@ from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
-from replicator.ports.bulk_load import BulkLoads, PartitionsByKey
+from replicator.ports.bulk_load import BulkLoads
 from replicator.ports.frames import FoldedChanges, Lane, Write
 from replicator.ports.sink import KeyErasure, LaneRemoval, Sink
 
@@ -393,9 +393,9 @@ class SinkBulkLoad(SinkBase):
 
     def make_partitions(self, write: Write[Any], number: int = PARTITIONS) -> tuple[list[FoldedChanges[Any]], Counts]:
         """The rows of a write in partitions by key, and the counts of their folds."""
-        engine: Any = self.new_engine()
-        require(isinstance(engine, PartitionsByKey), "the engine parts no frames")
-        parts = engine.partition_rows(write.folded.frame, write.plan.table.keys, number)
+        engine = self.new_engine()
+        partitions = require_feature(engine.features.partitions, "the engine parts no frames")
+        parts = partitions.split(write.folded.frame, write.plan.table.keys, number)
         folded = [engine.fold(part, write.plan) for part in parts if part.num_rows]
         return folded, sum((part.counts for part in folded), write.folded.counts)
 

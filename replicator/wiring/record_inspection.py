@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.decoder import Decoder, PrintsRecords
+from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
 from replicator.settings import Loaded
@@ -61,8 +61,9 @@ def _make_bounds(most: int) -> dict[str, Any]:
 
 def _describe_records(source: Source[pa.Table], decoder: Decoder, most: int) -> pa.Table:
     raw = _read_records(source, most)
-    if isinstance(decoder, PrintsRecords):
-        found = decoder.printed(raw)
+    print_records = decoder.features.print_records
+    if print_records is not None:
+        found = print_records(raw)
         return found if found[ERROR].null_count < len(found) else found.drop_columns([ERROR])
     said = decoder.envelope(raw)
     found = pa.table([*(raw[name] for name in PLACE_COLUMNS), *said.columns], names=[*PLACE_COLUMNS, *said.column_names])

@@ -12,6 +12,8 @@ import pyarrow as pa
 from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
+from replicator.ports.decoder import DecoderFeatures
+from replicator.ports.engine import EngineFeatures
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 
@@ -46,7 +48,7 @@ VERSIONS = [("id", "name"), ("id", "name", "mail"), ("id", "name", "mail", "age"
 
 class TupleEngine:
     frame = tuple
-    page = None
+    features = EngineFeatures()
 
     def route(self, raw: Rows, decoder: Any) -> RoutedBatch[Rows]:
         runs: list[RecordSlice[Rows]] = []
@@ -187,6 +189,7 @@ class TupleDecoder:
     def __init__(self, keyless: Sequence[str] = (), types: Mapping[tuple[int, str], pa.DataType] | None = None) -> None:
         self.keyless, self.types = keyless, types or {}
         self.learnt: list[tuple[str, str]] = []
+        self.features = DecoderFeatures()
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         return pa.table({"table": pa.nulls(raw.num_rows, pa.string())})

@@ -11,7 +11,7 @@ from typing import Any
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup
 from replicator.ports.frames import Batch, Lane, LaneOutcome
 from replicator.ports.register import RegisterEntry
 from replicator.ports.sink import LaneArtifact, SinkFeatures
@@ -264,6 +264,7 @@ class DeadLetterList:
     def __init__(self, kept: dict[tuple[str, str], Any], machine: Machine) -> None:
         self.kept, self.machine = kept, machine
         self.fail: Callable[[], Exception | None] = lambda: None
+        self.features = DeadLetterFeatures()
 
     def write(self, letters: Sequence[Any]) -> None:
         error = self.fail()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from replicator.domain.change import changes_schema, refuse_frame_names
 from replicator.domain.errors import Reject
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.decoder import ROUTE
+from replicator.ports.decoder import ROUTE, DecoderFeatures
 
 from ...arrow.frame_slices import RECORD_IDS
 
@@ -52,6 +52,10 @@ class CompositeDecoder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._given,)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures()
 
     def route(self, raw: pa.Table) -> pa.Table:
         return self._routing.route(raw)

@@ -41,7 +41,7 @@ _value = msgspec.json.Decoder(MarkerValue, strict=False).decode
 
 
 def read_markers(raw: pa.Table, depth: int) -> Sequence[TransactionMark]:
-    """See `ports.decoder.ReadsTransactionMarks.marks`."""
+    """See `ports.decoder.DecoderFeatures.read_marks`."""
     found = []
     columns = (raw[name].to_pylist() for name in ("topic", "partition", "offset", "value"))
     for topic, partition, offset, text in zip(*columns, strict=True):
@@ -94,7 +94,7 @@ _event = msgspec.json.Decoder(ConnectorEvent, strict=False).decode
 
 
 def find_connector(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table] = lambda raw: raw) -> Connector | None:
-    """See `ports.decoder.ReadsTransactionMarks.connector`. Reads the last record of each topic until one names the
+    """See `ports.decoder.DecoderFeatures.find_connector`. Reads the last record of each topic until one names the
     connector. `read` converts a frame to JSON and drops unreadable records."""
     last = {topic: row for row, topic in enumerate(raw["topic"].to_pylist())}
     for row in sorted(last.values(), reverse=True):

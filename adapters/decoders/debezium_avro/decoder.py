@@ -13,7 +13,7 @@ from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
-from replicator.ports.decoder import ENVELOPE, ROUTE
+from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
 from replicator.ports.options import RegistrySettings
 
 from ...arrow.frame_slices import build_rejected, map_slices, merge_parts, select_records, split_frame
@@ -79,6 +79,10 @@ class DebeziumAvroDecoder(CompositeDecoder):
         except (ConfigProblem, Fatal):
             before = table  # None of the records is readable, which `decode` reports for each.
         return self._private.mask_changes(super().decode(raw, before), before, table)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
         """Records of tables with private columns are stored as text."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.decoder import ENVELOPE, ROUTE
+from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
 
 from ...arrow.frame_slices import RECORD_IDS, Part, map_slices, merge_parts, reject_records, select_records, split_frame
 from ...arrow.record_errors import UNREADABLE, malformed_reject, unreadable_reject
@@ -42,6 +42,10 @@ class DebeziumOutboxDecoder(CompositeDecoder):
         read = read_options(given)
         self._events, self._veiling = OutboxReader(read), OutboxMasker(read)
         super().__init__(given, routing=self._events, decoding=self._events, envelopes=self._events)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - arguments of the port
         """See `ports.decoder.Decoder.learn`: all tables of events have the same columns, except for masks."""

@@ -67,7 +67,7 @@ class OutboxMasker:
         return MaskedTables({table.name: columns}).masked_spec(table)
 
     def mask_records(self, raw: pa.Table, said: Sequence[Said]) -> pa.Table:
-        """See `ports.decoder.MasksRecords.mask_records`. `said`: the event, ignored kind or error of each record."""
+        """See `ports.decoder.DecoderFeatures.mask_records`. `said`: the event, ignored kind or error of each record."""
         if not self._tables or not raw.num_rows:
             return raw
         known = read_mask_headers(raw["headers"].combine_chunks())

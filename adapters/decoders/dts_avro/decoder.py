@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 from replicator.domain.plain_values import format_count
 from replicator.domain.table import Column
+from replicator.ports.decoder import DecoderFeatures
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.record_limits import RecordLimits
@@ -158,6 +160,10 @@ class DtsAvroDecoder(MessageDecoder):
 
     FORMAT = DtsFormat()
     OPENS = DtsOpener
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return replace(super().features, print_records=self.printed)
 
     def printed(self, raw: pa.Table) -> pa.Table:
         return print_records(raw["value"].to_pylist(), self._options.limits)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
-from replicator.ports.decoder import ENVELOPE
+from replicator.ports.decoder import ENVELOPE, DecoderFeatures
 
 from ...arrow.frame_slices import build_rejected, split_frame
 from ..common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
@@ -21,7 +21,7 @@ from .tables import MaskedTables
 
 
 class MaskingDecoder(CompositeDecoder):
-    """`ports.decoder.MasksRecords` for formats whose records contain only rows. It decodes records as stored."""
+    """`ports.decoder.Decoder` with masking, for formats whose records contain only rows. It decodes records as stored."""
 
     def __init__(
         self,
@@ -36,6 +36,10 @@ class MaskingDecoder(CompositeDecoder):
         super().__init__(given, routing=routing, decoding=decoding, envelopes=envelopes)
         self._tables = tables
         self._veils = RecordMasker(tables, opens, routing.route)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
         return self._veils.mask_records(raw)

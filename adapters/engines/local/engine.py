@@ -17,8 +17,9 @@ from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark, TransactionPart
-from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, ReadsTransactionMarks
+from replicator.domain.transactions import TransactionMark
+from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
+from replicator.ports.engine import EngineFeatures, KeyPartitions, Prefetch, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 from ...arrow.key_change import find_open_key_changes, split_segments
@@ -45,11 +46,10 @@ SAMPLE = 100
 
 class LocalEngine:
     """`ports.engine.Engine` over `pyarrow.Table`. Option `ahead`: the largest number of worker processes that decode
-    batches in advance (`ports.engine.Prefetches`); the engine keeps these batches until they are requested. Without it
+    batches in advance (`ports.engine.Prefetch`); the engine keeps these batches until they are requested. Without it
     the engine has no state."""
 
     frame = pa.Table
-    page = None
     partitioner = f"hashes of DuckDB {duckdb.__version__}"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
@@ -60,16 +60,19 @@ class LocalEngine:
             raise ValueError(f"the local engine has no option {sorted(given)[0]!r}")
 
     @property
-    def prefetch_depth(self) -> int:
-        return 0 if self._ahead is None else self._ahead.number
-
-    def begin(self, raw: pa.Table, decoder: Decoder) -> None:
-        if self._ahead is not None:
-            self._ahead.begin(raw, decoder)
-
-    def rest(self) -> None:
-        if self._ahead is not None:
-            self._ahead.rest()
+    def features(self) -> EngineFeatures:
+        ahead = self._ahead
+        return EngineFeatures(
+            prefetch=None if ahead is None else Prefetch(ahead.number, ahead.begin, ahead.rest),
+            transactions=TransactionTracking(
+                marks=self.marks,
+                connector=self.connector,
+                parts=split_parts,
+                attend=lambda raw, topic: None,  # noqa: ARG005 - nothing to do
+                exact_parts=split_exact_parts,
+            ),
+            partitions=KeyPartitions(self.partitioner, split_by_key_hash),
+        )
 
     def route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
         known = None if self._ahead is None else self._ahead.find_run(raw)
@@ -158,23 +161,12 @@ class LocalEngine:
         return fold_changes(changes, plan)
 
     def marks(self, raw: pa.Table, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        mine = raw.filter(pc.equal(raw["topic"], topic))
-        return decoder.marks(mine) if isinstance(decoder, ReadsTransactionMarks) else ()
+        read_marks = decoder.features.read_marks
+        return () if read_marks is None else read_marks(raw.filter(pc.equal(raw["topic"], topic)))
 
     def connector(self, raw: pa.Table, decoder: Decoder) -> Connector | None:
-        return decoder.connector(raw) if isinstance(decoder, ReadsTransactionMarks) else None
-
-    def parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
-        return split_parts(changes, table)
-
-    def attend(self, raw: pa.Table, topic: str) -> None:
-        """Nothing to do."""
-
-    def exact_parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
-        return split_exact_parts(changes, table)
-
-    def partition_rows(self, rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
-        return split_by_key_hash(rows, keys, number)
+        find_connector = decoder.features.find_connector
+        return None if find_connector is None else find_connector(raw)
 
     def count(self, changes: pa.Table) -> int:
         return int(changes.num_rows)
@@ -260,7 +252,7 @@ def _is_at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | 
 
 
 def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
-    """See `ports.bulk_load.PartitionsByKey.partition_rows`."""
+    """See `ports.engine.KeyPartitions`."""
     names = ", ".join(map(DUCKDB.quote_name, keys))
     with open_session() as connection:
         connection.register("keys", to_duckdb_types(rows.select(list(keys))))

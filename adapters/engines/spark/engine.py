@@ -39,7 +39,8 @@ from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark, TransactionPart
-from replicator.ports.decoder import Decoder, ReadsTransactionMarks
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import EngineFeatures, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 from ...arrow.key_change import DOUBTFUL, find_cut_places, find_open_key_changes, list_read_columns
@@ -83,13 +84,21 @@ class SparkEngine:
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         _, self.spark = split_options(options or {})
+        self._page: str | None = self.spark.sparkContext.uiWebUrl
         self._looks: WeakKeyDictionary[Decoder, int] = WeakKeyDictionary()
 
     @property
-    def page(self) -> str | None:
-        """The address of Spark's web UI."""
-        address: str | None = self.spark.sparkContext.uiWebUrl
-        return address
+    def features(self) -> EngineFeatures:
+        return EngineFeatures(
+            page=self._page,
+            transactions=TransactionTracking(
+                marks=self.marks,
+                connector=self.connector,
+                parts=self.exact_parts,
+                attend=set_topic,  # Routing and decoding then collect these facts in their own jobs.
+                exact_parts=self.exact_parts,
+            ),
+        )
 
     @translate_errors("routing a batch")
     def route(self, raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
@@ -211,28 +220,22 @@ class SparkEngine:
     @translate_errors("reading marks of transactions")
     def marks(self, raw: DataFrame, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
         """Needs no job if `attend` was called for the frame and it was routed since."""
-        found = get_markers(raw)
-        if found is None and isinstance(decoder, ReadsTransactionMarks):
-            found = decoder.marks(to_arrow(filter_rows(raw, column("topic") == topic)).cast(RAW))
+        found, read_marks = get_markers(raw), decoder.features.read_marks
+        if found is None and read_marks is not None:
+            found = read_marks(to_arrow(filter_rows(raw, column("topic") == topic)).cast(RAW))
         return found or ()
 
     @translate_errors("looking for the connector")
     def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:
         """Runs a job of its own, so it stops after the first answer."""
-        if not isinstance(decoder, ReadsTransactionMarks) or (looks := self._looks.get(decoder, 0)) >= MOST_LOOKS:
+        find_connector = decoder.features.find_connector
+        if find_connector is None or (looks := self._looks.get(decoder, 0)) >= MOST_LOOKS:
             return None
         order = ("timestamp", "offset")
         newest = to_arrow(raw.orderBy(*(column(name).desc() for name in order)).limit(SAMPLE)).cast(RAW)
-        found = decoder.connector(newest.sort_by([(name, "ascending") for name in order]))
+        found = find_connector(newest.sort_by([(name, "ascending") for name in order]))
         self._looks[decoder] = looks + 1 if found is None else MOST_LOOKS
         return found
-
-    def parts(self, changes: DataFrame, table: str) -> Sequence[TransactionPart]:
-        return self.exact_parts(changes, table)
-
-    def attend(self, raw: DataFrame, topic: str) -> None:
-        """Routing and decoding then collect these facts in their own jobs."""
-        set_topic(raw, topic)
 
     @translate_errors("counting changes of transactions")
     def exact_parts(self, changes: DataFrame, table: str) -> Sequence[TransactionPart]:

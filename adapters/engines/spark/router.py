@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import ERROR, RAW, TABLE
 from replicator.domain.transactions import TransactionMark
-from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, ReadsTransactionMarks
+from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
 from replicator.ports.frames import RecordSlice, RoutedBatch
 
 from ...arrow.record_positions import DROPS, find_drops, group_by_table
@@ -96,9 +96,10 @@ def _find_kinds(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Ta
     """The kinds, and one more row with the transaction marks."""
     kinds = _list_kinds(records, decoder)
     kinds = kinds.append_column(KINDS_AND_MARKS.field("marks_json"), pa.nulls(kinds.num_rows, pa.binary()))
-    if topic is None or not isinstance(decoder, ReadsTransactionMarks):
+    read_marks = decoder.features.read_marks
+    if topic is None or read_marks is None:
         return kinds
-    marks = decoder.marks(records.filter(pc.equal(records["topic"], topic)))
+    marks = read_marks(records.filter(pc.equal(records["topic"], topic)))
     if not marks:
         return kinds
     nothing = dict.fromkeys(SEEN.names)

@@ -16,7 +16,15 @@ from deltalake.table import TableMerger
 
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.dead_letters import (
+    ALL_DEAD_LETTERS,
+    OPEN,
+    DeadLetter,
+    DeadLetterFeatures,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    OlderVersions,
+)
 from replicator.ports.sink import CompactionResult, VacuumResult
 
 from ...delta.commits import WRITER
@@ -80,6 +88,11 @@ class DeltaDeadLetters:
         self._table: DeltaTable | None = None
         self._turn = threading.RLock()
 
+    @property
+    def features(self) -> DeadLetterFeatures:
+        versions = OlderVersions(self.describe_versions, self.end_versions)
+        return DeadLetterFeatures(versions=versions, compact=self.compact, vacuum=self.vacuum)
+
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """The dead letters are durable on return: on the disk, not only in the system's memory."""
         self._merge_letters(
@@ -123,7 +136,7 @@ class DeltaDeadLetters:
         """Files of older versions of the table may still contain them."""
         self._change_letters(letters, lambda m: m.when_matched_delete())
 
-    def versions(self) -> str:
+    def describe_versions(self) -> str:
         with translate_errors(NAME):
             return describe_old_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""
 

@@ -9,7 +9,14 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.dead_letters import (
+    ALL_DEAD_LETTERS,
+    OPEN,
+    DeadLetter,
+    DeadLetterFeatures,
+    DeadLetterFilter,
+    DeadLetterGroup,
+)
 
 from .topic import (
     MARKED,
@@ -39,6 +46,10 @@ class KafkaDeadLetters:
         self._topic = DeadLetterTopic(self._options)
         self._turn = threading.RLock()
         self._made = False
+
+    @property
+    def features(self) -> DeadLetterFeatures:
+        return DeadLetterFeatures()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """The messages are on every replica in sync when it returns."""

@@ -13,7 +13,14 @@ from psycopg.rows import class_row
 from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.dead_letters import (
+    ALL_DEAD_LETTERS,
+    OPEN,
+    DeadLetter,
+    DeadLetterFeatures,
+    DeadLetterFilter,
+    DeadLetterGroup,
+)
 
 from ...postgres.connection import PostgresSession
 from ...postgres.options import PostgresServerOptions
@@ -56,6 +63,10 @@ class PostgresDeadLetters:
         self._relation = sql.Identifier(said.schema_name, TABLE)
         self._session = PostgresSession(said.dsn.get_secret_value(), "dead letters")
         self._made = False
+
+    @property
+    def features(self) -> DeadLetterFeatures:
+        return DeadLetterFeatures()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """See `ports.dead_letters.DeadLetters.write`. The commit is durable with any `synchronous_commit` of

@@ -20,7 +20,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import TopicPartition
 from replicator.ports.backfill import TOPICS
-from replicator.ports.decoder import MasksRecords
+from replicator.ports.decoder import Decoder
 
 from ...delta.folders import make_folder, sync
 
@@ -73,12 +73,13 @@ class BackfillState:
 
 
 class BackfillFolder:
-    """The folder of one table. Files and state are written atomically and durably. `private`: masks records first."""
+    """The folder of one table. Files and state are written atomically and durably. `private`: the decoder that masks
+    the records first."""
 
-    def __init__(self, folder: Path, table: str, private: MasksRecords | None = None) -> None:
+    def __init__(self, folder: Path, table: str, private: Decoder | None = None) -> None:
         self.folder = folder / quote(table, safe="")
         self.topic = to_topic(table)
-        self._private = private
+        self._mask_records = None if private is None else private.features.mask_records
         self._lock: int | None = None
 
     def lock(self) -> None:
@@ -171,7 +172,7 @@ class BackfillFolder:
             "value": pa.array(values, pa.binary()),
         }
         records = pa.table(columns, schema=RAW)
-        return records if self._private is None else self._private.mask_records(records)
+        return records if self._mask_records is None else self._mask_records(records)
 
     def remove_before(self, run: int) -> None:
         """Remove the files of earlier runs."""

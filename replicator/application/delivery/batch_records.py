@@ -22,7 +22,7 @@ nearly twice the time (measured), which reading and decoding would lose.
 MAX_BEGUN = 8
 """Batches whose packed records are shared by several tables: the current batch and the prefetched ones.
 
-See `ports.engine.Prefetches`.
+See `ports.engine.Prefetch`.
 """
 
 

@@ -24,8 +24,8 @@ from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts, Facts, LaneState, merge_facts
 from replicator.domain.position import Position, Span
-from replicator.ports.bulk_load import BulkLoads, PartitionsByKey
-from replicator.ports.engine import Engine
+from replicator.ports.bulk_load import BulkLoads
+from replicator.ports.engine import Engine, KeyPartitions
 from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
 from replicator.ports.sink import Sink
 
@@ -206,10 +206,10 @@ SPILL_BYTES = 64 << 20
 def make_bulk_loader(folder: Path | None, sink: Sink[Any], engine: Engine[Any]) -> BulkLoader[Any] | None:
     """The bulk loader of a sink, with its files in `folder`; None without a folder, or if sink or engine do not
     support it."""
-    bulk_load = sink.features.bulk_load
-    if folder is None or bulk_load is None or not isinstance(engine, PartitionsByKey):
+    bulk_load, partitions = sink.features.bulk_load, engine.features.partitions
+    if folder is None or bulk_load is None or partitions is None:
         return None
-    return BulkLoader(folder, sink, bulk_load, engine)
+    return BulkLoader(folder, sink, bulk_load, engine, partitions)
 
 
 class BulkLoader(Generic[F]):
@@ -219,11 +219,14 @@ class BulkLoader(Generic[F]):
     reach. OSErrors are raised as EnvironmentProblem.
     """
 
-    def __init__(self, folder: Path, sink: Sink[F], bulk_load: BulkLoads[F], engine: Any) -> None:
+    def __init__(
+        self, folder: Path, sink: Sink[F], bulk_load: BulkLoads[F], engine: Engine[F], partitions: KeyPartitions
+    ) -> None:
         self._folder = folder
         self._sink = sink
         self._bulk_load = bulk_load
         self._engine = engine
+        self._partitions = partitions
         self._spill_files: dict[str, SpillFiles] = {}
         self.ended = False
         """True once a write could not be spilled: from then on writes are merged."""
@@ -280,7 +283,7 @@ class BulkLoader(Generic[F]):
         piece = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
         spill_files.rule = write.plan.rule
         spill_files.identity.update(write.identity)
-        parts = self._engine.partition_rows(write.folded.frame, keys, SPILL_PARTITIONS)
+        parts = self._partitions.split(write.folded.frame, keys, SPILL_PARTITIONS)
         _wrap_os_errors(lambda: spill_files.add_slice(piece, parts, item.raw))
         self._last[item.run.lane.id] = self._make_placeholder_write(item, spill_files)
         return spill_files.span.end
@@ -318,7 +321,7 @@ class BulkLoader(Generic[F]):
     def _open_spill(self, lane: Lane) -> SpillFiles:
         if lane.id not in self._spill_files:
             folder = self._folder / quote(lane.id, safe="")
-            self._spill_files[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._engine.partitioner))
+            self._spill_files[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._partitions.name))
         return self._spill_files[lane.id]
 
     def _can_spill(self, item: WriteRequest[F], spill_files: SpillFiles) -> bool:

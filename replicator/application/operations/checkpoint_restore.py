@@ -22,7 +22,14 @@ from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
 from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.components import Components, RebuildRequest
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, KeepsVersions
+from replicator.ports.dead_letters import (
+    ALL_DEAD_LETTERS,
+    DeadLetter,
+    DeadLetterFeatures,
+    DeadLetterFilter,
+    DeadLetters,
+    OlderVersions,
+)
 from replicator.ports.frames import Lane
 from replicator.ports.sink import ErasureResult, Sink
 
@@ -216,8 +223,20 @@ class CheckpointTarget:
 class CombinedDeadLetters:
     """Several dead-letter stores as one, with the methods that an erasure needs."""
 
-    def __init__(self, stores: Sequence[Any]) -> None:
+    def __init__(self, stores: Sequence[DeadLetters]) -> None:
         self._stores = stores
+
+    @property
+    def features(self) -> DeadLetterFeatures:
+        """The older versions of all stores."""
+        stores = [one.features.versions for one in self._stores]
+        versions = [one for one in stores if one is not None]
+        return DeadLetterFeatures(
+            versions=OlderVersions(
+                describe=lambda: "; ".join(filter(None, (one.describe() for one in versions))),
+                end=lambda: "; ".join(filter(None, (one.end() for one in versions))),
+            )
+        )
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """The dead letters of all stores."""
@@ -227,12 +246,6 @@ class CombinedDeadLetters:
         """Remove the dead letters from every store that has them."""
         for store in self._stores:
             store.remove(letters)
-
-    def versions(self) -> str:
-        return "; ".join(filter(None, (one.versions() for one in self._stores if isinstance(one, KeepsVersions))))
-
-    def end_versions(self) -> str:
-        return "; ".join(filter(None, (one.end_versions() for one in self._stores if isinstance(one, KeepsVersions))))
 
 
 def open_checkpoints(

@@ -38,7 +38,6 @@ from replicator.domain.schema_evolution import SchemaChangeKind
 from replicator.domain.table import TableSpec
 from replicator.ports.components import STOP_LANE
 from replicator.ports.dead_letters import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
-from replicator.ports.decoder import MasksRecords
 from replicator.ports.frames import F, Lane, RecordSlice, RejectedRecord, Write
 from replicator.ports.sink import Sink
 
@@ -260,10 +259,11 @@ class DeadLetterRetry(Generic[F]):
     def _mask_dead_letters(self, letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
         """The dead letters under the masks of now, which may be newer than they are. A record that crashed the
         process is not decoded here."""
-        if not isinstance(self._decoder, MasksRecords):
+        mask_records = self._decoder.features.mask_records
+        if mask_records is None:
             return letters
         known = [letter for letter in letters if letter.code != RejectCode.CRASHED]
-        hashes, frame = self._get_hashes(), self._decoder.mask_records(to_raw_frame(known))
+        hashes, frame = self._get_hashes(), mask_records(to_raw_frame(known))
         kept = zip(known, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
         new = {
             (letter.event_id, letter.lane): replace(

@@ -29,7 +29,7 @@ from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.backfill import TOPICS
 from replicator.ports.components import Components, TableRules
-from replicator.ports.dead_letters import DeadLetters, KeepsVersions
+from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
@@ -228,8 +228,9 @@ class ErasureOperation:
             done.removed[lane.sink] = len(records[lane.id])
         self._places.dead_letters.remove(letters)
         done.removed[DEAD_LETTERS] = len(letters)
-        if isinstance(self._places.dead_letters, KeepsVersions):
-            done.versions.append(self._places.dead_letters.versions())
+        versions = self._places.dead_letters.features.versions
+        if versions is not None:
+            done.versions.append(versions.describe())
         for lane, erasure in self._places.targets:
             erased = erasure.erase(lane, key)
             done.removed[lane.id] = erased.rows + erased.side_rows
@@ -239,8 +240,9 @@ class ErasureOperation:
     def _end_old_versions(self, done: ErasureOutcome) -> None:
         left = [log.end_versions(lane) for lane, log in self._places.logs]
         left += [erasure.end_versions(lane) for lane, erasure in self._places.targets]
-        if isinstance(self._places.dead_letters, KeepsVersions):
-            left.append(self._places.dead_letters.end_versions())
+        versions = self._places.dead_letters.features.versions
+        if versions is not None:
+            left.append(versions.end())
         done.versions = list(filter(None, left))
 
 

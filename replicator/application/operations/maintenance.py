@@ -57,7 +57,7 @@ def vacuum_targets(
 def _run_each(
     parts: Components, names: Sequence[str], verb: str, *options: object, **more: object
 ) -> Iterator[MaintenanceResult]:
-    """Run the feature `verb` of the sinks, and the method of the dead-letter store with that name."""
+    """Run the feature `verb` of the sinks and of the dead-letter store."""
     targets = _list_targets(parts)
     _refuse_unknown(names, targets)
     chosen = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
@@ -68,8 +68,8 @@ def _run_each(
             if name not in owners:
                 made: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
                 opened.callback(made.close)
-                owners[name] = made if lane is None else made.features
-            if (act := getattr(owners[name], verb, None)) is not None:
+                owners[name] = made.features
+            if (act := getattr(owners[name], verb)) is not None:
                 yield _run_one(label, partial(act, *([] if lane is None else [lane]), *options, **more))
             elif label in names or lane is not None:
                 yield MaintenanceResult(label, skipped="its server does this itself")

@@ -166,7 +166,7 @@ class StatusReporter(Generic[F]):
         )
         kinds = sorted(self._rejects.kinds.items())
         rejects = tuple(RejectCount(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
-        call, page = self._report_dead_letter_call(now), self._engine.page
+        call, page = self._report_dead_letter_call(now), self._engine.features.page
         return Report(now.isoformat(), page, sources, lanes, rejects, list_open_dead_letters(letters), call)
 
     def _report_dead_letter_call(self, now: datetime) -> dict[str, str | None] | None:

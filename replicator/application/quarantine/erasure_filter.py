@@ -17,12 +17,10 @@ import pyarrow.compute as pc
 
 from replicator.application import durable
 from replicator.domain.change import ERROR, OFFSET, OLD_KEY, PARTITION, TOPIC
-from replicator.domain.connectors import Connector
 from replicator.domain.erasures import ERASED_KIND, Erasure, ErasureHashes, find_keys, to_key_text, to_key_texts
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import TransactionMark
-from replicator.ports.decoder import ROUTE, Decoder, MasksRecords, ReadsTransactionMarks
+from replicator.ports.decoder import ROUTE, Decoder, DecoderFeatures
 
 # The erasure list: the erased keys, as keyed hashes, in a folder of its own.
 
@@ -162,7 +160,7 @@ class ErasedKeys:
 
 
 class ErasureFilter:
-    """`ports.decoder.Decoder` over another one that ignores records of erased keys. Also `ports.decoder.FiltersErased`.
+    """`ports.decoder.Decoder` over another one that ignores records of erased keys.
 
     A record belongs to an erased key if any of its changes does, by its key now or before. Only the key columns
     are decoded for that, so unreadable values elsewhere do not matter.
@@ -172,10 +170,15 @@ class ErasureFilter:
     """
 
     def __init__(self, decoder: Decoder, forgotten: Iterable[ErasedKeys]) -> None:
-        self._decoder: Any = decoder
+        self._decoder = decoder
         self._forgotten = tuple(forgotten)
         self._topics = frozenset(topic for one in self._forgotten for topic in one.topics)
         self._specs: dict[tuple[str, str], TableSpec | None] = {}
+
+    @property
+    def features(self) -> DecoderFeatures:
+        """The features of the other decoder, but for printing: that would show erased records."""
+        return replace(self._decoder.features, print_records=None, find_erased=self.find_erased)
 
     def route(self, raw: pa.Table) -> pa.Table:
         routes = self._decoder.route(raw)
@@ -188,8 +191,7 @@ class ErasureFilter:
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """The records have passed `route`, as for `decode`."""
-        found: TableSpec = self._decoder.learn(sample, table, fingerprint)
-        return found
+        return self._decoder.learn(sample, table, fingerprint)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         return self._decoder.decode(raw, table)
@@ -311,38 +313,11 @@ class ErasureFilter:
         if not numbers:
             return set()
         records = raw.take(pa.array(numbers, pa.int64()))
-        records = self._decoder.mask_records(records) if isinstance(self._decoder, MasksRecords) else records
-        envelopes = self._decoder.envelope(records)
+        mask_records = self._decoder.features.mask_records
+        envelopes = self._decoder.envelope(records if mask_records is None else mask_records(records))
         own = (records[n].to_pylist() for n in ("topic", "key", "value"))  # Images are null if the operation is unknown.
         rows = zip(numbers, *own, *_read_images(envelopes), strict=True)
         return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in forgotten)}
-
-
-class _TransactionErasureFilter(ErasureFilter):
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        found: Sequence[TransactionMark] = self._decoder.marks(raw)
-        return found
-
-    def connector(self, raw: pa.Table) -> Connector | None:
-        found: Connector | None = self._decoder.connector(raw)
-        return found
-
-
-class _MaskingErasureFilter(ErasureFilter):
-    def mask_records(self, raw: pa.Table) -> pa.Table:
-        return self._decoder.mask_records(raw)
-
-
-class _FullErasureFilter(_TransactionErasureFilter, _MaskingErasureFilter):
-    pass
-
-
-_FILTERS = {
-    (True, True): _FullErasureFilter,
-    (True, False): _TransactionErasureFilter,
-    (False, True): _MaskingErasureFilter,
-    (False, False): ErasureFilter,
-}
 
 
 def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
@@ -351,13 +326,9 @@ def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
 
 
 def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Decoder:
-    """The decoder with a filter, or itself if nothing was erased.
-
-    The filter has the same optional ports as the decoder.
-    """
+    """The decoder with a filter, or itself if nothing was erased."""
     found = tuple(_group_erasures(hashes, erasures))
-    kind = _FILTERS[isinstance(decoder, ReadsTransactionMarks), isinstance(decoder, MasksRecords)]
-    return kind(decoder, found) if found else decoder
+    return ErasureFilter(decoder, found) if found else decoder
 
 
 def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Iterator[ErasedKeys]:

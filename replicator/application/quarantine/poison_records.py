@@ -20,7 +20,7 @@ from replicator.domain.errors import DecoderDied, EnvironmentProblem, Reject, Re
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
-from replicator.ports.decoder import Decoder, FiltersErased, MasksRecords, ReadsTransactionMarks
+from replicator.ports.decoder import Decoder, DecoderFeatures
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F
 
@@ -43,19 +43,29 @@ class PoisonRecordFilter:
     Records at the given positions are rejects, and the other one never gets them.
     """
 
-    def __init__(self, decoder: Any, positions: Iterable[RecordPosition]) -> None:
+    def __init__(self, decoder: Decoder, positions: Iterable[RecordPosition]) -> None:
         self._decoder = decoder
         self._offsets: dict[TopicPartition, list[int]] = {}
         for topic, partition, offset in sorted(positions):
             self._offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        """The features of the other decoder, but for printing: that would read poison records."""
+        there = self._decoder.features
+        return DecoderFeatures(
+            mask_records=self.mask_records if there.mask_records is not None else None,
+            find_erased=self.find_erased if there.find_erased is not None else None,
+            read_marks=self.read_marks if there.read_marks is not None else None,
+            find_connector=self.find_connector if there.find_connector is not None else None,
+        )
 
     def route(self, raw: pa.Table) -> pa.Table:
         return self._decode_others(raw, self._decoder.route)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """The records have passed `route`, as for `decode`: none is a poison record."""
-        found: TableSpec = self._decoder.learn(sample, table, fingerprint)
-        return found
+        return self._decoder.learn(sample, table, fingerprint)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         return self._decoder.decode(raw, table)
@@ -65,14 +75,35 @@ class PoisonRecordFilter:
 
     def find_erased(self, raw: pa.Table) -> pa.Array | None:
         """A poison record belongs to no key."""
-        if not isinstance(self._decoder, FiltersErased):
-            return None
+        find_erased = self._decoder.features.find_erased
         spared = self.find_poison_records(raw)
-        if spared is None:
-            return self._decoder.find_erased(raw)
-        found = self._decoder.find_erased(raw.filter(pc.invert(spared)))
+        if find_erased is None or spared is None:
+            return None if find_erased is None else find_erased(raw)
+        found = find_erased(raw.filter(pc.invert(spared)))
         hits = iter(found.to_pylist()) if found is not None else None
         return hits and pa.array([not is_spared and next(hits) for is_spared in spared.to_pylist()], pa.bool_())
+
+    def read_marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        read_marks = self._decoder.features.read_marks
+        return () if read_marks is None else read_marks(self._remove_poison_records(raw))
+
+    def find_connector(self, raw: pa.Table) -> Connector | None:
+        find_connector = self._decoder.features.find_connector
+        return None if find_connector is None else find_connector(self._remove_poison_records(raw))
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        """A poison record is treated like one that cannot be read: kept, or emptied."""
+        mask_records = self._decoder.features.mask_records
+        spared = self.find_poison_records(raw)
+        if mask_records is None or spared is None:
+            return raw if mask_records is None else mask_records(raw)
+        decoded, hidden = mask_records(raw.filter(pc.invert(spared))), raw.filter(spared)
+        shown = mask_records(_make_unreadable(hidden))["value"].to_pylist()
+        rows = [row if value else {**row, **_NOTHING} for row, value in zip(hidden.to_pylist(), shown, strict=True)]
+        kept = pa.Table.from_pylist(rows, decoded.schema)
+        positions = iter(range(decoded.num_rows, raw.num_rows))
+        at = [next(positions) if is_spared else 0 for is_spared in spared.to_pylist()]
+        return pa.concat_tables([decoded, kept]).take(_merge_order(spared, decoded.num_rows, at))
 
     def _decode_others(self, raw: pa.Table, ask: Any) -> pa.Table:
         """The result of `ask` for the other records, and an error for each poison record, in record order."""
@@ -93,52 +124,18 @@ class PoisonRecordFilter:
             found = pc.or_(found, hit.combine_chunks() if isinstance(hit, pa.ChunkedArray) else hit)
         return found if pc.any(found).as_py() else None
 
-
-class _TransactionPoisonFilter(PoisonRecordFilter):
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+    def _remove_poison_records(self, raw: pa.Table) -> pa.Table:
         spared = self.find_poison_records(raw)
-        found: Sequence[TransactionMark] = self._decoder.marks(raw if spared is None else raw.filter(pc.invert(spared)))
-        return found
-
-    def connector(self, raw: pa.Table) -> Connector | None:
-        spared = self.find_poison_records(raw)
-        found: Connector | None = self._decoder.connector(raw if spared is None else raw.filter(pc.invert(spared)))
-        return found
-
-
-class _MaskingPoisonFilter(PoisonRecordFilter):
-    def mask_records(self, raw: pa.Table) -> pa.Table:
-        """A poison record is treated like one that cannot be read: kept, or emptied."""
-        spared = self.find_poison_records(raw)
-        if spared is None:
-            return self._decoder.mask_records(raw)
-        decoded, hidden = self._decoder.mask_records(raw.filter(pc.invert(spared))), raw.filter(spared)
-        shown = self._decoder.mask_records(_make_unreadable(hidden))["value"].to_pylist()
-        rows = [row if value else {**row, **_NOTHING} for row, value in zip(hidden.to_pylist(), shown, strict=True)]
-        kept = pa.Table.from_pylist(rows, decoded.schema)
-        positions = iter(range(decoded.num_rows, raw.num_rows))
-        at = [next(positions) if is_spared else 0 for is_spared in spared.to_pylist()]
-        return pa.concat_tables([decoded, kept]).take(_merge_order(spared, decoded.num_rows, at))
-
-
-class _FullPoisonFilter(_TransactionPoisonFilter, _MaskingPoisonFilter):
-    pass
+        return raw if spared is None else raw.filter(pc.invert(spared))
 
 
 _NOTHING: Mapping[str, object] = {"key": None, "value": None, "headers": None}
-_FILTERS = {
-    (True, True): _FullPoisonFilter,
-    (True, False): _TransactionPoisonFilter,
-    (False, True): _MaskingPoisonFilter,
-    (False, False): PoisonRecordFilter,
-}
 
 
 def filter_poison_records(decoder: Decoder, positions: Iterable[RecordPosition]) -> Decoder:
-    """The decoder with a filter, or itself without `places`. The filter has the same optional ports as the decoder."""
+    """The decoder with a filter, or itself without `positions`."""
     positions = tuple(positions)
-    kind = _FILTERS[isinstance(decoder, ReadsTransactionMarks), isinstance(decoder, MasksRecords)]
-    return kind(decoder, positions) if positions else decoder
+    return PoisonRecordFilter(decoder, positions) if positions else decoder
 
 
 def _merge_order(spared: pa.Array, free: int, at: Sequence[int]) -> pa.Array:

@@ -38,7 +38,7 @@ from replicator.domain.event_log import decode_bytes, encode_bytes
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
-from replicator.ports.decoder import Decoder, MasksRecords
+from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, RejectedRecord, Stop
 from replicator.ports.telemetry import Telemetry
@@ -283,9 +283,10 @@ class Rejects(Generic[F]):
 
     def _mask_records(self, source: str, rejected: Sequence[RejectedRecord]) -> Sequence[RejectedRecord]:
         decoder = self._decoders.get(source)
-        if not isinstance(decoder, MasksRecords) or not rejected:
+        mask_records = None if decoder is None else decoder.features.mask_records
+        if mask_records is None or not rejected:
             return rejected
-        frame = decoder.mask_records(pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW))
+        frame = mask_records(pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW))
         stored = zip(rejected, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
         return [replace(one, key=key, value=value, headers=_to_pairs(headers)) for one, key, value, headers in stored]
 

@@ -28,7 +28,6 @@ from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
 from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import Decoder
-from replicator.ports.engine import TracksTransactions
 from replicator.ports.frames import Batch, F, Lane, RoutedBatch
 from replicator.ports.sink import Sink
 
@@ -78,7 +77,8 @@ class SourcePipeline(Generic[F]):
         self._write_builder = WriteBuilder(
             shared, self._catalog, safe_decoder, partial(store_schema_version, context.workers), self._poison_records
         )
-        self._prefetcher = Prefetcher(shared.engine, safe_decoder, self._write_builder.batch_records)
+        prefetch, records = shared.engine.features.prefetch, self._write_builder.batch_records
+        self._prefetcher = None if prefetch is None else Prefetcher(prefetch, safe_decoder, records)
         rules = context.transactions
         kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
         self._transactions = kind(rules, context, safe_decoder, self.registry, shared) if rules else None
@@ -287,9 +287,10 @@ class SourcePipeline(Generic[F]):
             self._transactions.begin_batch(batch)
         self._write_builder.batch_records.begin(batch)
         routed = self._decoding.route_batch(batch)
-        if isinstance(self._shared.engine, TracksTransactions) and batch.records:
+        tracking = self._shared.engine.features.transactions
+        if tracking is not None and batch.records:
             with self._poison_records.note_decoding(batch.span):
-                connector = self._shared.engine.connector(batch.frame, self._safe_decoder)
+                connector = tracking.connector(batch.frame, self._safe_decoder)
             self.registry.store_connector(connector)
             self.progress.row_loss = self.registry.row_loss
         if new := self._register_tables(routed, batch.span):

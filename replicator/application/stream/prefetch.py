@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 from replicator.application.delivery.batch_records import BatchRecords
 from replicator.application.runtime_context import RuntimeContext
 from replicator.ports.decoder import Decoder
-from replicator.ports.engine import Prefetches
+from replicator.ports.engine import Prefetch
 from replicator.ports.frames import Batch, F
 
 ApplyBatch = Callable[[Batch[F]], None]
@@ -21,24 +21,19 @@ ApplyBatch = Callable[[Batch[F]], None]
 class Prefetcher(Generic[F]):
     """Starts the work on a batch before its turn."""
 
-    engine: Any
+    prefetch: Prefetch[F]
     decoder: Decoder
     batch_records: BatchRecords[F]
-
-    @property
-    def depth(self) -> int:
-        """The number of batches to prefetch; 0 if the engine cannot."""
-        return self.engine.prefetch_depth if isinstance(self.engine, Prefetches) else 0
 
     def __call__(self, batch: Batch[F]) -> None:
         """Start to pack and decode the batch."""
         self.batch_records.begin(batch)
-        self.engine.begin(batch.frame, self.decoder)
+        self.prefetch.begin(batch.frame, self.decoder)
 
 
 @contextmanager
 def prefetch_batches(
-    shared: RuntimeContext[F], begin: Prefetcher[F], apply: ApplyBatch[F], *, once: bool
+    shared: RuntimeContext[F], begin: Prefetcher[F] | None, apply: ApplyBatch[F], *, once: bool
 ) -> Iterator[ApplyBatch[F]]:
     """The consumer of a source's batches, which passes them to `apply`.
 
@@ -48,7 +43,7 @@ def prefetch_batches(
     stop.
     """
     # A daemon does not prefetch: it must answer soon, its batches are small, and its memory is limited.
-    if not once or not begin.depth:
+    if not once or begin is None:
         yield apply
         return
     ahead = _PrefetchQueue(begin, apply)
@@ -61,7 +56,7 @@ def prefetch_batches(
             raise
         _release_all(ahead, shared)
     finally:
-        begin.engine.rest()
+        begin.prefetch.rest()
 
 
 def _release_all(ahead: _PrefetchQueue[F], shared: RuntimeContext[F]) -> None:
@@ -81,7 +76,7 @@ class _PrefetchQueue(Generic[F]):
         if batch.records:
             self._begin(batch)
         self._held.append(batch)
-        self.release_until(self._begin.depth if batch.records else 0)
+        self.release_until(self._begin.prefetch.depth if batch.records else 0)
         self.at_work = False
 
     def release_until(self, left: int) -> None:

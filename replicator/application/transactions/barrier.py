@@ -19,8 +19,8 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import CompletenessWatermark, TransactionPart
 from replicator.ports.backfill import TOPICS
 from replicator.ports.components import TransactionRules
-from replicator.ports.decoder import Decoder, ReadsTransactionMarks
-from replicator.ports.engine import TracksTransactions
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import TransactionTracking
 from replicator.ports.frames import Batch, F
 
 from .pending_transactions import PendingTransactions
@@ -68,12 +68,13 @@ class TransactionBarrier(Generic[F]):
         registry: LaneRegistry[F],
         shared: RuntimeContext[F],
     ) -> None:
-        if not isinstance(shared.engine, TracksTransactions) or not isinstance(decoder, ReadsTransactionMarks):
+        tracking = shared.engine.features.transactions
+        if tracking is None or decoder.features.read_marks is None:
             raise ConfigProblem(
                 f"Source {context.name} has 'transactions', which its format or the engine does not support.",
                 next_step="Remove 'transactions' from the source.",
             )
-        self._engine: TracksTransactions[F] = shared.engine
+        self._tracking: TransactionTracking[F] = tracking
         self._frames = shared.engine
         self._rules, self._context, self._decoder = rules, context, decoder
         self._registry, self._clock, self._lanes = registry, shared.clock, shared.lanes
@@ -222,9 +223,9 @@ class TransactionBarrier(Generic[F]):
 
     def _count_catch_up(self, changes: F, table: str) -> None:
         counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
-        parts = self._engine.parts(changes, table)
+        parts = self._tracking.parts(changes, table)
         if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
-            parts = self._engine.parts(self._frames.after(changes, counted)[0], table)
+            parts = self._tracking.parts(self._frames.after(changes, counted)[0], table)
         new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
         self._transactions.observe_catch_up(new)
         self._note_counted(new)
@@ -251,7 +252,7 @@ class TransactionBarrier(Generic[F]):
 
     def older(self, changes: F, table: str) -> Sequence[TransactionPart]:
         """The transactions of decoded records, for `count_older`."""
-        return self._engine.parts(changes, table)
+        return self._tracking.parts(changes, table)
 
     def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None:
         """Count the changes that looking back has found."""
@@ -275,11 +276,11 @@ class TransactionBarrier(Generic[F]):
     def begin_batch(self, batch: Batch[F]) -> None:
         """Call before a batch is routed."""
         self._parts = []  # Left from a batch that could not be decoded and is read again.
-        self._engine.attend(batch.frame, self._rules.topic)
+        self._tracking.attend(batch.frame, self._rules.topic)
 
     def count_changes(self, table: str) -> Callable[[F], None]:
         """A consumer of every decoded record of a batch."""
-        return lambda changes: self._parts.extend(self._engine.parts(changes, table))
+        return lambda changes: self._parts.extend(self._tracking.parts(changes, table))
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
         """Move the barrier, after a batch was decoded or while none arrives.
@@ -287,7 +288,7 @@ class TransactionBarrier(Generic[F]):
         `position`: the stream was read up to here.
         """
         now, self._read = self._clock(), position
-        marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
+        marks = self._tracking.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         if batch and any(p.topic.startswith(TOPICS) for p in batch.span.end):
             self._read_concurrent_time()
         self._transactions.observe(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)

@@ -130,7 +130,7 @@ class CompletenessEvidence:
         return Position.lowest([passed, self._ends_from.position])
 
     def observe(self, marks: Iterable[TransactionMark], parts: Iterable[TransactionPart], now: float) -> None:
-        """Process the marks of a batch, and its exact `parts` (`ports.engine.TracksTransactions.exact_parts`)."""
+        """Process the marks of a batch, and its exact `parts` (`ports.engine.TransactionTracking.exact_parts`)."""
         moved = {mark.tx for mark in marks if self._observe_mark(mark, now)}
         for part in sorted(parts, key=lambda p: (p.partition, p.last)):
             if part.tx not in self._proven:

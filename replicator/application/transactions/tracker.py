@@ -87,7 +87,7 @@ class TransactionTracker(TransactionBarrier[F]):
 
     def count_changes(self, table: str) -> Callable[[F], None]:
         """A consumer of every decoded record of a batch."""
-        return lambda changes: self._parts.extend(self._engine.exact_parts(changes, table))
+        return lambda changes: self._parts.extend(self._tracking.exact_parts(changes, table))
 
     def observe_catch_up(self, table: str) -> None:
         """Count nothing: no change waits for a proof, and after a start the records are read again."""
@@ -98,7 +98,7 @@ class TransactionTracker(TransactionBarrier[F]):
         `position`: the stream was read up to here.
         """
         self._read = position
-        marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
+        marks = self._tracking.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         self._evidence.observe(marks, self._parts, self._clock())
         self._parts = []
         self._evidence.advance(position)

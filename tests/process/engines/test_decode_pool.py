@@ -51,7 +51,7 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def engine() -> Iterator[LocalEngine]:
     made = LocalEngine({"ahead": 2})
     yield made
-    made.rest()
+    made.features.prefetch.rest()
 
 
 def frames(count: int, *more: Statement) -> list[pa.Table]:
@@ -64,8 +64,8 @@ def frames(count: int, *more: Statement) -> list[pa.Table]:
 def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tuple[Any, ...]]:
     """What the engine says of each batch, where each is begun while the ones before it are not asked for yet."""
     coming, found = list(batches), []
-    for raw in coming[: engine.prefetch_depth]:
-        engine.begin(raw, decoder)
+    for raw in coming[: engine.features.prefetch.depth]:
+        engine.features.prefetch.begin(raw, decoder)
     for number, raw in enumerate(batches):
         routed = engine.route(raw, decoder)
         for run in routed.slices:
@@ -74,8 +74,8 @@ def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tup
                 (run.table, run.fingerprint, routed.topics, routed.reject_count, *engine.decode(run, decoder, spec))
             )
         found.append((dict(routed.ignored), routed.rejects.to_pylist(), routed.rejects.schema))
-        for later in batches[number + engine.prefetch_depth : number + engine.prefetch_depth + 1]:
-            engine.begin(later, decoder)
+        for later in batches[number + engine.features.prefetch.depth : number + engine.features.prefetch.depth + 1]:
+            engine.features.prefetch.begin(later, decoder)
     return found
 
 
@@ -92,7 +92,7 @@ def test_batches_that_go_one_way_are_decoded_ahead(engine: LocalEngine, count_re
     batches = frames(8)
     the_same(engine, batches)
     # Before the first batch nothing is known, and those that were begun by then are decoded here.
-    assert count_requests == [20] * (len(batches) - engine.prefetch_depth)
+    assert count_requests == [20] * (len(batches) - engine.features.prefetch.depth)
 
 
 def test_others_are_decoded_here(engine: LocalEngine, count_requests: list[int]) -> None:
@@ -157,7 +157,7 @@ def test_a_decoder_that_is_not_known_there_is_done_without(
 ) -> None:
     the_same(engine, frames(14), kind({}))
     assert len(count_requests) in (
-        range(decode_pool.FAILURES, decode_pool.FAILURES + engine.prefetch_depth) if kind is Local else [0]
+        range(decode_pool.FAILURES, decode_pool.FAILURES + engine.features.prefetch.depth) if kind is Local else [0]
     )
     assert "".join(capfd.readouterr()).count("continues alone") == 1
 
@@ -195,8 +195,8 @@ def test_it_ends_without_a_word(count_requests: list[int], capfd: pytest.Capture
         engine = LocalEngine({"ahead": 2})
         went(engine, decoder, batches[:count])
         for raw in batches[:2]:
-            engine.begin(raw, decoder)
-        engine.rest()
+            engine.features.prefetch.begin(raw, decoder)
+        engine.features.prefetch.rest()
     begun = DecodeWorker()
     begun.stop()
     begun.close()
@@ -209,10 +209,10 @@ def test_another_decoder_or_table_specification_is_not_taken_for_the_first(
     batches, decoder = frames(6), DebeziumJsonDecoder({})
     went(engine, decoder, batches)
     before = len(count_requests)
-    engine.begin(batches[0], DebeziumJsonDecoder({}))
-    engine.begin(_nulls(batches[0]), decoder)
+    engine.features.prefetch.begin(batches[0], DebeziumJsonDecoder({}))
+    engine.features.prefetch.begin(_nulls(batches[0]), decoder)
     assert len(count_requests) == before
-    engine.begin(batches[0], decoder)
+    engine.features.prefetch.begin(batches[0], decoder)
     (run,) = engine.route(batches[0], decoder).slices
     keyless = engine.learn(run, decoder).with_keys(())
     good, _ = engine.decode(run, decoder, keyless)
@@ -225,7 +225,7 @@ def test_what_was_begun_need_not_be_asked_for(engine: LocalEngine, count_request
     batches, decoder = frames(10), DebeziumJsonDecoder({})
     went(engine, decoder, batches[:4])
     for raw in batches[4:8]:
-        engine.begin(raw, decoder)
+        engine.features.prefetch.begin(raw, decoder)
     before, again = len(count_requests), [pa.Table.from_pylist(raw.to_pylist(), RAW) for raw in batches[4:]]
     the_same(engine, again, decoder)
     assert len(count_requests) > before
@@ -236,7 +236,7 @@ def test_nothing_is_left_of_it(count_requests: list[int]) -> None:
     for _ in range(2):
         the_same(engine, frames(4))
         assert list_children() and _files()
-        engine.rest()
+        engine.features.prefetch.rest()
         assert not list_children() and not _files()
 
 
@@ -302,4 +302,4 @@ def test_tables_survive_shared_memory() -> None:
 def test_no_option_is_taken_that_there_is_not() -> None:
     with pytest.raises(ValueError, match="has no option 'behind'"):
         LocalEngine({"ahead": 2, "behind": 1})
-    assert LocalEngine().prefetch_depth == LocalEngine({"ahead": 0}).prefetch_depth == 0
+    assert LocalEngine().features.prefetch is LocalEngine({"ahead": 0}).features.prefetch is None

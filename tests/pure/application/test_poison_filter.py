@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from support.tuple_engine import TupleEngine
 from replicator.application.quarantine.poison_records import POISON_REASON, filter_poison_records
 from replicator.domain.change import RAW
 from replicator.domain.transactions import TransactionMark
-from replicator.ports.decoder import ENVELOPE, ROUTE, MasksRecords, ReadsTransactionMarks
+from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
+from replicator.ports.engine import EngineFeatures, TransactionTracking
 from replicator.testing.fakes import FakeDecoder
 
 DEADLY = b"deadly"
@@ -38,15 +40,20 @@ class Strict(FakeDecoder):
 
 
 class Telling(Strict):
-    def connector(self, raw: pa.Table) -> None:
-        return None
+    @property
+    def features(self) -> DecoderFeatures:
+        return replace(super().features, read_marks=self.read_marks, find_connector=lambda _: None)
 
-    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+    def read_marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         return [read_value(value) for value in raw["value"].to_pylist()]  # type: ignore[misc]
 
 
 class RedactingDecoder(Strict):
     """Knows topic `private`, of which it withholds what it cannot read."""
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return replace(super().features, mask_records=self.mask_records)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
         rows = raw.to_pylist()
@@ -87,14 +94,14 @@ def test_the_others_are_said_what_they_are(records):
     for said in (decoder.route(raw), decoder.envelope(raw)):
         assert said["error"].to_pylist() == [POISON_REASON if each else None for each in deadly]
         assert said["table"].to_pylist() == [None if each else f"v{i}" for i, each in enumerate(deadly)]
-    assert decoder.marks(raw) == [f"v{i}" for i, each in enumerate(deadly) if not each]
+    assert decoder.features.read_marks(raw) == [f"v{i}" for i, each in enumerate(deadly) if not each]
 
 
 @given(RECORDS)
 def test_possibly_private_records_are_redacted(records):
     """Of the topics of which the decoder withholds what it cannot read; elsewhere the record is kept as it came."""
     raw, places = raw_of(records)
-    veiled = filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)]).mask_records(raw).to_pylist()
+    veiled = filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)]).features.mask_records(raw).to_pylist()
     assert [each["offset"] for each in veiled] == list(range(len(records)))
     for (topic, deadly), each in zip(records, veiled, strict=True):
         plain = DEADLY if deadly else b"v%d" % each["offset"]
@@ -104,9 +111,9 @@ def test_possibly_private_records_are_redacted(records):
 
 def test_it_can_do_what_the_decoder_can_and_no_more():
     for decoder in (Strict(), Telling(), RedactingDecoder(), Both()):
-        spared = filter_poison_records(decoder, [("a", 0, 0)])
-        for port in (ReadsTransactionMarks, MasksRecords):
-            assert isinstance(spared, port) == isinstance(decoder, port)
+        spared = filter_poison_records(decoder, [("a", 0, 0)]).features
+        for each in fields(DecoderFeatures):
+            assert (getattr(spared, each.name) is None) == (getattr(decoder.features, each.name) is None)
         assert filter_poison_records(decoder, []) is decoder
 
 
@@ -114,15 +121,16 @@ class Looking(TupleEngine):
     """What sees transactions asks each batch for its connector. `asked` gets the decoder."""
 
     def __init__(self, asked: Callable[[Any], None]) -> None:
-        self.asked = asked
-
-    def connector(self, _raw: Any, decoder: Any) -> None:
-        self.asked(decoder)
-
-    def attend(self, *_: Any) -> Sequence[Any]:
-        return ()
-
-    marks = parts = exact_parts = attend
+        find_nothing = lambda *_: ()  # noqa: E731
+        self.features = EngineFeatures(
+            transactions=TransactionTracking(
+                marks=find_nothing,
+                connector=lambda _, decoder: asked(decoder),
+                parts=find_nothing,
+                attend=lambda *_: None,
+                exact_parts=find_nothing,
+            )
+        )
 
 
 def test_filtered_records_are_never_decoded(tmp_path: Path):

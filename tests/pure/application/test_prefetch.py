@@ -12,6 +12,7 @@ import pytest
 from replicator.application.stream.prefetch import Prefetcher, prefetch_batches
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span
+from replicator.ports.engine import Prefetch
 from replicator.ports.frames import Batch
 
 NOWHERE = Span(Position(), Position())
@@ -19,7 +20,8 @@ NOWHERE = Span(Position(), Position())
 
 class Engine:
     def __init__(self, ahead: int) -> None:
-        self.prefetch_depth, self.rested, self.begun = ahead, 0, []
+        self.rested, self.begun = 0, []
+        self.prefetch = Prefetch(ahead, self.begin, self.rest) if ahead else None
 
     def begin(self, raw: Any, decoder: Any) -> None:
         self.begun.append(raw)
@@ -37,7 +39,9 @@ class World:
     def looking(self, *, once: bool = True) -> Any:
         packing: Any = SimpleNamespace(begin=lambda batch: self.did.append(("begin", batch.frame)))
         decoder: Any = object()
-        return prefetch_batches(self.shared, Prefetcher(self.engine, decoder, packing), self.apply, once=once)
+        prefetch = self.engine.prefetch
+        begin = None if prefetch is None else Prefetcher(prefetch, decoder, packing)
+        return prefetch_batches(self.shared, begin, self.apply, once=once)
 
     def apply(self, batch: Batch[Any]) -> None:
         if batch.frame == self.fails_at:

@@ -25,7 +25,7 @@ def test_facts_of_parts(seed: int, policy: str) -> None:
     changes = ENGINE.unite([frame for _, frame in history.runs(0, len(history.events))], table)
     changes = changes.filter([op != Op.TRUNCATE.value for op in changes[OP].to_pylist()])
     whole = ENGINE.fold(changes, plan_for(policy, table))
-    parts = [part for part in ENGINE.partition_rows(changes, table.keys, rng.randrange(1, 9)) if part.num_rows]
+    parts = [part for part in ENGINE.features.partitions.split(changes, table.keys, rng.randrange(1, 9)) if part.num_rows]
     folded = [ENGINE.fold(part, plan_for(policy, table)) for part in parts]
     assert merge_facts(part.facts for part in folded) == whole.facts
     assert sum(part.rows for part in folded) == whole.rows

@@ -106,10 +106,10 @@ class TestSparkEngine(OnSpark, EngineContract):
         old, new = (
             event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
         )
-        assert engine().connector(self.to_frame(raw([None])), decoder) is None
+        assert engine().features.transactions.connector(self.to_frame(raw([None])), decoder) is None
         named = Connector("postgresql", "3.5.0", has_metadata=True, prefix="cdc")
-        assert engine().connector(self.to_frame(raw([old, new, old, new])), decoder) == named
-        assert engine().connector(self.to_frame(raw([old])), decoder) is None
+        assert engine().features.transactions.connector(self.to_frame(raw([old, new, old, new])), decoder) == named
+        assert engine().features.transactions.connector(self.to_frame(raw([old])), decoder) is None
         known = len(engine()._looks)
         del decoder
         gc.collect()
