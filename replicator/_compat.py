@@ -31,15 +31,17 @@ ports.frames: Applied=ApplyOutcome Folded=FoldedChanges LaneApplied=LaneOutcome 
 ports.bulk_load: PartitionsByKey=ports.engine.KeyPartitions
 ports.laying > ports.bulk_load: Loads=BulkLoads PartsByKey=ports.engine.KeyPartitions
     PartitionsByKey=ports.engine.KeyPartitions
+ports.monitor > ports.server: Monitor=Server
 ports.projector: Replaced=ReplaceResult
 ports.read_side: NotThere=NotFound Target=ReadTarget Wanted=PageRequest
-ports.reader: ListsVersions=TargetVersions Selects=SelectRows SelectsRows=SelectRows TellsVersions=TargetVersions
+ports.reader: ListsVersions=TargetVersions SelectRows=ports.sink.SinkFeatures Selects=ports.sink.SinkFeatures
+    SelectsRows=ports.sink.SinkFeatures TellsVersions=TargetVersions
 ports.register: Seen=RegisterEntry
 ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatures Drops=LaneRemoval
     Erased=ErasureResult Erases=KeyErasure ErasesRecords=RecordErasure Explains=SinkFeatures Hurries=SinkFeatures
     Judge=CutoverDecision Publishes=SinkFeatures RefusesSecondWriter=SinkFeatures RemembersSchemas=SchemaStore
     SinkCapabilities=SinkFeatures StoresSchemas=SchemaStore Swaps=SinkFeatures TombstoneLedger=TombstoneStore
-    Vacuumed=VacuumResult Vacuums=VacuumTarget
+    Vacuumed=VacuumResult VacuumTarget=SinkFeatures Vacuums=SinkFeatures
 ports.source: HasSnapshots=SourceFeatures LogTruncated=SourceFeatures NamesFiles=SourceFiles NamesTopics=SourceFeatures
     Shortened=SourceFeatures WaitsBeside=SourceFeatures WaitsForServer=SourceFeatures
 ports.state_snapshots > ports.checkpoints: Seeds=ports.sink.SinkFeatures Shortens=ports.sink.SinkFeatures

@@ -21,7 +21,7 @@ from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.events import AppendedEvent, InvalidEvent, NewEvent, VersionConflict, json_to_texts, make_event
 from replicator.domain.plain_values import is_loopback
 from replicator.ports.read_side import ReadSide
-from replicator.ports.server import Emit
+from replicator.ports.server import Emit, Endpoints
 
 from .http_thread import ApplicationServer, has_token, list_local_hosts
 from .read_side import EncodedSlashes, ReadSideRoutes, refuse_unrouted
@@ -48,8 +48,8 @@ class HttpServer:
         self._token = self._options.token.get_secret_value() if self._options.token else ""
         self._serving = ApplicationServer(self._options.address, "serve", DRAIN_SECONDS)
 
-    def start(self, emit: Emit | None, reads: ReadSide) -> str:
-        return self._serving.start(self.app(emit, reads))
+    def start(self, served: Endpoints) -> str:
+        return self._serving.start(self.app(served.emit, served.reads))
 
     def close(self) -> None:
         self._serving.close()

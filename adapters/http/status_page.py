@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.plain_values import format_count
-from replicator.ports.monitor import Views
+from replicator.ports.server import Views
 from replicator.ports.telemetry import Pace
 
 from .http_thread import ApplicationServer, has_token, list_local_hosts
@@ -38,15 +38,15 @@ class PageOptions(BaseModel):
 
 
 class PageMonitor:
-    """`ports.monitor.Monitor` over HTTP, in its own thread."""
+    """`ports.server.Server` over HTTP, in its own thread."""
 
     def __init__(self, options: Mapping[str, Any], metrics: MetricsText) -> None:
         self._options = PageOptions.model_validate(dict(options))
         self._metrics = metrics
         self._serving = ApplicationServer(self._options.address, "http")
 
-    def start(self, views: Views) -> str:
-        return self._serving.start(self.app(views))
+    def start(self, served: Views) -> str:
+        return self._serving.start(self.app(served))
 
     def close(self) -> None:
         self._serving.close()

@@ -36,7 +36,7 @@ AS_IS, AS_TEXT = "{0}", "{0}::text"
 
 
 class TableReader:
-    """`ports.reader.Reader` over one schema, and `ports.reader.SelectRows`.
+    """`ports.reader.Reader` over one schema, and `ports.sink.SinkFeatures.select`.
 
     Types without an Arrow counterpart are read as text, infinite timestamps as their numbers (`literals`).
     """
@@ -91,7 +91,7 @@ class TableReader:
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """See `ports.reader.SelectRows`. It is one statement with parameters, in a read-only transaction."""
+        """See `ports.sink.SinkFeatures.select`. It is one statement with parameters, in a read-only transaction."""
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
         columns = self._read_columns(name)

@@ -290,6 +290,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     exits with 0.
     """
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
+    from replicator.ports.server import Endpoints
     from replicator.wiring.event_store import make_emitter
     from replicator.wiring.file_limits import raise_limit
     from replicator.wiring.logs import configure_logs
@@ -304,7 +305,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     stop = threading.Event()
     handle_signals(stop)
     try:
-        at = side.start(store.emit if store else None, build_read_side(session.loaded))
+        at = side.start(Endpoints(store.emit if store else None, build_read_side(session.loaded)))
         session.print_note(f"targets: {at}/docs{f', events: {at}/events' if store else ''}")
         stop.wait()
         side.close()

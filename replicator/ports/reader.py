@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 import pyarrow as pa
 
 from replicator.domain.position import Position
-from replicator.domain.read_query import BuildReadQuery
 
 from .frames import Lane
 
@@ -37,32 +37,15 @@ class Reader(Protocol):
         """
 
 
-class SelectRows(Protocol):
-    """Reads single rows and pages of rows of a target."""
+@dataclass(frozen=True, slots=True)
+class TargetVersions:
+    """The older versions of targets.
 
-    def __call__(
-        self,
-        name: str,
-        choose: BuildReadQuery,
-        *,
-        version: int | None = None,
-        as_of: datetime | None = None,
-        seconds: float | None = None,
-    ) -> pa.Table:
-        """The rows of a target that match the query built by `choose`. It is called with the table's columns, now or at
-        the earlier version; its errors pass through.
+    - `read_version_positions(lane)`: the versions of the lane's target, newest first, each with the lane's position at that
+      version. Versions with an unknown position are left out. Rows of a version may be gone.
+    - `columns_at(name, version)`: the columns that `Reader.read` returns for a version of a target, without reading its
+      rows. Fatal as in `Reader.read`.
+    """
 
-        Values are bound as parameters, never part of the statement, except whole numbers. Raises as `Reader.read` does,
-        `InvalidReadQuery` for values that cannot be compared with their column, and `ReadTimeout` after `seconds`.
-        """
-
-
-class TargetVersions(Protocol):
-    """The older versions of targets."""
-
-    def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
-        """The versions of the lane's target, newest first, each with the lane's position at that version. Versions with
-        an unknown position are left out. Rows of a version may be gone."""
-
-    def columns_at(self, name: str, version: int) -> pa.Schema:
-        """The columns that `read` returns for a version of a target, without reading its rows. Fatal as in `read`."""
+    read_version_positions: Callable[[Lane], Iterator[tuple[int, Position]]]
+    columns_at: Callable[[str, int], pa.Schema]

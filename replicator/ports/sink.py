@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from .bulk_load import BulkLoads
 from .checkpoints import StoredLane
 from .comparison import TargetSnapshot
 from .frames import ApplyOutcome, F, Lane, RejectRows, Write
-from .reader import Reader, SelectRows, TargetVersions
+from .reader import Reader, TargetVersions
 
 
 class Sink(Protocol[F]):
@@ -102,9 +102,9 @@ class Sink(Protocol[F]):
 class SinkFeatures:
     """Everything that a sink can do besides the methods of `Sink`. A field that is None is not supported.
 
-    A field is a method of the sink, or an object with several methods. The object may be the sink itself:
+    A field is a method of the sink, or a record of several methods:
 
-        SinkFeatures(policies=frozenset({"scd1"}), removal=self, compact=self.compact)
+        SinkFeatures(policies=frozenset({"scd1"}), compact=self.compact, removal=LaneRemoval(self.list_artifacts, self.drop))
 
     A sink that wraps another one changes the features of that one with `dataclasses.replace`.
     """
@@ -125,7 +125,7 @@ class SinkFeatures:
     schemas: SchemaStore | None = None
     """The schemas of each lane, stored with its target."""
 
-    bulk_load: BulkLoads[Any] | None = None
+    bulk_load: BulkLoads | None = None
     """Writes the first rows of a target slice by slice, so that they need not all fit in memory."""
 
     publish: Callable[[Sequence[Lane], CompletenessWatermark], None] | None = None
@@ -152,8 +152,15 @@ class SinkFeatures:
     reader: Reader | None = None
     """Reads targets by name."""
 
-    select: SelectRows | None = None
-    """Reads single rows and pages of rows of a target. For a sink with a `reader`."""
+    select: Callable[..., pa.Table] | None = None
+    """`select(name, choose, version=None, as_of=None, seconds=None)`: the rows of a target, now or at an earlier version,
+    that match the query built by `choose` (`domain.read_query.BuildReadQuery`). It is called with the table's columns at
+    that version; its errors pass through.
+
+    Values are bound as parameters, never part of the statement, except whole numbers. Raises as `Reader.read` does,
+    `InvalidReadQuery` for values that cannot be compared with their column, and `ReadTimeout` after `seconds`. For a sink
+    with a `reader`.
+    """
 
     versions: TargetVersions | None = None
     """The older versions of targets. For a sink with a `reader`."""
@@ -186,8 +193,10 @@ class SinkFeatures:
     """Rewrite the small files of the lane's target; the rows stay as they are. None if there is no target. Locks nothing:
     other writers of the lane continue (test_compact_and_vacuum_leave_the_rows)."""
 
-    vacuum: VacuumTarget | None = None
-    """Reclaims unused space of a target."""
+    vacuum: Callable[..., VacuumResult | None] | None = None
+    """`vacuum(lane, retain, dry_run=...)`: delete files of the lane's target that have been unused for `retain` (a
+    `timedelta` or None), if the sink has such times. The default is the time that the target itself defines. None if there
+    is no target. A `dry_run` changes nothing. Locks nothing, as `compact` (test_compact_and_vacuum_leave_the_rows)."""
 
     restore_state: Callable[[Lane, ApplyPlan, StoredLane], None] | None = None
     """`restore_state(lane, plan, stored)`: copy the rows, the side tables and the state of `stored`, a lane of a
@@ -234,8 +243,12 @@ CutoverDecision = Callable[[LaneState | None, LaneState], LaneState]
 """From the states of a lane and of its rebuild to the state with which the lane continues; raises if it may not."""
 
 
-class SchemaStore(Protocol):
+@dataclass(frozen=True, slots=True)
+class SchemaStore:
     """Stores the schemas of each lane with its target.
+
+    - `schemas(lane)`: all stored schemas of the lane, by number; empty if there are none. Needs no `prepare`.
+    - `remember(lane, version)`: store a version, or overwrite it; durable on return. Needs no `prepare`.
 
     `Sink.prepare` processes each of `ApplyPlan.versions` that is not stored in that state, in order. It applies the
     version's `reshaping` to an existing target, then stores the version. A step is skipped if it is already done, or if
@@ -243,11 +256,8 @@ class SchemaStore(Protocol):
     decisions. `LaneRemoval.drop` removes them.
     """
 
-    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """All stored schemas of the lane, by number; empty if there are none. Needs no `prepare`."""
-
-    def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """Store a version, or overwrite it; durable on return. Needs no `prepare`."""
+    schemas: Callable[[Lane], Sequence[SchemaVersion]]
+    remember: Callable[[Lane, SchemaVersion], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,27 +270,28 @@ class LaneArtifact:
     stays: str = ""
 
 
-class LaneRemoval(Protocol):
+@dataclass(frozen=True, slots=True)
+class LaneRemoval:
     """Removes whole lanes. Not every sink can: an event log has records of many lanes."""
 
-    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """Everything stored of the lane, also after an interrupted drop; empty if there is nothing. Needs no `prepare`,
-        locks nothing and changes nothing."""
+    list_artifacts: Callable[[Lane], Sequence[LaneArtifact]]
+    """Everything stored of the lane, also after an interrupted drop; empty if there is nothing. Needs no `prepare`, locks
+    nothing and changes nothing."""
 
-    def drop(self, lane: Lane) -> None:
-        """Remove the lane's target, and everything else that is stored of the lane.
+    drop: Callable[[Lane], None]
+    """Remove the lane's target, and everything else that is stored of the lane.
 
-        Takes over the lane: `Fenced`, with nothing removed, while another instance holds it. If that cannot be
-        detected, the other instance fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the
-        lane is new: it has no state and no tombstones (test_drop_removes_tombstones), and `prepare` creates the target
-        again, with any columns (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
+    Takes over the lane: `Fenced`, with nothing removed, while another instance holds it. If that cannot be detected, the
+    other instance fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the lane is new: it has no
+    state and no tombstones (test_drop_removes_tombstones), and `prepare` creates the target again, with any columns
+    (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
 
-        May be called again, also after a kill, and for a lane without anything (test_drop_may_be_repeated). Meanwhile
-        `state` and `prepare` return as before, or as for a new lane, or raise DataLoss that names `replicator drop`.
-        They never return a state whose rows are gone.
+    May be called again, also after a kill, and for a lane without anything (test_drop_may_be_repeated). Meanwhile `state`
+    and `prepare` return as before, or as for a new lane, or raise DataLoss that names `replicator drop`. They never return
+    a state whose rows are gone.
 
-        A target that this sink did not create stays. Only the rows that the lane wrote to it are removed.
-        """
+    A target that this sink did not create stays. Only the rows that the lane wrote to it are removed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,37 +304,38 @@ class ErasureResult:
     versions: str = ""
 
 
-class KeyErasure(Protocol):
+@dataclass(frozen=True, slots=True)
+class KeyErasure:
     """Erases single keys."""
 
-    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """Remove every row with that key from the lane's target and its side tables. This includes versions of an scd2
-        table and changes of an append table. `key`: the source's names of the key columns, with their texts
-        (`domain.erasures.to_key_texts`). The position and all other rows stay as they are (test_a_key_is_erased).
+    erase: Callable[[Lane, Mapping[str, str]], ErasureResult]
+    """`erase(lane, key)`: remove every row with that key from the lane's target and its side tables. This includes versions
+    of an scd2 table and changes of an append table. `key`: the source's names of the key columns, with their texts
+    (`domain.erasures.to_key_texts`). The position and all other rows stay as they are (test_a_key_is_erased).
 
-        Takes over the lane as `LaneRemoval.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
-        No effect for a lane without a target (test_erasing_nothing). The log of the erasure itself does not contain the
-        key.
-        """
+    Takes over the lane as `LaneRemoval.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
+    No effect for a lane without a target (test_erasing_nothing). The log of the erasure itself does not contain the key.
+    """
 
-    def end_versions(self, lane: Lane) -> str:
-        """Remove older versions of the target and of its side tables, so that no one can read them (test_versions_end).
-        No effect if there are none. Returns a text for people that names the remains."""
+    end_versions: Callable[[Lane], str]
+    """Remove older versions of the target and of its side tables, so that no one can read them (test_versions_end). No
+    effect if there are none. Returns a text for people that names the remains."""
 
 
-class RecordErasure(Protocol):
-    """Erases single records of an event log."""
+@dataclass(frozen=True, slots=True)
+class RecordErasure:
+    """Erases single records of an event log.
 
-    def records(self, lane: Lane) -> Iterator[pa.Table]:
-        """The records of the lane's topics as raw frames (`domain.change.RAW`), per partition in any order."""
+    - `records(lane)`: the records of the lane's topics as raw frames (`domain.change.RAW`), per partition in any order.
+    - `empty(lane, places)`: clear the records at these positions (topic, partition, offset). Only the position, the times
+      and `domain.erasures.ERASED_RECORD` stay. Returns the older versions that still contain them, as in `ErasureResult`.
+      Takes over the lane; may be called again.
+    - `end_versions(lane)`: as `KeyErasure.end_versions`, for the whole log.
+    """
 
-    def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
-        """Clear the records at these positions (topic, partition, offset): only the position, the times and
-        `domain.erasures.ERASED_RECORD` stay. Returns the older versions that still contain them, as in `ErasureResult`.
-        Takes over the lane; may be called again."""
-
-    def end_versions(self, lane: Lane) -> str:
-        """As `KeyErasure.end_versions`, for the whole log."""
+    records: Callable[[Lane], Iterator[pa.Table]]
+    empty: Callable[[Lane, Sequence[tuple[str, int, int]]], str]
+    end_versions: Callable[[Lane], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,15 +351,6 @@ class VacuumResult:
     """The number of files that were deleted, or would be; None if it is not known."""
 
     files: int | None
-
-
-class VacuumTarget(Protocol):
-    """Reclaims unused space of a target."""
-
-    def __call__(self, lane: Lane, retain: timedelta | None, /, *, dry_run: bool) -> VacuumResult | None:
-        """Delete files of the lane's target that have been unused for `retain`, if the sink has such times. The default
-        is the time that the target itself defines. None if there is no target. A `dry_run` changes nothing. Locks
-        nothing, as `SinkFeatures.compact` (test_compact_and_vacuum_leave_the_rows)."""
 
 
 class TombstoneStore(Protocol[F]):

@@ -31,7 +31,7 @@ from replicator.ports.dead_letters import (
 )
 from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeatures
 from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
-from replicator.ports.sink import LaneArtifact, SinkFeatures
+from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import SourceFeatures
 
 from .plain_plan import PlainTarget, PlainWatermark, apply_row
@@ -71,7 +71,13 @@ class FakeSink:
     @property
     def features(self) -> SinkFeatures:
         policies = frozenset({"scd1", "append"})
-        return SinkFeatures(policies=policies, atomic_across_lanes=True, watermarks=True, retention=True, removal=self)
+        return SinkFeatures(
+            policies=policies,
+            atomic_across_lanes=True,
+            watermarks=True,
+            retention=True,
+            removal=LaneRemoval(self.list_artifacts, self.drop),
+        )
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """The last instance that prepares a lane may write it."""

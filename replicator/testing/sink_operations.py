@@ -386,7 +386,7 @@ PARTITIONS = 3
 class SinkBulkLoad(SinkBase):
     """The promises of `BulkLoads`, for sinks that have it."""
 
-    def open_bulk_load(self, target: SinkTarget) -> tuple[Sink[Any], BulkLoads[Any]]:
+    def open_bulk_load(self, target: SinkTarget) -> tuple[Sink[Any], BulkLoads]:
         """A sink and its bulk load. Skips the running test if there is none."""
         sink = target.open()
         return sink, require_feature(sink.features.bulk_load, "the sink takes no rows in parts")

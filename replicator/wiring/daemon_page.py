@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.monitor import Monitor, Views
+from replicator.ports.server import Server, Views
 from replicator.settings import Loaded
 
 from . import adapters
@@ -31,7 +31,7 @@ class PageAddress(msgspec.Struct, frozen=True):
 
 
 class DaemonPage:
-    """`ports.monitor.Monitor`: the page at `http.address`.
+    """`ports.server.Server`: the page at `http.address`.
 
     If that address is in use, the page gets a free port of this machine, so that commands still reach the daemon.
     `taken` is the reason for the other port. `hidden` is the reason why commands cannot find it there.
@@ -40,7 +40,7 @@ class DaemonPage:
     def __init__(self, loaded: Loaded, telemetry: Any) -> None:
         self._options, self._telemetry = adapters.list_options(loaded.settings.http), telemetry
         self._path = adapters.get_state_folder(loaded) / FILE
-        self._monitor: Monitor | None = None
+        self._monitor: Server[Views] | None = None
         self.taken: EnvironmentProblem | None = None
         self.hidden: EnvironmentProblem | None = None
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.ports.options import to_timedelta
-from replicator.ports.server import Server
+from replicator.ports.server import Endpoints, Server
 from replicator.settings import Loaded
 
 from .adapters import list_options
@@ -17,11 +17,11 @@ from .plugins import load_adapter
 SERVER_KEYS = ("address", "token", "max_rows")
 
 
-def build_server(loaded: Loaded) -> Server:
+def build_server(loaded: Loaded) -> Server[Endpoints]:
     """The server that receives events and shows rows over HTTP."""
     said = list_options(loaded.settings.serve)
     given = {name: said[name] for name in SERVER_KEYS if name in said}
-    made: Server = load_adapter("replicator.servers", "http")(
+    made: Server[Endpoints] = load_adapter("replicator.servers", "http")(
         {**given, "message_bytes": loaded.settings.limits.message_bytes}
     )
     return made

@@ -14,7 +14,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup
 from replicator.ports.frames import Batch, Lane, LaneOutcome
 from replicator.ports.register import RegisterEntry
-from replicator.ports.sink import LaneArtifact, SinkFeatures
+from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import SourceFeatures
 from replicator.ports.telemetry import Pace
 from support.tuple_engine import Rec, Rows, TupleEngine
@@ -74,7 +74,8 @@ class TupleSink:
 
     @property
     def features(self) -> SinkFeatures:
-        return SinkFeatures(policies=frozenset({"scd1", "append"}), removal=self, hurry=self.hurry)
+        removal = LaneRemoval(self.list_artifacts, self.drop)
+        return SinkFeatures(policies=frozenset({"scd1", "append"}), removal=removal, hurry=self.hurry)
 
     def prepare(self, lane: Lane, plan: Any) -> None:
         def effect() -> None:

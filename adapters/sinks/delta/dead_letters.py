@@ -150,7 +150,7 @@ class DeltaDeadLetters:
         return compact_table(self._path, NAME)
 
     def vacuum(self, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """Deletes files that the newest version does not need, see `ports.sink.VacuumTarget`."""
+        """Deletes files that the newest version does not need, see `ports.sink.SinkFeatures.vacuum`."""
         return vacuum_table(self._path, NAME, retain, dry_run=dry_run)
 
     def close(self) -> None:

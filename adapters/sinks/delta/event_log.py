@@ -22,7 +22,10 @@ from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
-from replicator.ports.sink import SinkFeatures
+from replicator.ports.sink import (
+    RecordErasure,
+    SinkFeatures,
+)
 
 from ...apply.conform import number_rows, to_rejects
 from ...apply.redelivery import drop_applied
@@ -87,7 +90,7 @@ class LogTable(LaneSink[F]):
         return replace(
             super().features,
             reader=self,
-            record_erasure=self,
+            record_erasure=RecordErasure(self.records, self.empty, self.end_versions),
             find_cut=self.find_cut,
             find_newest_time=self.find_newest_time,
             truncate_log=self.truncate_log,

@@ -21,7 +21,16 @@ from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import F, Lane
-from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkFeatures
+from replicator.ports.reader import TargetVersions
+from replicator.ports.sink import (
+    CutoverDecision,
+    ErasureResult,
+    KeyErasure,
+    LaneArtifact,
+    LaneRemoval,
+    SchemaStore,
+    SinkFeatures,
+)
 
 from ...apply.ownership import ownership_remark
 from ...delta.errors import translate_errors
@@ -99,16 +108,16 @@ class MirrorSink(LaneSink[F]):
             super().features,
             watermarks=True,
             retention=True,
-            schemas=self,
+            schemas=SchemaStore(self.schemas, self.remember),
             publish=self.publish,
             refuse_second_writer=self.refuse_second_writer,
             reader=self,
             select=self.select,
-            versions=self,
+            versions=TargetVersions(self.read_version_positions, self.columns_at),
             open_comparison=self.open_comparison,
-            removal=self,
+            removal=LaneRemoval(self.list_artifacts, self.drop),
             swap=self.swap,
-            erasure=self,
+            erasure=KeyErasure(self.erase, self.end_versions),
             restore_state=self.restore_state,
             open_stored_lane=self.open_stored_lane,
             count_rows=self.count_rows,

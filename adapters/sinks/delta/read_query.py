@@ -38,7 +38,7 @@ KEPT = 50_000
 def select_rows(
     path: Folder, name: str, choose: BuildReadQuery, *, version: int | None, as_of: datetime | None, seconds: float | None
 ) -> pa.Table:
-    """See `ports.reader.SelectRows`; `path` is the table's folder.
+    """See `ports.sink.SinkFeatures.select`; `path` is the table's folder.
 
     Rows are streamed: memory use depends on the page, not on the table. Ranges of whole numbers skip files.
     """

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from replicator.domain.policy.plan import ApplyPlan
+from replicator.ports.bulk_load import BulkLoads
 from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import SinkFeatures
 
@@ -37,7 +38,7 @@ class DeltaRsSink(MirrorSink[pa.Table]):
 
     @property
     def features(self) -> SinkFeatures:
-        return replace(super().features, bulk_load=self, explain=self.explain)
+        return replace(super().features, bulk_load=BulkLoads(self.loads, self.load), explain=self.explain)
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
         return self._lanes.loads(lane, plan)

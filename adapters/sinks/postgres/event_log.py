@@ -15,7 +15,10 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
-from replicator.ports.sink import SinkFeatures
+from replicator.ports.sink import (
+    RecordErasure,
+    SinkFeatures,
+)
 
 from ...postgres.erasure import empty_records, read_topic_records
 from ...postgres.event_log_reader import open_snapshot
@@ -44,7 +47,8 @@ class PostgresEventLog(PostgresLanes):
 
     @property
     def features(self) -> SinkFeatures:
-        return replace(super().features, record_erasure=self, find_cut=self.find_cut)
+        erasure = RecordErasure(self.records, self.empty, self.end_versions)
+        return replace(super().features, record_erasure=erasure, find_cut=self.find_cut)
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
         state = self.state(lane)

@@ -19,7 +19,11 @@ from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import SinkFeatures, VacuumResult
+from replicator.ports.sink import (
+    SchemaStore,
+    SinkFeatures,
+    VacuumResult,
+)
 
 from ...apply.ownership import ownership_remark
 from ...postgres.connection import ANSWER_SECONDS, PostgresSession
@@ -78,7 +82,11 @@ class PostgresLanes:
     @property
     def features(self) -> SinkFeatures:
         return SinkFeatures(
-            policies=self.policies, atomic_across_lanes=True, schemas=self, hurry=self.hurry, vacuum=self.vacuum
+            policies=self.policies,
+            atomic_across_lanes=True,
+            schemas=SchemaStore(self.schemas, self.remember),
+            hurry=self.hurry,
+            vacuum=self.vacuum,
         )
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:

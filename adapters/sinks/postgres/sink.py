@@ -10,7 +10,11 @@ import pyarrow as pa
 
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
-from replicator.ports.sink import SinkFeatures
+from replicator.ports.sink import (
+    KeyErasure,
+    LaneRemoval,
+    SinkFeatures,
+)
 
 from ...apply.explain import explain
 from ...postgres.ddl import render_view
@@ -55,9 +59,9 @@ class PostgresSink:
             reader=self._reader,
             select=self._reader.select,
             open_comparison=self.open_comparison,
-            removal=self.lanes,
+            removal=LaneRemoval(self.lanes.list_artifacts, self.lanes.drop),
             swap=self.lanes.swap,
-            erasure=self.lanes,
+            erasure=KeyErasure(self.lanes.erase, self.lanes.end_versions),
             restore_state=self.lanes.restore,
         )
 

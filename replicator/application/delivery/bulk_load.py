@@ -220,7 +220,7 @@ class BulkLoader(Generic[F]):
     """
 
     def __init__(
-        self, folder: Path, sink: Sink[F], bulk_load: BulkLoads[F], engine: Engine[F], partitions: KeyPartitions
+        self, folder: Path, sink: Sink[F], bulk_load: BulkLoads, engine: Engine[F], partitions: KeyPartitions
     ) -> None:
         self._folder = folder
         self._sink = sink

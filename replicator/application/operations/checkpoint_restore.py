@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime
@@ -31,7 +31,7 @@ from replicator.ports.dead_letters import (
     OlderVersions,
 )
 from replicator.ports.frames import Lane
-from replicator.ports.sink import ErasureResult, Sink
+from replicator.ports.sink import KeyErasure, Sink
 
 from .as_of import refuse_incomplete
 from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore
@@ -200,24 +200,15 @@ def list_stores(parts: Components, table: str, source: str) -> list[CheckpointSt
     return found
 
 
-class CheckpointTarget:
-    """`ports.sink.KeyErasure` for the copy of the lane `of` in a checkpoint. Its older versions are deleted at once,
-    because nothing reads them."""
-
-    def __init__(self, lake: Sink[Any], of: Lane) -> None:
-        self._sink = lake
-        self._erasure = require_feature(lake.features.erasure, STORES_NONE)
-        self._then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)
-
-    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - it has another name here
-        return replace(self._erasure.erase(self._then, key), versions=self._erasure.end_versions(self._then))
-
-    def end_versions(self, lane: Lane) -> str:  # noqa: ARG002
-        return self._erasure.end_versions(self._then)
-
-    def close(self) -> None:
-        """Close the sink."""
-        self._sink.close()
+def make_checkpoint_erasure(lake: Sink[Any], of: Lane) -> KeyErasure:
+    """Erases keys from the copy of the lane `of` in a checkpoint. Its older versions are deleted at once, because nothing
+    reads them."""
+    erasure = require_feature(lake.features.erasure, STORES_NONE)
+    then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)  # The lane has another name here.
+    return KeyErasure(
+        erase=lambda _, key: replace(erasure.erase(then, key), versions=erasure.end_versions(then)),
+        end_versions=lambda _: erasure.end_versions(then),
+    )
 
 
 class CombinedDeadLetters:
@@ -248,9 +239,7 @@ class CombinedDeadLetters:
             store.remove(letters)
 
 
-def open_checkpoints(
-    parts: Components, table: str, source: str, stack: ExitStack
-) -> Iterator[tuple[Lane, CheckpointTarget, Any]]:
+def open_checkpoints(parts: Components, table: str, source: str, stack: ExitStack) -> Iterator[tuple[Lane, KeyErasure, Any]]:
     """Every checkpoint of the table's lanes: its lane with the checkpoint number in its name, its target, and its
     dead letters.
 
@@ -264,7 +253,7 @@ def open_checkpoints(
             lane, path = _make_lane(parts, one, source), store.get_folder(one)
             stack.enter_context(store.mark_changing(one))
             lake = parts.use_lake(lane.sink, path)
-            sink = stack.enter_context(closing(CheckpointTarget(lake.open_sink(lane.sink), lane)))
+            sink = make_checkpoint_erasure(stack.enter_context(closing(lake.open_sink(lane.sink))), lane)
             letters = stack.enter_context(closing(lake.open_dead_letters()))
             yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
 

@@ -53,7 +53,7 @@ class ReadRequest:
     """The rows to read: of a `version`, as of `as_of`, or the current ones.
 
     - `where`, `limit`: an SQL condition, and a maximum number of rows.
-    - `choose`: instead of these, the query of a `ports.reader.SelectRows`.
+    - `choose`: instead of these, the query of a `ports.sink.SinkFeatures.select`.
     - `from_log`: read the event log, even if a version fits.
     - `seconds`: maximum time of the read.
     """
@@ -97,7 +97,7 @@ def read_target(
     records up to then, otherwise from the event log, always with `from_log`. `tell` gets which one. For a target
     without an event log the time is that of commits.
 
-    `choose`, `seconds`: see `ports.reader.SelectRows`.
+    `choose`, `seconds`: see `ports.sink.SinkFeatures.select`.
     """
     asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split_name(parts, name)

@@ -19,7 +19,7 @@ from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.policy.plan import Counts
 from replicator.ports.dead_letters import DeadLetterGroup
-from replicator.ports.monitor import Views
+from replicator.ports.server import Views
 from replicator.ports.telemetry import Pace
 
 HOSTILE = "<script>alert(1)</script>\"'& onclick=x"

@@ -15,6 +15,7 @@ from servers.chromium import ran
 from adapters.http.server import HttpServer
 from replicator.domain.timeline import HistoryEntry
 from replicator.ports.read_side import ReadTarget, RowHistory
+from replicator.ports.server import Endpoints
 
 HARM = (
     "<script>document.title='taken'</script>",
@@ -47,7 +48,7 @@ class OneRow:
 def page() -> Iterator[str]:
     server = HttpServer({"address": "127.0.0.1:0"})
     reads: Any = OneRow()
-    yield f"{server.start(None, reads)}/tables/lake.t/timeline/%3Cscript%3Edocument.title='taken'%3C%2Fscript%3E"
+    yield f"{server.start(Endpoints(None, reads))}/tables/lake.t/timeline/%3Cscript%3Edocument.title='taken'%3C%2Fscript%3E"
     server.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from adapters.http.server import HttpServer
+from replicator.ports.server import Endpoints
 from replicator.wiring.configuration import read_config
 from replicator.wiring.server import build_read_side
 
@@ -34,7 +35,7 @@ def document(caught_up: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("served") / "project"
     shutil.copytree(caught_up, folder)
     server = HttpServer({"address": "127.0.0.1:0"})
-    url = server.start(None, build_read_side(read_config(folder / "config" / "replicator.yaml", None, ())))
+    url = server.start(Endpoints(None, build_read_side(read_config(folder / "config" / "replicator.yaml", None, ()))))
     yield schemathesis.openapi.from_url(f"{url}/openapi.json")
     server.close()
 
