@@ -23,13 +23,11 @@ from support.dts_records import (
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from adapters.decoders.dts_avro.record_printer import sort_like_scala
-from replicator.ports.decoder import PrintsRecords
 
 
 def print_records(*said):
     decoder = DtsAvroDecoder({})
-    assert isinstance(decoder, PrintsRecords)
-    return decoder.printed(frame(*said)).to_pylist()
+    return decoder.features.print_records(frame(*said)).to_pylist()
 
 
 def test_the_full_load_of_sales():
