@@ -32,12 +32,12 @@ class Journal:
         """Time, lane, what became of its changes."""
 
     def consumed(self, *_: object) -> None:
-        """See `ports.telemetry.Telemetry`: the first call starts the clock."""
+        """See `ports.runtime.Telemetry`: the first call starts the clock."""
         if not self.began:
             self.began, self.cpu, self.threads = time.monotonic(), cpu_now(), threads.cpu()
 
     def changes(self, lane: str, counts: Counts) -> None:
-        """See `ports.telemetry.Telemetry`: called once for each commit."""
+        """See `ports.runtime.Telemetry`: called once for each commit."""
         self.cpu_end = cpu_now()
         self.ended.update(threads.cpu())
         self.commits.append((time.monotonic(), lane, counts))

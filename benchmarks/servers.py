@@ -15,7 +15,7 @@ from adapters.stack.connect import ConnectService
 from adapters.stack.kafka import KafkaService
 from adapters.stack.layout import DATABASES, StackHome
 from adapters.stack.postgres import PostgresService
-from replicator.ports.service import Service
+from replicator.ports.runtime import Service
 
 PROJECT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results")

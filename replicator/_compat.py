@@ -14,29 +14,35 @@ from types import ModuleType
 from typing import Any
 
 _TABLE = """
-ports.backfill: Journal=BackfillJournal ReadsBeside=ports.source.SourceFeatures ReadsConcurrently=ports.source.SourceFeatures
-    Taken=BackfillSnapshot
-ports.checkpoints: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
+ports.backfill > ports.source: Journal=BackfillJournal ReadsBeside=SourceFeatures ReadsConcurrently=SourceFeatures
+    TOPICS=BACKFILL_TOPICS Taken=BackfillSnapshot
+ports.bulk_load > ports.sink: PartitionsByKey=ports.engine.KeyPartitions
+ports.checkpoints > ports.sink: FindsLogCuts=ports.sink.SinkFeatures OpensStoredLanes=ports.sink.SinkFeatures
     RestoresState=ports.sink.SinkFeatures TruncatesLog=ports.sink.SinkFeatures
-ports.comparison: Compares=ports.sink.SinkFeatures
-ports.dead_letters: EVERY=ALL_DEAD_LETTERS KeepsVersions=DeadLetterFeatures LetterGroup=DeadLetterGroup
+ports.comparison > ports.reads: Compares=ports.sink.SinkFeatures
+ports.dead_letters > ports.stores: EVERY=ALL_DEAD_LETTERS KeepsVersions=DeadLetterFeatures LetterGroup=DeadLetterGroup
     Which=DeadLetterFilter
 ports.decoder: FiltersErased=DecoderFeatures KeepsPrivate=DecoderFeatures MasksRecords=DecoderFeatures
     PrintsRecords=DecoderFeatures ReadsTransactionMarks=DecoderFeatures TellsTransactions=DecoderFeatures
     Withholds=DecoderFeatures
+ports.diagnosis > ports.runtime:
+ports.discovery > ports.source:
 ports.engine: Prefetches=Prefetch SeesTransactions=TransactionTracking TracksTransactions=TransactionTracking
     WorksAhead=Prefetch
+ports.event_store > ports.stores:
 ports.frames: Applied=ApplyOutcome Folded=FoldedChanges LaneApplied=LaneOutcome Rejected=RejectedRecord
     Routed=RoutedBatch Run=RecordSlice Shaped=TransformedChanges
-ports.bulk_load: PartitionsByKey=ports.engine.KeyPartitions
-ports.laying > ports.bulk_load: Loads=BulkLoads PartsByKey=ports.engine.KeyPartitions
+ports.laying > ports.sink: Loads=BulkLoads PartsByKey=ports.engine.KeyPartitions
     PartitionsByKey=ports.engine.KeyPartitions
-ports.monitor > ports.server: Monitor=Server
+ports.lineage > ports.runtime:
+ports.monitor > ports.runtime: Monitor=Server
 ports.projector: Replaced=ReplaceResult
-ports.read_side: NotThere=NotFound Target=ReadTarget Wanted=PageRequest
-ports.reader: ListsVersions=TargetVersions SelectRows=ports.sink.SinkFeatures Selects=ports.sink.SinkFeatures
+ports.read_side > ports.reads: NotThere=NotFound Target=ReadTarget Wanted=PageRequest
+ports.reader > ports.reads: ListsVersions=TargetVersions SelectRows=ports.sink.SinkFeatures Selects=ports.sink.SinkFeatures
     SelectsRows=ports.sink.SinkFeatures TellsVersions=TargetVersions
-ports.register: Seen=RegisterEntry
+ports.register > ports.stores: Seen=RegisterEntry
+ports.server > ports.runtime:
+ports.service > ports.runtime:
 ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatures Drops=LaneRemoval
     Erased=ErasureResult Erases=KeyErasure ErasesRecords=RecordErasure Explains=SinkFeatures Hurries=SinkFeatures
     Judge=CutoverDecision Publishes=SinkFeatures RefusesSecondWriter=SinkFeatures RemembersSchemas=SchemaStore
@@ -44,9 +50,9 @@ ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatu
     Vacuumed=VacuumResult VacuumTarget=SinkFeatures Vacuums=SinkFeatures
 ports.source: HasSnapshots=SourceFeatures LogTruncated=SourceFeatures NamesFiles=SourceFiles NamesTopics=SourceFeatures
     Shortened=SourceFeatures WaitsBeside=SourceFeatures WaitsForServer=SourceFeatures
-ports.state_snapshots > ports.checkpoints: Seeds=ports.sink.SinkFeatures Shortens=ports.sink.SinkFeatures
+ports.state_snapshots > ports.sink: Seeds=ports.sink.SinkFeatures Shortens=ports.sink.SinkFeatures
     TellsTimes=ports.sink.SinkFeatures Unfit=CheckpointUnsupported
-ports.telemetry: HasPace=ports.source.SourceFeatures Paced=ports.source.SourceFeatures
+ports.telemetry > ports.runtime: HasPace=ports.source.SourceFeatures Paced=ports.source.SourceFeatures
 testing.column_transform_cases > testing.transform_cases:
 testing.contract: REASON=OVERRIDE_REASON needs=require
 testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter

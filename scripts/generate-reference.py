@@ -22,7 +22,7 @@ from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry
 from replicator.cli import GROUPS, main
 from replicator.domain.errors import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES, ExitCode, RejectCode
 from replicator.ports.options import DURATION
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace
 from replicator.settings.formats import FORMATS
 from replicator.settings.json_schema import build_config_schema
 from replicator.settings.sinks import SINKS, SinkSettings

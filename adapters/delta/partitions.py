@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.policy.plan import ApplyPlan
-from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.frames import Lane
+from replicator.ports.sink import CheckpointUnsupported
 
 from ..apply.conform import REJECTED, mask_written_rows, out_of_range_reason, reject_rows
 from ..sql.reconcile import old_key_columns

@@ -22,7 +22,7 @@ from .tables import has_table, open_table, read_schema, source_name
 def read_table(
     path: Folder, name: str, *, version: int | None, as_of: datetime | None, where: str | None, limit: int | None
 ) -> pa.Table:
-    """See `ports.reader.Reader.read`; `path` is the table's folder. Columns have their source names."""
+    """See `ports.reads.Reader.read`; `path` is the table's folder. Columns have their source names."""
     table = open_at(path, name, version=version, as_of=as_of)
     schema = to_source_names(read_schema(table))
     scan = pa.RecordBatchReader.from_stream(table.scan())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from replicator.ports.diagnosis import Check
+from replicator.ports.runtime import Check
 
 from ..sinks.delta.check import DeltaCheck
 from ..sinks.postgres.check import PostgresCheck
@@ -17,7 +17,7 @@ EVENTS = "events"
 
 
 def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
-    """`ports.diagnosis.Check` of an event log; option `path` or option `dsn`."""
+    """`ports.runtime.Check` of an event log; option `path` or option `dsn`."""
     options = {**options, "lanes": ()}
     if "path" in options:
         return DeltaCheck(name, options)
@@ -25,7 +25,7 @@ def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
 
 
 def event_store_check(name: str, options: Mapping[str, Any]) -> Check:
-    """`ports.diagnosis.Check` of the event store as a target; option `path` or option `dsn`."""
+    """`ports.runtime.Check` of the event store as a target; option `path` or option `dsn`."""
     options = {**options, "lanes": ()}
     if "path" in options:
         return DeltaCheck(name, options)

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.events import AppendedEvent, InvalidEvent, NewEvent, VersionConflict, json_to_texts, make_event
 from replicator.domain.plain_values import is_loopback
-from replicator.ports.read_side import ReadSide
-from replicator.ports.server import Emit, Endpoints
+from replicator.ports.reads import ReadSide
+from replicator.ports.runtime import Emit, Endpoints
 
 from .http_thread import ApplicationServer, has_token, list_local_hosts
 from .read_side import EncodedSlashes, ReadSideRoutes, refuse_unrouted
@@ -41,7 +41,7 @@ class HttpServerOptions(BaseModel):
 
 
 class HttpServer:
-    """`ports.server.Server` over HTTP; options as in `HttpServerOptions`."""
+    """`ports.runtime.Server` over HTTP; options as in `HttpServerOptions`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = HttpServerOptions.model_validate(dict(options))

@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.plain_values import format_count
-from replicator.ports.server import Views
-from replicator.ports.telemetry import Pace
+from replicator.ports.runtime import Views
+from replicator.ports.source import Pace
 
 from .http_thread import ApplicationServer, has_token, list_local_hosts
 
@@ -38,7 +38,7 @@ class PageOptions(BaseModel):
 
 
 class PageMonitor:
-    """`ports.server.Server` over HTTP, in its own thread."""
+    """`ports.runtime.Server` over HTTP, in its own thread."""
 
     def __init__(self, options: Mapping[str, Any], metrics: MetricsText) -> None:
         self._options = PageOptions.model_validate(dict(options))

@@ -36,7 +36,7 @@ class HttpOptions(_LineageOptions):
 
 
 class FileLineage:
-    """`ports.lineage.Lineage` that appends each event as a line of JSON. Several programs may write to one file."""
+    """`ports.runtime.Lineage` that appends each event as a line of JSON. Several programs may write to one file."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = Path(FileOptions.model_validate(dict(options)).path)
@@ -53,7 +53,7 @@ class FileLineage:
 
 
 class HttpLineage:
-    """`ports.lineage.Lineage` that sends each event in a request."""
+    """`ports.runtime.Lineage` that sends each event in a request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._said = HttpOptions.model_validate(dict(options))

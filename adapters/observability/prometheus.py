@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from replicator.domain.policy.plan import Counts
-from replicator.ports.dead_letters import DeadLetterGroup
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace
+from replicator.ports.stores import DeadLetterGroup
 
 OUTCOMES = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class PrometheusTelemetry:
-    """`ports.telemetry.Telemetry` with its own registry."""
+    """`ports.runtime.Telemetry` with its own registry."""
 
     def __init__(self, version: str = "") -> None:
         self.registry = CollectorRegistry()

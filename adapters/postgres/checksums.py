@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from replicator.ports.comparison import CHECKSUMS, ComparedColumn, KeyRange
+from replicator.ports.reads import CHECKSUMS, ComparedColumn, KeyRange
 
 from ..sql.checksums import SummedColumn, render_bucket_condition, render_sums
 from ..sql.dialect import POSTGRES
@@ -38,7 +38,7 @@ class TableChecksums:
         without: pa.Table,
         condition: str = "true",
     ) -> pa.Table:
-        """The checksums of the rows that match a condition (`ports.comparison.CHECKSUMS`). `columns`: with their names
+        """The checksums of the rows that match a condition (`ports.reads.CHECKSUMS`). `columns`: with their names
         here."""
         excluded, parameters = self.render_keys(without) if without.num_rows else (None, ())
         summed = [SummedColumn(escape(name), column.kind, self._types[name]) for name, column in columns]

@@ -54,7 +54,7 @@ class EventTable:
         self.relation = sql.Identifier(schema, name)
 
     def append(self, cursor: psycopg.Cursor, events: Sequence[NewEvent]) -> list[AppendedEvent]:
-        """The appended events, in order: see `ports.event_store.EventStore.append`."""
+        """The appended events, in order: see `ports.stores.EventStore.append`."""
         aggregates = sorted({new.aggregate for new in events})
         _lock_aggregates(cursor, aggregates)
         query = sql.SQL("SELECT {} FROM {} WHERE event_id = ANY(%s)").format(column_list(), self.relation)

@@ -36,7 +36,7 @@ AS_IS, AS_TEXT = "{0}", "{0}::text"
 
 
 class TableReader:
-    """`ports.reader.Reader` over one schema, and `ports.sink.SinkFeatures.select`.
+    """`ports.reads.Reader` over one schema, and `ports.sink.SinkFeatures.select`.
 
     Types without an Arrow counterpart are read as text, infinite timestamps as their numbers (`literals`).
     """
@@ -59,7 +59,7 @@ class TableReader:
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Reader.read`. `where` runs as one statement in a read-only transaction with a time
+        """See `ports.reads.Reader.read`. `where` runs as one statement in a read-only transaction with a time
         limit."""
         if version is not None or as_of is not None:
             raise _no_versions_error(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from replicator.ports.diagnosis import WrongOption
+from replicator.ports.runtime import WrongOption
 
 PREFIX = "spark."
 FIXED: Mapping[str, str] = {
@@ -24,7 +24,7 @@ FIXED: Mapping[str, str] = {
 
 
 def find_wrong_options(names: Iterable[str]) -> Sequence[WrongOption]:
-    """`ports.diagnosis.OptionsCheck` for the session's options."""
+    """`ports.runtime.OptionsCheck` for the session's options."""
     return [found for name in sorted(names) if (found := _check_option(name)) is not None]
 
 

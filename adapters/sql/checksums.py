@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from replicator.ports.comparison import BUCKETS, ChecksumKind, KeyRange
+from replicator.ports.reads import BUCKETS, ChecksumKind, KeyRange
 
 from .dialect import DUCKDB, MARIADB, POSTGRES, Dialect
 
@@ -161,7 +161,7 @@ def render_sums(
     within: KeyRange | None = None,
     excluded: str | None = None,
 ) -> str:
-    """A SELECT of `ports.comparison.CHECKSUMS` over a relation, given as SQL.
+    """A SELECT of `ports.reads.CHECKSUMS` over a relation, given as SQL.
 
     - `columns` and `keys` are in the same order on both sides. Key columns count in any case.
     - `within`: bounds of the first key column, which need not have the range's own name here.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from replicator.domain.errors import ExitCode, ReplicatorError
-from replicator.ports.service import Service, ServiceState
+from replicator.ports.runtime import Service, ServiceState
 
 from .connect import ConnectRest, read_connector
 from .embedded import CONNECTOR_FILE, EmbeddedStack, register, require_running, with_spark

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import ServiceState, ServiceStatus
+from replicator.ports.runtime import ServiceState, ServiceStatus
 
 from ..jvm.jars import fetch_jars, is_linked, link_plugin
 from ..jvm.java import classpath, find_java

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import IO, TypeVar
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import Service, ServiceState, ServiceStatus
+from replicator.ports.runtime import Service, ServiceState, ServiceStatus
 from replicator.shipped import find_shipped
 
 from ..jvm.jars import fetch_jars

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import ServiceState, ServiceStatus
+from replicator.ports.runtime import ServiceState, ServiceStatus
 
 from ..jvm.jars import fetch_jars
 from ..jvm.java import classpath, find_java

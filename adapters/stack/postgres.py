@@ -24,7 +24,7 @@ import psycopg
 from psycopg import errors, sql
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import ServiceState, ServiceStatus
+from replicator.ports.runtime import ServiceState, ServiceStatus
 from replicator.shipped import find_shipped
 
 from .layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackDatabase, StackHome

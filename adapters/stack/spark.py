@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import ServiceState, ServiceStatus
+from replicator.ports.runtime import ServiceState, ServiceStatus
 
 from ..jvm.java import find_java_for_spark
 from .layout import HOST, StackHome, StackPorts, is_free

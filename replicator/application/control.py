@@ -13,9 +13,9 @@ from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
-from replicator.ports.register import Register, RegisterEntry
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
+from replicator.ports.stores import Register, RegisterEntry
 
 from .lane_registry import find_target_problem
 from .lane_runs import LaneRun, LaneRuns, LaneStatus

@@ -29,9 +29,9 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.components import CONTINUE, RulesFor, TransactionRules
 from replicator.ports.frames import F, Lane
-from replicator.ports.register import Register, RegisterEntry
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
+from replicator.ports.stores import Register, RegisterEntry
 
 from .lane_schema import LaneSchema, refuse_changed_rule
 from .missing_records import describe_missing

@@ -18,7 +18,7 @@ from replicator.domain.policy.plan import Counts, DeleteHorizon
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Lane
-from replicator.ports.telemetry import Telemetry
+from replicator.ports.runtime import Telemetry
 
 from .lane_schema import LaneSchema
 from .problem import Problem, to_problem

@@ -12,7 +12,7 @@ from replicator.application.quarantine.rejects import Rejects
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F
-from replicator.ports.telemetry import Telemetry
+from replicator.ports.runtime import Telemetry
 
 from .lane_runs import Clock, LaneRun, LaneRuns, LaneStatus, monotonic
 from .options import RuntimeOptions

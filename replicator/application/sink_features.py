@@ -6,9 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.comparison import TargetSnapshot
 from replicator.ports.frames import Lane
-from replicator.ports.reader import Reader
+from replicator.ports.reads import Reader, TargetSnapshot
 from replicator.ports.sink import Sink
 
 T = TypeVar("T")

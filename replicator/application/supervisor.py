@@ -11,8 +11,8 @@ import structlog
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, TooManyRejects
 from replicator.domain.plain_values import format_count
 from replicator.domain.topics import describe_unmatched
-from replicator.ports.dead_letters import DeadLetterGroup, DeadLetters
 from replicator.ports.frames import F
+from replicator.ports.stores import DeadLetterGroup, DeadLetters
 
 from .delivery.worker import Worker
 from .problem import Problem, to_problem

@@ -19,7 +19,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from replicator.ports.register import RegisterEntry
+    from replicator.ports.stores import RegisterEntry
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 

@@ -19,7 +19,7 @@ from .session import COUNT, CommandSession, command, echo, format_examples
 from .time_params import parse_duration
 
 if TYPE_CHECKING:
-    from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters
+    from replicator.ports.stores import DeadLetter, DeadLetterFilter, DeadLetters
 
 MAX_SHOWN_BYTES = 4_000
 """Characters of a record that `explain` prints as text. --json prints the whole record."""
@@ -89,7 +89,7 @@ def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 def build_filter(events: tuple[str, ...], state: str, older_than: str | None, **fields: Any) -> DeadLetterFilter:
     """The filter that the options describe."""
-    from replicator.ports.dead_letters import DeadLetterFilter
+    from replicator.ports.stores import DeadLetterFilter
 
     before = None if older_than is None else datetime.now(UTC) - parse_duration(older_than)
     return DeadLetterFilter(events=frozenset(events), state=None if state == "all" else state, before=before, **fields)

@@ -290,7 +290,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     exits with 0.
     """
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
-    from replicator.ports.server import Endpoints
+    from replicator.ports.runtime import Endpoints
     from replicator.wiring.event_store import make_emitter
     from replicator.wiring.file_limits import raise_limit
     from replicator.wiring.logs import configure_logs

@@ -18,7 +18,7 @@ from .completion import complete_targets
 from .session import CommandSession, command, echo, is_on_terminal, to_cell
 
 if TYPE_CHECKING:
-    from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
+    from replicator.ports.source import DiscoveredSource, PasswordNeeded
 
 # `replicator init`: writes a config from the tables of a source.
 

@@ -221,7 +221,7 @@ def _list_paces(report: dict[str, Any]) -> list[str]:
     paced = [source for source in report.get("sources", ()) if source.get("pace")]
     if not paced:
         return []
-    from replicator.ports.telemetry import Pace
+    from replicator.ports.source import Pace
 
     return [line for source in paced for line in ("", Pace(**source["pace"]).to_text(source["name"]))]
 

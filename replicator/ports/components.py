@@ -14,13 +14,12 @@ from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transform.columns import Mask
 
-from .dead_letters import DeadLetters
 from .decoder import Decoder
 from .engine import Engine
 from .frames import Lane
-from .register import Register
 from .sink import Sink
 from .source import Source
+from .stores import DeadLetters, Register
 
 CONTINUE, HOLD_KEY, STOP_LANE = "continue", "hold_key", "stop_lane"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -17,11 +18,8 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.transactions import CompletenessWatermark
 
-from .bulk_load import BulkLoads
-from .checkpoints import StoredLane
-from .comparison import TargetSnapshot
-from .frames import ApplyOutcome, F, Lane, RejectRows, Write
-from .reader import Reader, TargetVersions
+from .frames import ApplyOutcome, F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
+from .reads import Reader, TargetSnapshot, TargetVersions
 
 
 class Sink(Protocol[F]):
@@ -370,3 +368,46 @@ class TombstoneStore(Protocol[F]):
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
         """Delete the tombstones at or below the sequence `high`; may be repeated."""
+
+
+# A bulk load: rows are partitioned by key, then written to an empty target in one commit.
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLoads:
+    """Writes the first rows of a target slice by slice, so that they need not all fit in memory."""
+
+    loads: Callable[[Lane, ApplyPlan], bool]
+    """True if `load` can be used: it supports the plan, and the prepared target has no rows and no state."""
+
+    load: Callable[[Write[Any], Iterable[FoldedChanges[Any]], RejectRows[Any], Path], LaneOutcome]
+    """`load(write, parts, reject, folder)`: write the rows of all `parts` in one commit, otherwise as `Sink.apply`
+    (test_a_target_is_loaded_by_partition).
+
+    Each key is in one part only. The parts contain no key changes and no truncates. `write` has no rows of its own, only
+    the span. `parts` may be iterated several times. Files may be created in `folder`, which belongs to the caller. DataLoss
+    if the target is not empty (test_only_an_empty_target_is_loaded).
+    """
+
+
+# What a checkpoint has of a lane.
+
+
+class CheckpointUnsupported(Exception):
+    """The target cannot store something that a lake can, so it would differ from the records. The text completes a
+    sentence about the checkpoint."""
+
+
+class StoredLane(Protocol):
+    """A lane of a checkpoint: `lane` of the Delta lake in the folder `path` of this machine, its state, and its schemas."""
+
+    lane: Lane
+    path: str
+    state: LaneState
+    versions: Sequence[SchemaVersion]
+
+    def rows(self) -> Iterable[Any]:
+        """Its rows as tables of Arrow, with the columns of the plan's target. CheckpointUnsupported for other columns."""
+
+    def side_rows(self) -> Iterable[Any]:
+        """The rows of its side table, as tables of Arrow; of a key there may be several."""

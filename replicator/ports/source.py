@@ -1,16 +1,19 @@
-"""The port of change streams."""
+"""The port of change streams, and the reads of a source that no stream does: backfills, and the discovery of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 
 from .frames import Batch, F, Stop
-from .telemetry import Pace
 
 
 class Source(Protocol[F]):
@@ -114,7 +117,7 @@ class SourceFeatures:
 
     get_concurrent_time: Callable[[], datetime | None] | None = None
     """A time on the source's clock, for a source that also returns rows outside its transactions, in topics of their own
-    (`ports.backfill.TOPICS`). These rows show no transaction that ended later. None if there are no such rows."""
+    (`ports.source.BACKFILL_TOPICS`). These rows show no transaction that ended later. None if there are no such rows."""
 
     engine: str = ""
     """The name of the engine, as in the config, whose stream reads the source by itself."""
@@ -136,3 +139,160 @@ class SourceFiles:
     absent: Callable[[], str]
     damaged: Callable[[], Sequence[str]]
     oldest: Callable[[], Position]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The progress of a stream that an engine runs by itself. `batch_seconds` is the duration of its last batch. The
+    rates are rows per second, 0 while there are none. `lag_records` is the distance of that batch from the stream's
+    end, None if it is not known."""
+
+    batch_seconds: float
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    lag_records: int | None
+
+    def to_text(self, source: str) -> str:
+        """One line for people."""
+        rates = f"{self.input_rows_per_second:,.0f} rows/s in, {self.processed_rows_per_second:,.0f} rows/s applied"
+        behind = "" if self.lag_records is None else f", {format_count(self.lag_records, 'record')} behind"
+        return f"source {source}: the last batch took {self.batch_seconds:.1f} s, {rates}{behind}"
+
+
+# A backfill: the reader of a whole table, and the journal that stores its records.
+
+
+BACKFILL_TOPICS = "_backfill."
+"""Prefix of topics that only backfills have; the table's name follows. Their records are Debezium JSON with schemas, for
+every format of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillSnapshot:
+    """A table snapshot that a backfill has stored completely.
+
+    - `rows`: the number of rows.
+    - `resumed`: an earlier call stored some of them.
+    - `below`: leading elements of a sequence. A target row with lower leading elements is older than the snapshot.
+    - `keys`: the columns that identify a row.
+    - `begun`: the source's clock when the snapshot began, as ISO text.
+    """
+
+    rows: int
+    resumed: bool
+    below: tuple[int, ...]
+    keys: tuple[str, ...]
+    begun: str
+
+
+class Backfill(Protocol):
+    """Reads one table of a source's database completely, and stores its rows as Debezium records in a
+    `BackfillJournal`. After any kill, each stored record is in the journal exactly once.
+
+    Every record has the position in the source's log at which it was read. Changes that the rows already contain are
+    below that position, later changes are above it.
+
+    Errors:
+
+    - `Retryable` while the database is away
+    - `ConfigProblem` for a table that cannot be read this way
+    - `EnvironmentProblem` for a database that is not set up for it
+    - `Fenced` while another process reads the same table
+    """
+
+    def rows(self, report: Callable[[str], None], *, from_scratch: bool = False) -> BackfillSnapshot:
+        """Store all rows. Resumes an unfinished call, unless `from_scratch`; the remaining rows are read as they are
+        now. Returns at once if only `deletes` or `finish` is missing. `report` is called with the progress, one
+        sentence at a time."""
+
+    def deletes(self, keys: pa.Table) -> int:
+        """Store a delete for each row of `keys` (columns `BackfillSnapshot.keys`) that the snapshot did not contain.
+        Returns the number of deletes."""
+
+    def end(self) -> Position:
+        """The end of the table's records in the journal."""
+
+    def finish(self) -> None:
+        """Finish the snapshot: the next `rows` starts another one. Earlier snapshots are removed."""
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+
+
+class BackfillJournal(Protocol[F]):
+    """The records that backfills of one source stored, in one topic per table. Offsets may have holes.
+
+    The source's thread reads it while another process writes.
+    """
+
+    def owns(self, topic: str) -> bool:
+        """True for a topic that only backfills have."""
+
+    def beginning(self) -> Position:
+        """The first offset of each topic."""
+
+    def get_newest_time(self) -> datetime | None:
+        """The source's clock when the newest stored record was read; None if there are no records."""
+
+    def end(self) -> Position:
+        """The current end of each topic."""
+
+    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
+        """As `ports.source.Source.read`. Removed records are holes, not data loss: a snapshot is only removed as a
+        whole, after a newer one exists."""
+
+
+# What `replicator init` finds at a source.
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredTable:
+    """A table of a source.
+
+    - `name`: as in `match`. `keys`: its primary key.
+    - `rows`: an estimate, None if unknown.
+    - `identity`: its replica identity, empty if it has none.
+    - `settings`: further keys of its entry in the config. `note`: a comment.
+    """
+
+    name: str
+    keys: tuple[str, ...] = ()
+    rows: int | None = None
+    identity: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredSource:
+    """A source of the config, and what reading it needs.
+
+    - `title`: one line for people, without secrets.
+    - `settings`: the keys of the source in the config. `${NAME}` stands for `variables`.
+    - `variables`: the values of secrets, by the names of their variables.
+    - `files`: texts of further files, by their paths in the project.
+    - `sql`: statements that the server still needs, each with a comment.
+    - `steps`: what to do before `replicator run`, as commands or sentences.
+    - `dsn`, `identity`: of a database, its URL with the password, and a text that no other database has.
+    """
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]
+    tables: Sequence[DiscoveredTable]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    sql: Sequence[str] = ()
+    steps: Sequence[str] = ()
+    dsn: str = ""
+    identity: str = ""
+
+
+class PasswordNeeded(ConfigProblem):
+    """The server asks for a password that neither the URL nor the environment has. `sentence` names user and server."""
+
+
+Discover: TypeAlias = Callable[[str, str | None], Sequence[DiscoveredSource]]
+"""The sources behind a URL, with the password if it was asked for. Changes nothing. Registered under the URL's scheme,
+`folder` without one. Raises `PasswordNeeded`, ConfigProblem for a URL without tables, Retryable and EnvironmentProblem for a
+server that does not answer or refuses."""

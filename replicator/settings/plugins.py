@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from replicator.ports.diagnosis import OptionsCheck
+from replicator.ports.runtime import OptionsCheck
 
 
 @dataclass(frozen=True, slots=True)

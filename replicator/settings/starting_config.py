@@ -12,7 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from replicator.domain.patterns import is_exact
 from replicator.domain.plain_values import to_printable
-from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
+from replicator.ports.source import DiscoveredSource, DiscoveredTable
 
 COMMENT_COLUMN = 40
 MOST_NAMED = 8

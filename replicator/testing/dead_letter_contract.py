@@ -1,4 +1,4 @@
-"""The promises of a dead-letter store (`ports.dead_letters`), as tests for adapters to inherit."""
+"""The promises of a dead-letter store (`ports.stores`), as tests for adapters to inherit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import strategies as st
 
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
+from replicator.ports.stores import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
 
 from .contract import Contract
 

@@ -1,4 +1,4 @@
-"""The promises of a sink that is the event store: `ports.sink.Sink`, with a `ports.event_store.EventStore` at the
+"""The promises of a sink that is the event store: `ports.sink.Sink`, with a `ports.stores.EventStore` at the
 same location, as tests for adapters to inherit."""
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
-from replicator.ports.event_store import EventStore
 from replicator.ports.frames import Lane, LaneOutcome, Write
 from replicator.ports.sink import Sink
+from replicator.ports.stores import EventStore
 
 from .contract import Contract
 from .fakes import FailAfterApply, FailBefore, Faulty

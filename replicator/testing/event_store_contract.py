@@ -1,4 +1,4 @@
-"""The promises of an event store (`ports.event_store`), as tests for adapters to inherit."""
+"""The promises of an event store (`ports.stores`), as tests for adapters to inherit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from replicator.domain.events import (
     select_new,
     sort_events,
 )
-from replicator.ports.event_store import EventStore
+from replicator.ports.stores import EventStore
 
 from .contract import Contract
 
@@ -311,7 +311,7 @@ def _to_sent_fields(new: NewEvent) -> Mapping[str, Any]:
 
 
 class FakeEventStore:
-    """`ports.event_store.EventStore` in memory."""
+    """`ports.stores.EventStore` in memory."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -339,4 +339,4 @@ class FakeEventStore:
         return find_heads(self.events).get((aggregate_type, aggregate_id), AggregateHead()).version
 
     def close(self) -> None:
-        """See `ports.event_store.EventStore.close`."""
+        """See `ports.stores.EventStore.close`."""

@@ -21,7 +21,11 @@ from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import CompletenessWatermark
-from replicator.ports.dead_letters import (
+from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeatures
+from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
+from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
+from replicator.ports.source import SourceFeatures
+from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
     OPEN,
     DeadLetter,
@@ -29,10 +33,6 @@ from replicator.ports.dead_letters import (
     DeadLetterFilter,
     DeadLetterGroup,
 )
-from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeatures
-from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
-from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
-from replicator.ports.source import SourceFeatures
 
 from .plain_plan import PlainTarget, PlainWatermark, apply_row
 
@@ -250,7 +250,7 @@ class FakeDeadLetters:
         return [there for letter, there in known if there is not None and there.attempts == letter.attempts]
 
     def close(self) -> None:
-        """See `ports.dead_letters.DeadLetters.close`."""
+        """See `ports.stores.DeadLetters.close`."""
 
 
 class FakeSource:

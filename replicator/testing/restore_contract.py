@@ -19,9 +19,9 @@ from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.checkpoints import CheckpointUnsupported, StoredLane
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
+from replicator.ports.sink import CheckpointUnsupported, StoredLane
 
 from .delivery import DeliveryRun, Plans, SinkTarget, assert_rows, make_lane, make_watermark_plans
 from .histories import History, any_histories

@@ -21,9 +21,8 @@ from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
-from replicator.ports.bulk_load import BulkLoads
 from replicator.ports.frames import FoldedChanges, Lane, Write
-from replicator.ports.sink import KeyErasure, LaneRemoval, Sink
+from replicator.ports.sink import BulkLoads, KeyErasure, LaneRemoval, Sink
 
 from .contract import require
 from .delivery import SinkTarget, make_lane, to_canonical_rows
@@ -369,7 +368,7 @@ class SinkSwaps(SinkBase):
             second.close()
 
 
-# Bulk load: `ports.bulk_load.BulkLoads`
+# Bulk load: `ports.sink.BulkLoads`
 
 HISTORY = make_history(
     *make_writes(0, 1, 2, 3, 4),

@@ -13,13 +13,13 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads
 from replicator.domain.patterns import is_exact
-from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
+from replicator.ports.stores import DeadLetters
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.formats import FORMAT_KEYS, get_format
 from replicator.settings.schema import to_plain_options

@@ -16,8 +16,8 @@ from replicator.application.operations.backfill import BackfillOperation, Backfi
 from replicator.application.sink_features import require_feature
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.backfill import Backfill
 from replicator.ports.frames import Lane
+from replicator.ports.source import Backfill
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.formats import FORMATS, get_format
 from replicator.settings.schema import to_plain_options
@@ -37,7 +37,7 @@ def backfill_table(
     """Read `table` whole and have the lanes apply it: in the daemon if one runs, otherwise in this process.
 
     ConfigProblem for a table or source without backfills, and for a lane without a target of its own. Errors of
-    `ports.backfill.Backfill`. The error of a lane that stops. After an error the journal stays, and the next call resumes.
+    `ports.source.Backfill`. The error of a lane that stops. After an error the journal stays, and the next call resumes.
     """
     name = find_source(loaded, table, source)
     lanes = _list_lanes(loaded, table, name)

@@ -27,9 +27,9 @@ from replicator.ports.components import CONTINUE, RulesFor, TableRules, Transact
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
+from replicator.ports.runtime import Telemetry
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
-from replicator.ports.telemetry import Telemetry
 from replicator.settings import Loaded
 from replicator.settings.tables import find_private_columns
 

@@ -25,14 +25,13 @@ from replicator.ports.components import (
     SourceRules,
     make_event_log_lane,
 )
-from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
-from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
+from replicator.ports.stores import DeadLetters, Register
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.settings.sinks import EventLogSettings

@@ -22,7 +22,7 @@ from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
 from replicator.domain.errors import ACCEPT_MISSING, ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position
-from replicator.ports.server import Views
+from replicator.ports.runtime import Views
 from replicator.settings import Loaded
 
 from .adapters import get_state_folder

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.server import Server, Views
+from replicator.ports.runtime import Server, Views
 from replicator.settings import Loaded
 
 from . import adapters
@@ -31,7 +31,7 @@ class PageAddress(msgspec.Struct, frozen=True):
 
 
 class DaemonPage:
-    """`ports.server.Server`: the page at `http.address`.
+    """`ports.runtime.Server`: the page at `http.address`.
 
     If that address is in use, the page gets a free port of this machine, so that commands still reach the daemon.
     `taken` is the reason for the other port. `hidden` is the reason why commands cannot find it there.

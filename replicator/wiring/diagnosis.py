@@ -15,8 +15,8 @@ from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.transform.expressions import list_columns
-from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import Diagnosis
 from replicator.settings import Loaded
 from replicator.settings.formats import DEBEZIUM_JSON, OUTBOX
 from replicator.settings.schema import to_plain_options

@@ -14,10 +14,10 @@ from replicator.application.operations.diff_runs import DiffScheduler, Scheduled
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.ports.comparison import ComparableTable, Repair
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
-from replicator.ports.telemetry import Telemetry
+from replicator.ports.reads import ComparableTable, Repair
+from replicator.ports.runtime import Telemetry
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.tables import PolicyKeys, VerifySettings
 
@@ -99,7 +99,7 @@ def repair_table(loaded: Loaded, diff: LaneDiff, report: Callable[[str], None]) 
     """Write the rows that differ again, as the source has them now. Return when the lanes of the table have applied them.
 
     The changes are stored with those of backfills, so all lanes of the table get them. Errors as of `refuse_repair`, of
-    `ports.comparison.ComparableTable.repair` and of a backfill.
+    `ports.reads.ComparableTable.repair` and of a backfill.
     """
     refuse_repair(loaded, diff)
     parts = ConfiguredComponents(loaded)

@@ -10,8 +10,8 @@ from typing import Any
 from replicator.application.operations.change_history import ChangeLogReader
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.topics import TopicFilter
-from replicator.ports.backfill import TOPICS
 from replicator.ports.components import make_event_log_lane
+from replicator.ports.source import BACKFILL_TOPICS
 from replicator.settings import Loaded
 from replicator.settings.sinks import EventLogSettings
 
@@ -20,7 +20,7 @@ from .plugins import load_adapter
 
 LAKE_TRANSPORT, DATABASE_TRANSPORT = "delta", "postgres_log"
 NO_PERIOD: Mapping[str, str] = {}
-BACKFILLS = f"{TOPICS}*"
+BACKFILLS = f"{BACKFILL_TOPICS}*"
 """Topics of backfills. The log contains them, too."""
 
 

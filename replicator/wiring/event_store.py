@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from replicator.application.backoff import Backoff
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
-from replicator.ports.event_store import EventStore
+from replicator.ports.stores import EventStore
 from replicator.settings import Loaded
 
 from .adapters import LOCAL, build_event_limits, list_options

@@ -11,9 +11,9 @@ from typing import Any
 from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.options import RuntimeOptions
 from replicator.application.stream.file_register import FileRegister
-from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.engine import Engine
 from replicator.ports.sink import Sink
+from replicator.ports.stores import DeadLetters
 from replicator.settings import Loaded
 
 from . import adapters, build

@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.application.operations.dead_letters import RetryResult, retry_selected
 from replicator.domain.errors import Fenced
-from replicator.ports.dead_letters import DeadLetterFilter
+from replicator.ports.stores import DeadLetterFilter
 from replicator.settings import Loaded
 
 from . import build

@@ -6,7 +6,7 @@ from functools import partial
 
 from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.ports.options import to_timedelta
-from replicator.ports.server import Endpoints, Server
+from replicator.ports.runtime import Endpoints, Server
 from replicator.settings import Loaded
 
 from .adapters import list_options

@@ -11,8 +11,8 @@ from typing import Any
 
 from replicator.application.durable import create_file
 from replicator.domain.errors import ConfigProblem, ReplicatorError
-from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
 from replicator.ports.options import ENCODE, has_unclear_user
+from replicator.ports.source import DiscoveredSource, PasswordNeeded
 from replicator.settings import check_document
 from replicator.settings.document import parse_document
 from replicator.settings.environment import ENV_FILE, read_env_file, render_env_file
@@ -51,7 +51,7 @@ def find_sources(folder: Path, source: str, ask_password: AskPassword) -> Sequen
     """The sources behind a URL, for a project in `folder`.
 
     Raises ConfigProblem for a URL of an unknown kind and a source without tables. Also raises the error of
-    `ask_password`, and errors of `ports.discovery.Discover`.
+    `ask_password`, and errors of `ports.source.Discover`.
     """
     sources = [_use_project_path(one, _find_root(folder)) for one in _discover(source, "--from", ask_password)]
     if not any(one.tables for one in sources):

@@ -20,11 +20,9 @@ SUITES = {
     "source": [SourceContract],
     "decoder": [DecoderContract],
     "engine": [EngineContract, EnginePrefetchContract],
-    "dead_letters": [DeadLetterContract],
-    "event_store": [EventStoreContract],
+    "stores": [DeadLetterContract, EventStoreContract],
     "projector": [ProjectorContract],
     "sink": [SinkContract, TombstoneContract, RestoreContract],
-    "bulk_load": [SinkContract, EngineContract],
 }
 
 

@@ -24,7 +24,7 @@ from support.summed_rows import (
 from adapters.sources.backfill.mariadb.database import connect, fetch_rows
 from adapters.sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
 from adapters.sql.dialect import MARIADB
-from replicator.ports.comparison import BUCKETS, ChecksumKind, KeyRange
+from replicator.ports.reads import BUCKETS, ChecksumKind, KeyRange
 
 pytestmark = pytest.mark.timeout(300)
 KINDS: dict[str, ChecksumKind] = {name: column.kind for name, column in COLUMNS.items()}

@@ -20,7 +20,7 @@ from support.summed_rows import ArrowSums, Sum, arrow_columns
 
 from adapters.sources.backfill.mariadb import MariaDbComparison
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.ports.comparison import ComparedColumn, KeyRange, SourceSnapshot, TableSplit
+from replicator.ports.reads import ComparedColumn, KeyRange, SourceSnapshot, TableSplit
 
 pytestmark = pytest.mark.timeout(300)
 NONE = pa.table({})

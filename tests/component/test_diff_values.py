@@ -22,7 +22,7 @@ from replicator.application.operations.diff_records import write_records
 from replicator.application.operations.diff_runs import DiffProgressFile
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import Fatal
-from replicator.ports.comparison import TableSplit
+from replicator.ports.reads import TableSplit
 from replicator.ports.source import Source
 from replicator.settings import load_settings
 from replicator.testing.fakes import FakeSource

@@ -31,8 +31,8 @@ from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
 from replicator.domain.erasures import Erasure
 from replicator.domain.position import Position
-from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Lane
+from replicator.ports.stores import DeadLetter
 from replicator.settings import load_settings
 from replicator.wiring.components import ConfiguredComponents
 

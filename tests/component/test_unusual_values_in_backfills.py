@@ -14,7 +14,7 @@ from support.backfilled_table import LANES, World
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.backfill import PostgresComparison
 from replicator.domain.out_of_range import OutOfRange
-from replicator.ports.comparison import TableSplit
+from replicator.ports.reads import TableSplit
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 

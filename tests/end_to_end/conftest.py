@@ -14,7 +14,7 @@ from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import default_services
 from adapters.stack.layout import StackHome
-from replicator.ports.service import Service
+from replicator.ports.runtime import Service
 
 from .installed import Installed
 from .stack import PROJECT, SHIPPED, World, run

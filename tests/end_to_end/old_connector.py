@@ -14,7 +14,7 @@ from adapters.stack import EmbeddedStack
 from adapters.stack.connect import ConnectService
 from adapters.stack.layout import StackHome
 from adapters.stack.postgres import Installation, PostgresService
-from replicator.ports.service import Service
+from replicator.ports.runtime import Service
 
 from .newer_postgres import SOURCE
 from .stack import PROJECT

@@ -28,7 +28,7 @@ from adapters.stack.kafka import KafkaService
 from adapters.stack.layout import StackHome
 from adapters.stack.postgres import PostgresService, postgres_services
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.service import Service, ServiceState
+from replicator.ports.runtime import Service, ServiceState
 
 CONNECTOR = "postgres-source-connector"
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

@@ -31,7 +31,7 @@ from adapters.stack.postgres import postgres_services
 from adapters.stack.processes import find_processes, kill_processes, read_logs, require_free, spawn_server
 from adapters.stack.spark import spark_services
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.ports.service import ServiceState, ServiceStatus, Stack
+from replicator.ports.runtime import ServiceState, ServiceStatus, Stack
 
 
 def test_the_jar_lock_names_no_host() -> None:

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from replicator._compat import ALIASES, find_new_name
-from replicator.ports import bulk_load, sink
+from replicator.ports import sink
 
 
 @pytest.mark.parametrize("module", ALIASES)
@@ -22,7 +22,7 @@ def test_unchanged_name_of_a_moved_module_is_found():
     from replicator.ports import laying
 
     with pytest.warns(DeprecationWarning, match="ports.laying.BulkLoads is now"):
-        assert laying.BulkLoads is bulk_load.BulkLoads
+        assert laying.BulkLoads is sink.BulkLoads
 
 
 def test_unknown_name_is_an_attribute_error():

@@ -20,7 +20,7 @@ from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.ports.components import TableRules, make_event_log_lane
 from replicator.ports.frames import Lane
-from replicator.ports.register import RegisterEntry
+from replicator.ports.stores import RegisterEntry
 from support.tuple_engine import Rec, TupleDecoder, TupleEngine
 from support.tuple_ports import DeadLetterList, Gauges, Machine, MemoryRegister, Target, TupleSink, TupleSource
 

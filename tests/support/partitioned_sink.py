@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.types as t
 
 from replicator.domain.policy.plan import ApplyPlan
-from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import Lane
+from replicator.ports.sink import StoredLane
 from replicator.testing.histories import History
 from replicator.testing.source import Act, Statement, StreamShape
 

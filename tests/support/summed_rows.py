@@ -13,7 +13,7 @@ import pyarrow as pa
 from adapters.duckdb.session import open_session
 from adapters.sql.checksums import SummedColumn, render_bucket_condition, render_sums
 from adapters.sql.dialect import DUCKDB
-from replicator.ports.comparison import ChecksumKind, KeyRange
+from replicator.ports.reads import ChecksumKind, KeyRange
 
 Sum = tuple[int, int, int, int]
 """Bucket, rows, low, high."""

@@ -11,12 +11,10 @@ from typing import Any
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup
 from replicator.ports.frames import Batch, Lane, LaneOutcome
-from replicator.ports.register import RegisterEntry
 from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
-from replicator.ports.source import SourceFeatures
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace, SourceFeatures
+from replicator.ports.stores import ALL_DEAD_LETTERS, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup, RegisterEntry
 from support.tuple_engine import Rec, Rows, TupleEngine
 
 

@@ -4,7 +4,7 @@ the body.
 Each key and value is converted to the JSON text of Connect's JsonConverter, with the schema that the Avro schema was made
 from (`adapters.decoders.avro.connect_schema`). The rest is as in `debezium_json`: see `adapters.decoders.debezium` for
 types, rejects and order. A key without a frame is read as JSON, because another converter may have written it. Records of
-backfills are JSON too; they have their own topics (`ports.backfill.TOPICS`).
+backfills are JSON too; they have their own topics (`ports.source.BACKFILL_TOPICS`).
 
 | Record | Outcome |
 | --- | --- |

@@ -14,8 +14,8 @@ from confluent_kafka.schema_registry import Schema
 
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plain_values import format_count
-from replicator.ports.backfill import TOPICS
 from replicator.ports.options import RegistrySettings
+from replicator.ports.source import BACKFILL_TOPICS
 
 from ...arrow.frame_slices import select_records
 from ...arrow.record_errors import ValueMisfit, malformed_reject
@@ -131,7 +131,7 @@ def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
 
 
 def _find_text_records(topics: pa.Array) -> Set[int]:
-    found = pc.starts_with(topics, TOPICS)
+    found = pc.starts_with(topics, BACKFILL_TOPICS)
     return set(pc.indices_nonzero(found).to_pylist()) if found.true_count else frozenset()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from replicator.ports.read_side import ReadTarget
+from replicator.ports.reads import ReadTarget
 
 from .request import LIMIT, MEDIA_TYPE
 

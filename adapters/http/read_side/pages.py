@@ -13,7 +13,7 @@ import msgspec
 
 from replicator.domain.plain_values import format_count, to_plain
 from replicator.domain.timeline import HistoryEntry, Row
-from replicator.ports.read_side import ReadTarget, RowHistory
+from replicator.ports.reads import ReadTarget, RowHistory
 
 from .request import SAFE, HttpProblem
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from replicator.domain.errors import EnvironmentProblem, ReplicatorError, Retryable
 from replicator.domain.read_query import InvalidReadQuery, ReadTimeout, parse_time
-from replicator.ports.read_side import Busy, Filter, NotFound, PageRequest
+from replicator.ports.reads import Busy, Filter, NotFound, PageRequest
 
 LIMIT = 100
 MOST_FILTERS = 100

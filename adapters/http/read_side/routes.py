@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from replicator.domain.plain_values import to_plain
 from replicator.domain.plain_values import to_rows as plain_rows
 from replicator.domain.timeline import to_json
-from replicator.ports.read_side import Page, ReadSide, ReadTarget
+from replicator.ports.reads import Page, ReadSide, ReadTarget
 
 from ..http_thread import has_password, has_token
 from .openapi import build_document

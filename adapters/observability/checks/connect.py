@@ -15,7 +15,7 @@ from urllib.parse import quote
 import psycopg
 
 from replicator.domain.connectors import Connector, find_row_loss
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from ...kafka.connect_worker import TIMEOUT_SECONDS, ConnectWorker
 
@@ -42,7 +42,7 @@ SECRET = re.compile(r"(?i)(password\s*[=:]\s*)\S+")
 
 
 class ConnectCheck:
-    """`ports.diagnosis.Check`. Options: `url`: the worker; None if unknown. `connector`: a name; None for all that write
+    """`ports.runtime.Check`. Options: `url`: the worker; None if unknown. `connector`: a name; None for all that write
     `topics` of the source. `files`: connector files, of which those of the same connectors are checked. `wanted`: as in
     `find_losses`. `dsn`: the source database, if it is a known PostgreSQL server."""
 

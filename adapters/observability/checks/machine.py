@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from ...jvm.java import MINIMUM, java_version, list_candidates
 
@@ -22,7 +22,7 @@ FIX_JAVA = (
 
 
 class MachineCheck:
-    """`ports.diagnosis.Check`; option `state`: the folder of local state."""
+    """`ports.runtime.Check`; option `state`: the folder of local state."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from ...postgres.connection import TimeoutConnection
 from ...postgres.errors import translate_error

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
-from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.options import RegistrySettings
+from replicator.ports.runtime import Diagnosis
 
 from ...kafka.schema_registry.client import Registry
 
 
 class RegistryCheck:
-    """`ports.diagnosis.Check`; options as in `replicator.ports.options.RegistrySettings`."""
+    """`ports.runtime.Check`; options as in `replicator.ports.options.RegistrySettings`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

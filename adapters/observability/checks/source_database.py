@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from replicator.domain.patterns import find_best, matches
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from .postgres_connection import check_transport, fetch_rows, run_checks
 
@@ -69,7 +69,7 @@ UNSENT = {
 
 
 class SourceDatabaseCheck:
-    """`ports.diagnosis.Check`. Options:
+    """`ports.runtime.Check`. Options:
 
     - `dsn`, `publication`, `slot`, `tables` (names and globs), `replica_identity` (as in the source's config)
     - `whole_rows`: columns that a lane needs in all changes of a kind. Each item has the `columns` of tables of `match`, the

@@ -8,14 +8,14 @@ from typing import Any
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.extras import read_extras
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from ...jvm.jars import cache_folder, find_groups, read_lock
 from ...jvm.java import find_java_for_spark
 
 
 class SparkCheck:
-    """`ports.diagnosis.Check`; option `stores`: the schemes of the sinks' object stores."""
+    """`ports.runtime.Check`; option `stores`: the schemes of the sinks' object stores."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

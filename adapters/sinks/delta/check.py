@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
-from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import Diagnosis
 
 from ...delta.folders import Folder, LocalFolder
 from ...delta.lake import HOME, Lake
@@ -18,7 +18,7 @@ from ...observability.checks.machine import check_room, check_writable
 
 
 class DeltaCheck:
-    """`ports.diagnosis.Check` for a folder of Delta tables.
+    """`ports.runtime.Check` for a folder of Delta tables.
 
     Options: `path` (the folder of a lake, an event log or dead letters), `storage` (its access), and `lanes`
     (the lanes with a table of their own).

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
-from replicator.ports.comparison import CHECKSUMS, ComparedColumn, KeyRange, TableSplit
 from replicator.ports.frames import Lane
+from replicator.ports.reads import CHECKSUMS, ComparedColumn, KeyRange, TableSplit
 
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
@@ -50,7 +50,7 @@ def open_delta_comparison(lake: Lake, path: Folder, lane: Lane) -> Iterator[Delt
 
 @dataclass(frozen=True)
 class DeltaTargetSnapshot:
-    """`ports.comparison.TargetSnapshot` of one version of a table."""
+    """`ports.reads.TargetSnapshot` of one version of a table."""
 
     lane: Lane
     table: DeltaTable
@@ -104,7 +104,7 @@ class DeltaTargetSnapshot:
         return [SummedColumn(name, kinds.get(name, "integer"), str(types[name])) for name in split.keys]
 
     def convert(self, name: str, values: pa.Array) -> pa.Array:  # noqa: ARG002 - every column keeps its values
-        """See `ports.comparison.TargetSnapshot.convert`: a lake stores values as they are."""
+        """See `ports.reads.TargetSnapshot.convert`: a lake stores values as they are."""
         return values
 
     def _query(

@@ -16,7 +16,8 @@ from deltalake.table import TableMerger
 
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.table import Column
-from replicator.ports.dead_letters import (
+from replicator.ports.sink import CompactionResult, VacuumResult
+from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
     OPEN,
     DeadLetter,
@@ -25,7 +26,6 @@ from replicator.ports.dead_letters import (
     DeadLetterGroup,
     OlderVersions,
 )
-from replicator.ports.sink import CompactionResult, VacuumResult
 
 from ...delta.commits import WRITER
 from ...delta.errors import is_gone, translate_errors
@@ -76,7 +76,7 @@ Clauses = Callable[[TableMerger], TableMerger]
 
 
 class DeltaDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options `path` (the table's folder) and `compact_every`.
+    """`ports.stores.DeadLetters`; options `path` (the table's folder) and `compact_every`.
 
     Each pipeline needs its own folder, because dead letters do not name their pipeline.
     """

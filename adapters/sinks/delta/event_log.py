@@ -165,7 +165,7 @@ class LogTable(LaneSink[F]):
             return cut_at_positions(table, topics, at, covered)
 
     def tables(self) -> Sequence[str]:
-        """See `ports.reader.Reader.tables`. There is one table, named after its folder."""
+        """See `ports.reads.Reader.tables`. There is one table, named after its folder."""
         with translate_errors(self._name):
             return [self._name] if has_table(self._lake.root) else []
 

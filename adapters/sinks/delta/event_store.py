@@ -46,7 +46,7 @@ MOST_HEADS = 100_000
 
 
 class DeltaEventStore:
-    """`ports.event_store.EventStore`; options `path` (the table's own folder), `storage` and `compact_every`.
+    """`ports.stores.EventStore`; options `path` (the table's own folder), `storage` and `compact_every`.
 
     The first write creates the table. A commit is valid only directly after the snapshot in which ids and
     versions were read, so any number of writers can run. Heads of aggregates are cached as long as no other
@@ -275,7 +275,7 @@ def read_heads(table: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate,
 def read_events(
     table: DeltaTable, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None
 ) -> list[Event]:
-    """See `ports.event_store.EventStore.read`."""
+    """See `ports.stores.EventStore.read`."""
     where = _in_condition("aggregate_type", {aggregate_type})
     if aggregate_id is not None:
         where += f" AND {_in_condition('aggregate_id', {aggregate_id})}"

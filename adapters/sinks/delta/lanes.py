@@ -13,9 +13,8 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position
-from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import ApplyOutcome, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import CompactionResult, CutoverDecision, ErasureResult, VacuumResult
+from replicator.ports.sink import CompactionResult, CutoverDecision, ErasureResult, StoredLane, VacuumResult
 
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder

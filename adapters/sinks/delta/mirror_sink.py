@@ -19,9 +19,8 @@ from replicator.domain.read_query import BuildReadQuery
 from replicator.domain.schema_evolution import TargetReshape
 from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
-from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import F, Lane
-from replicator.ports.reader import TargetVersions
+from replicator.ports.reads import TargetVersions
 from replicator.ports.sink import (
     CutoverDecision,
     ErasureResult,
@@ -30,6 +29,7 @@ from replicator.ports.sink import (
     LaneRemoval,
     SchemaStore,
     SinkFeatures,
+    StoredLane,
 )
 
 from ...apply.ownership import ownership_remark

@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from replicator.domain.policy.plan import ApplyPlan
-from replicator.ports.bulk_load import BulkLoads
 from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import SinkFeatures
+from replicator.ports.sink import BulkLoads, SinkFeatures
 
 from ...apply.explain import explain
 from ...delta.options import MirrorOptions

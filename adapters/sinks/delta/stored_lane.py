@@ -11,8 +11,8 @@ from replicator.domain.policy.plan import EVENT_ID, ApplyPlan
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column
-from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.frames import Lane
+from replicator.ports.sink import CheckpointUnsupported
 
 from ...apply.stages import side_columns
 from ...arrow.conform import cast_column
@@ -25,7 +25,7 @@ from .tombstones import select_applied
 
 
 class DeltaStoredLane:
-    """`ports.checkpoints.StoredLane` of a lake."""
+    """`ports.sink.StoredLane` of a lake."""
 
     def __init__(self, lake: Lake, lane: Lane, plan: ApplyPlan) -> None:
         self.lane, self.path = lane, lake.root.uri

@@ -19,9 +19,8 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
-from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import Lane
-from replicator.ports.sink import CutoverDecision
+from replicator.ports.sink import CutoverDecision, StoredLane
 
 from ...apply.ownership import is_owned
 from ...delta.commits import Operation

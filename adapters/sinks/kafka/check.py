@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from .topic import DeadLetterTopic, TopicOptions
 
@@ -15,7 +15,7 @@ COPIES = 3
 
 
 class DeadLetterTopicCheck:
-    """`ports.diagnosis.Check`; options of `KafkaDeadLetters`, and `production`."""
+    """`ports.runtime.Check`; options of `KafkaDeadLetters`, and `production`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = dict(options)

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from replicator.ports.dead_letters import (
+from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
     OPEN,
     DeadLetter,
@@ -36,7 +36,7 @@ READINGS = 5
 
 
 class KafkaDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options of `TopicOptions`. The first write creates the topic if it is missing.
+    """`ports.stores.DeadLetters`; options of `TopicOptions`. The first write creates the topic if it is missing.
 
     A dead letter that is written twice has two messages, and is returned once.
     """

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.event_log import decode_bytes
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 
 from ...kafka import clients
 from ...kafka.clients import ClientOptions, Requests, client_log, close_consumer

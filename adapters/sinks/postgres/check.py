@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import Diagnosis
 
 from ...observability.checks.postgres_connection import check_transport, fetch_rows, run_checks
 from ...postgres.names import quote_name
@@ -45,7 +45,7 @@ SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::
 
 
 class PostgresCheck:
-    """`ports.diagnosis.Check` for a target database.
+    """`ports.runtime.Check` for a target database.
 
     Options: `dsn`, `schema`, `targets` (the tables that lanes write), and `lanes` (the lanes with a table of
     their own).

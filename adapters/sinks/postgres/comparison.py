@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from replicator.domain.policy.expr import Expr
 from replicator.domain.position import Position
-from replicator.ports.comparison import ComparedColumn, TableSplit
 from replicator.ports.frames import Lane
+from replicator.ports.reads import ComparedColumn, TableSplit
 
 from ...postgres.checksums import SETTINGS, TableChecksums, escape
 from ...postgres.connection import PostgresSession
@@ -64,7 +64,7 @@ def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[Post
 
 @dataclass(frozen=True)
 class PostgresTargetSnapshot:
-    """`ports.comparison.TargetSnapshot` of a transaction."""
+    """`ports.reads.TargetSnapshot` of a transaction."""
 
     lane: Lane
     schema: str
@@ -101,7 +101,7 @@ class PostgresTargetSnapshot:
         return self._query("true", ())
 
     def convert(self, name: str, values: pa.Array) -> pa.Array:
-        """See `ports.comparison.TargetSnapshot.convert`: the database reads the texts as values of the column's type."""
+        """See `ports.reads.TargetSnapshot.convert`: the database reads the texts as values of the column's type."""
         kind, how = read_type(self.types[name])
         is_text = pa.types.is_string(values.type) and (pa.types.is_string(kind) or pa.types.is_time(kind))
         if not is_text or (values.type == kind and how != AS_TEXT):

@@ -13,7 +13,7 @@ from psycopg.rows import class_row
 from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.dead_letters import (
+from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
     OPEN,
     DeadLetter,
@@ -51,7 +51,7 @@ class PostgresDeadLetterOptions(PostgresServerOptions):
 
 
 class PostgresDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options `dsn`, `schema` and `pipeline`.
+    """`ports.stores.DeadLetters`; options `dsn`, `schema` and `pipeline`.
 
     The first write creates the schema and the table if they do not exist.
     """
@@ -69,7 +69,7 @@ class PostgresDeadLetters:
         return DeadLetterFeatures()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.write`. The commit is durable with any `synchronous_commit` of
+        """See `ports.stores.DeadLetters.write`. The commit is durable with any `synchronous_commit` of
         the server."""
         if not letters:
             return

@@ -22,7 +22,7 @@ ATTEMPTS = 10
 
 
 class PostgresEventStore:
-    """`ports.event_store.EventStore`; options `dsn`, `schema` and `table`.
+    """`ports.stores.EventStore`; options `dsn`, `schema` and `table`.
 
     The first write creates the schema and the table if they do not exist. A trigger of the table refuses
     updates and deletes. Writers of one aggregate wait for each other: see `EventTable`.
@@ -35,7 +35,7 @@ class PostgresEventStore:
         self._made = False
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """See `ports.event_store.EventStore.append`. The commit is durable with any `synchronous_commit` of the
+        """See `ports.stores.EventStore.append`. The commit is durable with any `synchronous_commit` of the
         server."""
         for _ in range(ATTEMPTS if events else 0):
             try:

@@ -17,9 +17,8 @@ from psycopg import sql
 from replicator.domain.change import ERROR
 from replicator.domain.errors import Fatal
 from replicator.domain.policy.plan import ApplyPlan, LaneState, cdc_sequence_columns
-from replicator.ports.checkpoints import CheckpointUnsupported, StoredLane
 from replicator.ports.frames import Lane
-from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact
+from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, ErasureResult, LaneArtifact, StoredLane
 
 from ...apply.ownership import is_owned, ownership_remark
 from ...postgres.ddl import find_own_view

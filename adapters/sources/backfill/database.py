@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.comparison import ChecksumKind, KeyRange, TableSplit
+from replicator.ports.reads import ChecksumKind, KeyRange, TableSplit
 
 # The parts of a backfill that differ between databases.
 
@@ -107,13 +107,13 @@ class TableSnapshot(Protocol):
         """The rows with these keys (key columns as decoded)."""
 
     def list_kinds(self) -> dict[str, ChecksumKind | None]:
-        """See `ports.comparison.SourceSnapshot.kinds`."""
+        """See `ports.reads.SourceSnapshot.kinds`."""
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:
-        """See `ports.comparison.SourceSnapshot.list_ranges`."""
+        """See `ports.reads.SourceSnapshot.list_ranges`."""
 
     def sum(self, split: TableSplit) -> pa.Table:
-        """See `ports.comparison.SourceSnapshot.sum`."""
+        """See `ports.reads.SourceSnapshot.sum`."""
 
     def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
         """The rows of a split, in these buckets or in all, in any order."""
@@ -141,7 +141,7 @@ class ConnectorLog(Protocol):
 
 
 class SourceDatabase(Protocol[C]):
-    """A database whose tables can be backfilled. For errors of its methods see `ports.backfill.Backfill`."""
+    """A database whose tables can be backfilled. For errors of its methods see `ports.source.Backfill`."""
 
     @property
     def log(self) -> ConnectorLog:

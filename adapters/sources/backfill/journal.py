@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import TopicPartition
-from replicator.ports.backfill import TOPICS
 from replicator.ports.decoder import Decoder
+from replicator.ports.source import BACKFILL_TOPICS
 
 from ...delta.folders import make_folder, sync
 
@@ -32,7 +32,7 @@ Stage = Literal["rows", "deletes", "done"]
 
 def to_topic(table: str) -> TopicPartition:
     """The topic with the records of a table's backfills."""
-    return TopicPartition(TOPICS + table, 0)
+    return TopicPartition(BACKFILL_TOPICS + table, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class JournalFile:
 @dataclass(frozen=True, slots=True)
 class BackfillState:
     """The state of a table's backfills. `run`: the number of the last run. `below`, `begun`: see
-    `ports.backfill.BackfillSnapshot`. `system`, `form`: its database, and the form of the table's rows. `next`: an offset
+    `ports.source.BackfillSnapshot`. `system`, `form`: its database, and the form of the table's rows. `next`: an offset
     above all earlier runs."""
 
     run: int
@@ -96,7 +96,8 @@ class BackfillFolder:
         except BlockingIOError:
             os.close(handle)
             raise Fenced(
-                f"Another process backfills {self.topic.topic.removeprefix(TOPICS)}.", next_step="Wait until it has ended."
+                f"Another process backfills {self.topic.topic.removeprefix(BACKFILL_TOPICS)}.",
+                next_step="Wait until it has ended.",
             ) from None
         self._lock = handle
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from replicator.domain.change import RAW
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.backfill import BackfillSnapshot
-from replicator.ports.comparison import ChecksumKind, KeyRange, Repair, TableSplit
+from replicator.ports.reads import ChecksumKind, KeyRange, Repair, TableSplit
+from replicator.ports.source import BackfillSnapshot
 
 from .database import BackfillTable, DebeziumEvents, Row, SnapshotPoint, SourceDatabase, TableSnapshot, Tell, refuse_names
 from .journal import BackfillFolder, BackfillState
@@ -31,7 +31,7 @@ Read = tuple[Sequence[str], SnapshotPoint]
 
 
 class TableBackfill:
-    """`ports.backfill.Backfill` of one table of a database. Options:
+    """`ports.source.Backfill` of one table of a database. Options:
 
     - `table`; `keys`, if not those of its primary key.
     - `state`: the folder of the source's journal. `piece_rows`: the most rows of one file.
@@ -199,7 +199,7 @@ REPAIR = "replicator.repair"
 
 
 class DatabaseComparison:
-    """`ports.comparison.ComparableTable` of one table of a database. Options as of `TableBackfill`."""
+    """`ports.reads.ComparableTable` of one table of a database. Options as of `TableBackfill`."""
 
     def __init__(self, database: SourceDatabase[Any], options: Mapping[str, Any]) -> None:
         self._database = database
@@ -210,7 +210,7 @@ class DatabaseComparison:
 
     @contextmanager
     def open_snapshot(self, report: Tell) -> Iterator[DatabaseSnapshot]:
-        """See `ports.comparison.ComparableTable.open_snapshot`."""
+        """See `ports.reads.ComparableTable.open_snapshot`."""
         table, unread = self._database.describe_comparable(self._name, self._keys)
         if self._plain_names:
             refuse_names(table)
@@ -218,7 +218,7 @@ class DatabaseComparison:
             yield DatabaseSnapshot(table, snapshot, DebeziumEvents(table, self._database.log), self._kept, unread)
 
     def repair(self, keys: pa.Table, report: Tell) -> Repair:
-        """See `ports.comparison.ComparableTable.repair`."""
+        """See `ports.reads.ComparableTable.repair`."""
         self._kept.lock()
         try:
             known = self._kept.read_state()
@@ -252,7 +252,7 @@ class DatabaseComparison:
 
 
 class DatabaseSnapshot:
-    """`ports.comparison.SourceSnapshot` of a `TableSnapshot`."""
+    """`ports.reads.SourceSnapshot` of a `TableSnapshot`."""
 
     def __init__(
         self,
@@ -268,36 +268,36 @@ class DatabaseSnapshot:
 
     @property
     def point(self) -> str:
-        """See `ports.comparison.SourceSnapshot.point`."""
+        """See `ports.reads.SourceSnapshot.point`."""
         return self._snapshot.describe_point()
 
     @property
     def kinds(self) -> dict[str, ChecksumKind | None]:
-        """See `ports.comparison.SourceSnapshot.kinds`."""
+        """See `ports.reads.SourceSnapshot.kinds`."""
         return self._snapshot.list_kinds()
 
     def count(self) -> int | None:
-        """See `ports.comparison.SourceSnapshot.count`."""
+        """See `ports.reads.SourceSnapshot.count`."""
         return self._snapshot.count()
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:
-        """See `ports.comparison.SourceSnapshot.list_ranges`."""
+        """See `ports.reads.SourceSnapshot.list_ranges`."""
         return self._snapshot.list_ranges(rows)
 
     def sum(self, split: TableSplit) -> pa.Table:
-        """See `ports.comparison.SourceSnapshot.sum`."""
+        """See `ports.reads.SourceSnapshot.sum`."""
         return self._snapshot.sum(split)
 
     def read(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
-        """See `ports.comparison.SourceSnapshot.read`."""
+        """See `ports.reads.SourceSnapshot.read`."""
         yield from self._encode(self._snapshot.rows_in(split, buckets))
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
-        """See `ports.comparison.SourceSnapshot.read_keys`."""
+        """See `ports.reads.SourceSnapshot.read_keys`."""
         yield from self._encode(self._snapshot.rows_with_keys(keys))
 
     def is_delivered(self) -> bool | None:
-        """See `ports.comparison.SourceSnapshot.is_delivered`."""
+        """See `ports.reads.SourceSnapshot.is_delivered`."""
         return self._snapshot.is_delivered()
 
     def _encode(self, rows: Iterator[Row]) -> Iterator[pa.Table]:

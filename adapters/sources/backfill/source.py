@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.backfill import TOPICS
 from replicator.ports.frames import Batch, Stop
+from replicator.ports.source import BACKFILL_TOPICS
 
 from ..scan import open_scan
 from .journal import JournalFile, list_files, list_tables, to_topic
@@ -24,7 +24,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JournalSource:
-    """`ports.backfill.BackfillJournal`. Options, besides those of the engine:
+    """`ports.source.BackfillJournal`. Options, besides those of the engine:
 
     - `state`: the folder with the folders of tables.
     - `batch_bytes`: approximately the most bytes of keys and values in one batch.
@@ -39,7 +39,7 @@ class JournalSource:
         self._micros: dict[Path, int] = {}
 
     def owns(self, topic: str) -> bool:
-        return topic.startswith(TOPICS)
+        return topic.startswith(BACKFILL_TOPICS)
 
     def beginning(self) -> Position:
         return Position({to_topic(table): pieces[0].first for table, pieces in self._list_files()})
@@ -62,7 +62,7 @@ class JournalSource:
                 yield table, pieces
 
     def _find_files(self, place: TopicPartition) -> list[JournalFile]:
-        return list(list_files(self._folder / quote(place.topic.removeprefix(TOPICS), safe="")))
+        return list(list_files(self._folder / quote(place.topic.removeprefix(BACKFILL_TOPICS), safe="")))
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         for place, end in until.items():

@@ -12,7 +12,7 @@ from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 from replicator.domain.topics import TopicFilter
-from replicator.ports.diagnosis import Check, Diagnosis
+from replicator.ports.runtime import Check, Diagnosis
 
 from ...event_log.bounds import ACCEPT, describe_loss
 from ..delta_table.options import RowsOptions
@@ -33,7 +33,7 @@ def delta_source_check(name: str, options: Mapping[str, Any]) -> Check:
 
 
 class TableCheck(ABC):
-    """`ports.diagnosis.Check` of a source over a table. `positions`: the positions of the lanes that read it."""
+    """`ports.runtime.Check` of a source over a table. `positions`: the positions of the lanes that read it."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

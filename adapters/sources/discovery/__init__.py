@@ -1,1 +1,1 @@
-"""Looks at sources for `replicator init` (`ports.discovery`): PostgreSQL, Kafka, folders."""
+"""Looks at sources for `replicator init` (`ports.source`): PostgreSQL, Kafka, folders."""

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
 from replicator.ports.frames import Batch
+from replicator.ports.source import DiscoveredSource, DiscoveredTable
 
 from ..files import archive_source
 from ..files import connect as connect_names
@@ -47,7 +47,7 @@ UNKEYED = "write `keys` and `policy: scd1` for current rows"
 
 
 def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
-    """`ports.discovery.Discover` of a folder or file of this machine: one source."""
+    """`ports.source.Discover` of a folder or file of this machine: one source."""
     try:
         root = Path(os.path.normpath(Path(path).expanduser().absolute()))
         if not root.exists():

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.topics import TopicFilter
-from replicator.ports.discovery import DiscoveredSource
+from replicator.ports.source import DiscoveredSource
 
 from ..kafka.cluster import Cluster, list_partitions
 from ..kafka.options import KafkaOptions
@@ -27,7 +27,7 @@ SECONDS = 20.0
 
 
 def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
-    """`ports.discovery.Discover` of kafka://BROKER[,BROKER][/TOPICS]: a source for each format. `TOPICS`: names and globs,
+    """`ports.source.Discover` of kafka://BROKER[,BROKER][/TOPICS]: a source for each format. `TOPICS`: names and globs,
     with commas between them; by default all topics whose names do not start with an underscore."""
     servers, _, names = url.partition("://")[2].partition("/")
     if "@" in url or not servers:

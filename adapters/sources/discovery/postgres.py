@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, PasswordNeeded
+from replicator.ports.source import DiscoveredSource, DiscoveredTable, PasswordNeeded
 from replicator.shipped import find_shipped
 
 from ...observability.checks.postgres_connection import TIMEOUT_SECONDS, fetch_rows
@@ -92,7 +92,7 @@ class TableRow(NamedTuple):
 
 
 def discover_database(url: str, password: str | None) -> Sequence[DiscoveredSource]:
-    """`ports.discovery.Discover` of PostgreSQL: one source, which reads the topics of a Debezium connector."""
+    """`ports.source.Discover` of PostgreSQL: one source, which reads the topics of a Debezium connector."""
     address = _read_url(url)
     try:
         with TimeoutConnection.connect(

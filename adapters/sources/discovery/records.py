@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.topics import TopicFilter
 from replicator.ports.decoder import Decoder
-from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
+from replicator.ports.source import DiscoveredSource, DiscoveredTable
 
 from ...arrow.record_errors import UNREADABLE
 from ...decoders.json.format_detection import detect_format

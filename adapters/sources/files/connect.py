@@ -380,6 +380,6 @@ class ConnectFilesSource(ImmutableFilesSource):
 
 
 class ConnectFilesCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`, with the options of `ConnectFilesSource`."""
+    """`ports.runtime.Check`, with the options of `ConnectFilesSource`."""
 
     source = ConnectFilesSource

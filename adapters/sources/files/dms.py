@@ -356,6 +356,6 @@ class DmsFilesSource(ImmutableFilesSource):
 
 
 class DmsFilesCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`, with the options of `DmsFilesSource`."""
+    """`ports.runtime.Check`, with the options of `DmsFilesSource`."""
 
     source = DmsFilesSource

@@ -141,6 +141,6 @@ def digest_first_line(file: ArchiveFile) -> str:
 
 
 class LineFileCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`, with the options of `LineFileSource`."""
+    """`ports.runtime.Check`, with the options of `LineFileSource`."""
 
     source = LineFileSource

@@ -340,6 +340,6 @@ class RowsFilesSource(ImmutableFilesSource):
 
 
 class RowsFilesCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`, with the options of `RowsFilesSource`."""
+    """`ports.runtime.Check`, with the options of `RowsFilesSource`."""
 
     source = RowsFilesSource

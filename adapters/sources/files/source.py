@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from replicator.domain.errors import DataLoss, ReplicatorError
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Stop
+from replicator.ports.runtime import Diagnosis
 from replicator.ports.source import SourceFeatures, SourceFiles
 
 from .delivery import BatchBuilder, DeliveryProgress, OffsetIndex, describe_loss
@@ -213,7 +213,7 @@ OF_EVERY_SOURCE = ("positions", "production")
 
 
 class ArchiveCheck:
-    """`ports.diagnosis.Check`, with the options of `source`."""
+    """`ports.runtime.Check`, with the options of `source`."""
 
     source = ArchiveSource
 

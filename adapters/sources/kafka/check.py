@@ -11,7 +11,7 @@ from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.topics import describe_unmatched
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from ...arrow.record_limits import find_table_entry
 from .cluster import Cluster, list_partitions
@@ -22,7 +22,7 @@ COPIES = 3
 
 
 class KafkaCheck:
-    """`ports.diagnosis.Check`. Options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
+    """`ports.runtime.Check`. Options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
     `readers` (table name or glob to the fields of `TableReaders`)."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.plain_values import format_count
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from .database import QueryDatabase
 from .options import QueryOptions
@@ -18,7 +18,7 @@ NO_DELETES = "A query does not see deleted rows. If that matters, read the table
 
 
 class QueryCheck:
-    """`ports.diagnosis.Check` with the source's options in `PLACE`, and the table's `keys` and `schema` if given."""
+    """`ports.runtime.Check` with the source's options in `PLACE`, and the table's `keys` and `schema` if given."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -9,7 +9,7 @@ from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.plain_values import format_count
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from ...decoders.common.csv_dialect import CsvDialect
 from .file_formats import CsvFormat, JsonLinesFormat, ParquetFormat, SnapshotFormat
@@ -23,7 +23,7 @@ OF_TEXT: Mapping[str, SnapshotFormat] = {"csv": CsvFormat({}, CsvDialect()), "js
 
 
 class SnapshotsCheck:
-    """`ports.diagnosis.Check`, with the source's options in `PLACE`."""
+    """`ports.runtime.Check`, with the source's options in `PLACE`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -24,10 +24,9 @@ from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts, Facts, LaneState, merge_facts
 from replicator.domain.position import Position, Span
-from replicator.ports.bulk_load import BulkLoads
 from replicator.ports.engine import Engine, KeyPartitions
 from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
-from replicator.ports.sink import Sink
+from replicator.ports.sink import BulkLoads, Sink
 
 from .batch_records import RecordFrame, RecordFrames
 from .bounded_queue import WriteRequest, can_join_pair

@@ -25,9 +25,9 @@ from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, ReadTimeout
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.reader import TargetVersions
-from replicator.ports.register import RegisterEntry
+from replicator.ports.reads import TargetVersions
 from replicator.ports.sink import Sink
+from replicator.ports.stores import RegisterEntry
 
 from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_truncated
 from .lanes import list_lanes

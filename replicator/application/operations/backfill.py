@@ -15,8 +15,8 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
-from replicator.ports.backfill import Backfill, BackfillSnapshot
 from replicator.ports.frames import Lane
+from replicator.ports.source import Backfill, BackfillSnapshot
 
 FindOlderRows = Callable[[Lane, str], pa.Table | None]
 """The rows of a lane's target that match an SQL condition. None if there is no target yet."""

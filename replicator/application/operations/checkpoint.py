@@ -23,10 +23,10 @@ from replicator.domain.checkpoints import Checkpoint, find_newest_usable
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
-from replicator.ports.backfill import TOPICS
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink
+from replicator.ports.source import BACKFILL_TOPICS
 
 from .rebuild import prepare_rebuild
 
@@ -425,7 +425,7 @@ def list_topics(parts: Components, lane: Lane, begun: Checkpoint | None = None) 
     """The topics with records of the lane's table, as this pipeline has read them. Empty if none yet."""
     seen = parts.register.load(lane.source).topics.get(lane.table, frozenset())
     before = {place.topic for place in begun.position} if begun else set()
-    return {*seen, *before, TOPICS + lane.table} if seen else ()
+    return {*seen, *before, BACKFILL_TOPICS + lane.table} if seen else ()
 
 
 def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Checkpoint | None) -> Checkpoint:

@@ -20,9 +20,10 @@ from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import Checkpoint
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
-from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.components import Components, RebuildRequest
-from replicator.ports.dead_letters import (
+from replicator.ports.frames import Lane
+from replicator.ports.sink import CheckpointUnsupported, KeyErasure, Sink
+from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
     DeadLetter,
     DeadLetterFeatures,
@@ -30,8 +31,6 @@ from replicator.ports.dead_letters import (
     DeadLetters,
     OlderVersions,
 )
-from replicator.ports.frames import Lane
-from replicator.ports.sink import KeyErasure, Sink
 
 from .as_of import refuse_incomplete
 from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore

@@ -23,8 +23,8 @@ from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.components import Components, make_event_log_lane
 from replicator.ports.frames import Lane, Stop
-from replicator.ports.register import RegisterEntry
 from replicator.ports.sink import Sink
+from replicator.ports.stores import RegisterEntry
 
 from .checkpoint import list_checkpoints
 from .lanes import list_lanes

@@ -37,9 +37,9 @@ from replicator.domain.position import Position, Span
 from replicator.domain.schema_evolution import SchemaChangeKind
 from replicator.domain.table import TableSpec
 from replicator.ports.components import STOP_LANE
-from replicator.ports.dead_letters import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
 from replicator.ports.frames import F, Lane, RecordSlice, RejectedRecord, Write
 from replicator.ports.sink import Sink
+from replicator.ports.stores import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
 
 from .archive_files import JsonLinesWriter, open_archive
 

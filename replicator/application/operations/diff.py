@@ -36,11 +36,11 @@ from replicator.domain.table import is_reserved
 from replicator.domain.transform.columns import NO_COLUMN_RULE
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.comparison import ComparableTable, ComparedColumn, KeyRange, SourceSnapshot, TableSplit, TargetSnapshot
 from replicator.ports.components import Components
-from replicator.ports.dead_letters import DeadLetter, DeadLetterFilter
 from replicator.ports.frames import Lane
+from replicator.ports.reads import ComparableTable, ComparedColumn, KeyRange, SourceSnapshot, TableSplit, TargetSnapshot
 from replicator.ports.source import Source
+from replicator.ports.stores import DeadLetter, DeadLetterFilter
 
 from .diff_records import ChangeTail, DiffWait, TableRecords, build_rows, merge_keys, to_place
 from .diff_runs import DiffProgressFile, UnfinishedDiff, hash_compared, open_work_folder
@@ -117,7 +117,7 @@ class DiffOperation:
 
     def run(self) -> Iterator[LaneDiff]:
         """Compare each lane. EnvironmentProblem if a running lane does not pass the point in time. Other
-        errors as of `ports.comparison.ComparableTable`."""
+        errors as of `ports.reads.ComparableTable`."""
         for lane in self.lanes:
             refuse_uncomparable(lane)
             refuse_changed_columns(lane, self.condition)

@@ -16,9 +16,9 @@ from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, START_AT
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery
-from replicator.ports.comparison import TargetSnapshot
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
+from replicator.ports.reads import TargetSnapshot
 
 from .as_of import AsOf, read_rows_as_of, resolve_as_of
 from .checkpoint import list_topics

@@ -20,12 +20,11 @@ from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC,
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.backfill import TOPICS
-from replicator.ports.comparison import SourceSnapshot
 from replicator.ports.components import Components
-from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Batch, Lane
-from replicator.ports.source import Source
+from replicator.ports.reads import SourceSnapshot
+from replicator.ports.source import BACKFILL_TOPICS, Source
+from replicator.ports.stores import DeadLetter
 
 from .row_diff import to_key_texts
 
@@ -83,7 +82,7 @@ class TableRecords:
         """The position in the topics of the table. The register names a topic once a pipeline has read a record of it.
         So the first records of other topics are read here."""
         registered = self._parts.register.load(self._source).topics
-        own = {*registered.get(self._table, ()), TOPICS + self._table}
+        own = {*registered.get(self._table, ()), BACKFILL_TOPICS + self._table}
         known = {topic for topics in registered.values() for topic in topics} | own
         for topic in {place.topic for place in position} - known:
             if self._has_records(source, topic):

@@ -30,9 +30,9 @@ from replicator.application.problem import Stopped, to_problem
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
-from replicator.ports.comparison import TargetSnapshot
 from replicator.ports.frames import Lane
-from replicator.ports.telemetry import Telemetry
+from replicator.ports.reads import TargetSnapshot
+from replicator.ports.runtime import Telemetry
 
 # Temporary folders that do not outlive their processes for long: the next process removes those of killed ones.
 

@@ -15,8 +15,8 @@ from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.register import Register
 from replicator.ports.sink import LaneArtifact, LaneRemoval
+from replicator.ports.stores import Register
 
 from .diff_runs import remove_runs
 from .lanes import list_lanes

@@ -27,12 +27,12 @@ from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.backfill import TOPICS
 from replicator.ports.components import Components, TableRules
-from replicator.ports.dead_letters import DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
+from replicator.ports.source import BACKFILL_TOPICS
+from replicator.ports.stores import DeadLetters
 
 from . import checkpoint_restore
 from .change_history import parse_key
@@ -144,7 +144,7 @@ def erase_row(
         logs = [
             (lane, _require_erasure(_open_sink(parts, lane, opened).features.record_erasure, lane)) for lane in found.logs
         ]
-        topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {TOPICS + found.table}
+        topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {BACKFILL_TOPICS + found.table}
         asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
         letters: Any = stores[0] if len(stores) == 1 else checkpoint_restore.CombinedDeadLetters(stores)
         erasing = ErasureOperation(

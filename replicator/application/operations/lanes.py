@@ -26,8 +26,8 @@ from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion, to_json, to_summary
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
-from replicator.ports.dead_letters import DeadLetterGroup
 from replicator.ports.frames import Lane
+from replicator.ports.stores import DeadLetterGroup
 
 from .skip import LanePosition, apply_skip, check_skip
 from .status import describe_tombstones, list_open_dead_letters

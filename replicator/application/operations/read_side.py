@@ -39,7 +39,7 @@ from replicator.domain.timeline import HistoryEntry, Row
 from replicator.domain.transform.columns import NO_COLUMN_RULE
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
-from replicator.ports.read_side import Busy, Filter, NotFound, Page, PageRequest, ReadTarget, RowHistory
+from replicator.ports.reads import Busy, Filter, NotFound, Page, PageRequest, ReadTarget, RowHistory
 from replicator.ports.sink import Sink
 
 from .as_of import AsOfValue, find_lane, find_version, read_rows_as_of, resolve_as_of, stop_after
@@ -392,7 +392,7 @@ NO_ROW_STEP = "`history` shows the changes of deleted rows."
 
 
 class ConfiguredTargets:
-    """`ports.read_side.ReadSide` for the sinks of a pipeline. Nothing stays open between two requests."""
+    """`ports.reads.ReadSide` for the sinks of a pipeline. Nothing stays open between two requests."""
 
     def __init__(self, parts: Components, open_history: OpenHistory, globs: Sequence[str] | None, seconds: float) -> None:
         """`open_history`: the reader of a table's event log. `globs`: the targets that may be read; None: those of lanes.

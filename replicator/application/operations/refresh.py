@@ -13,8 +13,8 @@ import structlog
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 from replicator.domain.lineage import Datasets, LineageRun, RunOutcome, RunState, to_dataset
 from replicator.domain.projection import InputVersions, Projection, RefreshRecord, RefreshWork, plan_refresh
-from replicator.ports.lineage import Lineage
 from replicator.ports.projector import Projector, ReplaceResult
+from replicator.ports.runtime import Lineage
 
 log = structlog.get_logger(__name__)
 

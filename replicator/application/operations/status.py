@@ -19,9 +19,9 @@ from replicator.domain.policy.plan import DeleteHorizon
 from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import to_summary
-from replicator.ports.dead_letters import DeadLetterGroup
 from replicator.ports.frames import F, Lane
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace
+from replicator.ports.stores import DeadLetterGroup
 
 LONG_CALL = timedelta(seconds=10)
 

@@ -20,7 +20,7 @@ import msgspec
 
 from replicator.domain.erasures import Erasure
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 
 Parts = Mapping[str, Callable[[], Any]]
 """By the name of each part, the function that makes its content."""

@@ -7,9 +7,9 @@ from typing import Generic
 
 from replicator.domain.erasures import UNKEYED_HASHES
 from replicator.domain.errors import DataLoss, Reject, RejectCode
-from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, RejectedRecord
+from replicator.ports.stores import DeadLetter
 
 from .rejects import Rejects
 

@@ -37,11 +37,11 @@ from replicator.domain.errors import (
 from replicator.domain.event_log import decode_bytes, encode_bytes
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
-from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, RejectedRecord, Stop
-from replicator.ports.telemetry import Telemetry
+from replicator.ports.runtime import Telemetry
+from replicator.ports.stores import OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
 
 # Counts of open dead letters, for people. A separate thread reads them from the store now and then.
 

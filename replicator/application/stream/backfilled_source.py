@@ -8,9 +8,8 @@ from typing import Generic
 
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.backfill import BackfillJournal
 from replicator.ports.frames import Batch, F, Stop
-from replicator.ports.source import Source, SourceFeatures
+from replicator.ports.source import BackfillJournal, Source, SourceFeatures
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for new records in the journal."""

@@ -11,11 +11,11 @@ from replicator.application import durable
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
-from replicator.ports.register import RegisterEntry
+from replicator.ports.stores import RegisterEntry
 
 
 class FileRegister:
-    """`ports.register.Register` in a local folder: `<folder>/<source>.json`, replaced by rename."""
+    """`ports.stores.Register` in a local folder: `<folder>/<source>.json`, replaced by rename."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

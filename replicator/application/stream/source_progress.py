@@ -10,7 +10,7 @@ from replicator.application.lane_runs import LaneRun
 from replicator.application.transactions.barrier import TransactionProgress
 from replicator.domain.connectors import RowLoss
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import CompletenessWatermark, TransactionPart
-from replicator.ports.backfill import TOPICS
 from replicator.ports.components import TransactionRules
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import TransactionTracking
 from replicator.ports.frames import Batch, F
+from replicator.ports.source import BACKFILL_TOPICS
 
 from .pending_transactions import PendingTransactions
 
@@ -209,7 +209,7 @@ class TransactionBarrier(Generic[F]):
 
     def partitions(self, table: str) -> Collection[TopicPartition]:
         topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
-        return [p for p in self.end if p.topic in topics and not p.topic.startswith(TOPICS)]
+        return [p for p in self.end if p.topic in topics and not p.topic.startswith(BACKFILL_TOPICS)]
 
     def is_followed(self, table: str) -> bool:
         if table in self._registry.tables:
@@ -289,7 +289,7 @@ class TransactionBarrier(Generic[F]):
         """
         now, self._read = self._clock(), position
         marks = self._tracking.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
-        if batch and any(p.topic.startswith(TOPICS) for p in batch.span.end):
+        if batch and any(p.topic.startswith(BACKFILL_TOPICS) for p in batch.span.end):
             self._read_concurrent_time()
         self._transactions.observe(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)
         self._note_counted(self._parts)

@@ -9,10 +9,10 @@ from replicator.application.lane_runs import LaneRun
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.position import Position
 from replicator.domain.transactions import CompletenessWatermark
-from replicator.ports.backfill import TOPICS
 from replicator.ports.components import TransactionRules
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F
+from replicator.ports.source import BACKFILL_TOPICS
 
 from .barrier import TransactionBarrier, TransactionProgress
 from .completeness_evidence import CompletenessEvidence
@@ -60,7 +60,7 @@ class TransactionTracker(TransactionBarrier[F]):
         """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records in partitions that lanes have
         applied."""
         found, beginning = super().find_start(start, usual, end), self._context.source.beginning()
-        applied = {p for run in self._registry.list_runs() for p in run.applied if not p.topic.startswith(TOPICS)}
+        applied = {p for run in self._registry.list_runs() for p in run.applied if not p.topic.startswith(BACKFILL_TOPICS)}
         applied = {p for p in applied if not self._is_transaction_topic(p)}
         lower = {p: max(o - REREAD_RECORDS, min(o, beginning.get(p, o))) for p, o in found.only(applied).items()}
         return Position({**found, **lower})

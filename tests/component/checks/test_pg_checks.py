@@ -15,8 +15,8 @@ import pytest
 from adapters.dispatch.checks import event_log_check
 from adapters.observability.checks.source_database import SourceDatabaseCheck
 from adapters.sinks.postgres.check import PostgresCheck
-from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import Diagnosis
 
 pytestmark = pytest.mark.postgres
 

@@ -22,7 +22,7 @@ from adapters.delta.tables import open_table
 from adapters.sinks.delta.dead_letters import DeltaDeadLetters
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Fatal
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
 

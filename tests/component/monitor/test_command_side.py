@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from adapters.http.server import HttpServer
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits
+from replicator.ports.runtime import Endpoints
 from replicator.testing.event_store_contract import FakeEventStore
 from replicator.wiring.event_store import EventEmitter
 
@@ -149,7 +150,7 @@ def test_a_store_that_is_away(post, store, monkeypatch):
 def test_a_token_is_needed(store):
     for options in ({}, {"token": None}):
         with pytest.raises(ConfigProblem, match="token"):
-            HttpServer(options).start(store.append, NO_READS)
+            HttpServer(options).start(Endpoints(store.append, NO_READS))
 
 
 def test_what_has_begun_is_answered_at_the_end(store):
@@ -162,9 +163,9 @@ def test_what_has_begun_is_answered_at_the_end(store):
         return store.append(events)
 
     side = HttpServer({"token": "t", "address": "127.0.0.1:0"})
-    host = side.start(slow, NO_READS).removeprefix("http://")
+    host = side.start(Endpoints(slow, NO_READS)).removeprefix("http://")
     with pytest.raises(EnvironmentProblem, match="serve"):
-        HttpServer({"token": "t", "address": host}).start(slow, NO_READS)
+        HttpServer({"token": "t", "address": host}).start(Endpoints(slow, NO_READS))
     connection = http.client.HTTPConnection(host, timeout=10)
     headers = {"authorization": "Bearer t", "content-type": "application/json"}
     connection.request("POST", "/events", json.dumps(CREATED), headers)

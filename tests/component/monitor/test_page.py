@@ -18,9 +18,9 @@ from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.policy.plan import Counts
-from replicator.ports.dead_letters import DeadLetterGroup
-from replicator.ports.server import Views
-from replicator.ports.telemetry import Pace
+from replicator.ports.runtime import Views
+from replicator.ports.source import Pace
+from replicator.ports.stores import DeadLetterGroup
 
 HOSTILE = "<script>alert(1)</script>\"'& onclick=x"
 NAMES = {

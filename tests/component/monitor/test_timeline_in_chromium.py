@@ -14,8 +14,8 @@ from servers.chromium import ran
 
 from adapters.http.server import HttpServer
 from replicator.domain.timeline import HistoryEntry
-from replicator.ports.read_side import ReadTarget, RowHistory
-from replicator.ports.server import Endpoints
+from replicator.ports.reads import ReadTarget, RowHistory
+from replicator.ports.runtime import Endpoints
 
 HARM = (
     "<script>document.title='taken'</script>",

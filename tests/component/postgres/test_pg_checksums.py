@@ -32,7 +32,7 @@ from adapters.sql.checksums import (
     render_sums,
 )
 from adapters.sql.dialect import POSTGRES
-from replicator.ports.comparison import BUCKETS, ChecksumKind, KeyRange
+from replicator.ports.reads import BUCKETS, ChecksumKind, KeyRange
 
 pytestmark = pytest.mark.postgres
 KINDS: dict[str, ChecksumKind] = {name: column.kind for name, column in COLUMNS.items()}

@@ -29,7 +29,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.domain.read_query import InvalidReadQuery
 from replicator.domain.timeline import HistoryEntry
 from replicator.ports.components import Components, RebuildRequest
-from replicator.ports.read_side import PageRequest
+from replicator.ports.reads import PageRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.wiring import configuration, event_logs
 from replicator.wiring.components import ConfiguredComponents

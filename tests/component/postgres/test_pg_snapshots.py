@@ -26,7 +26,7 @@ from replicator.application.operations import (
 from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
 

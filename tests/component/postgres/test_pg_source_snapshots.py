@@ -14,7 +14,7 @@ from support.loaded_items import TABLE, PostgresItems
 from adapters.sources.backfill import PostgresComparison
 from adapters.sources.backfill.postgres import database
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.comparison import TableSplit
+from replicator.ports.reads import TableSplit
 
 pytestmark = pytest.mark.postgres
 ROWS = 40

@@ -18,7 +18,7 @@ from adapters.observability.checks.source_database import SourceDatabaseCheck
 from adapters.sources.discovery.postgres import discover_database
 from replicator.cli import main
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
-from replicator.ports.discovery import DiscoveredSource, PasswordNeeded
+from replicator.ports.source import DiscoveredSource, PasswordNeeded
 
 pytestmark = pytest.mark.postgres
 

@@ -23,7 +23,7 @@ from adapters.observability.checks.connect import ConnectCheck
 from adapters.observability.checks.source_database import SourceDatabaseCheck
 from adapters.sources.kafka.check import KafkaCheck
 from adapters.stack import EmbeddedStack
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 CONNECTOR = "postgres-source-connector"
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

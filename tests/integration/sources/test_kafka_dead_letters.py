@@ -23,7 +23,7 @@ from adapters.sinks.kafka.check import DeadLetterTopicCheck
 from adapters.sinks.kafka.dead_letters import DeadLetterLog
 from adapters.sinks.kafka.topic import DeadLetterMessage
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 from replicator.testing.dead_letter_contract import make_dead_letter
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]

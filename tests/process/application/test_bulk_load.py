@@ -282,16 +282,16 @@ def stop_after(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -
     return program
 
 
-def test_a_load_is_shown_as_a_call_of_the_sink(tmp_path: Path) -> None:
+def test_a_load_is_shown_as_a_call_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, pieces = steady()
-    program = Program(tmp_path, pieces, "scd1")
-    load, calls = program.sink.load, []
+    load, calls = Sink.load, []
 
     def record_call(*args: Any) -> Any:
         calls.append(program.shared.lanes.get_sink_call("s"))
         return load(*args)
 
-    program.sink.load = record_call  # type: ignore[method-assign]
+    monkeypatch.setattr(Sink, "load", record_call)
+    program = Program(tmp_path, pieces, "scd1")
     assert program.run() is ExitCode.OK
     assert [doing for doing, _ in calls] == ["loading s.x"]
 

@@ -16,8 +16,8 @@ from replicator.application.operations.backfill import BackfillWaiter
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.backfill import BackfillSnapshot
-from replicator.ports.register import RegisterEntry
+from replicator.ports.source import BackfillSnapshot
+from replicator.ports.stores import RegisterEntry
 from replicator.settings import load_settings
 from replicator.testing.fakes import FakeSource
 from replicator.wiring import adapters, backfill, build

@@ -35,8 +35,8 @@ from replicator.application.operations.checkpoint import CheckpointStore
 from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.components import Components, RebuildRequest
+from replicator.ports.sink import CheckpointUnsupported
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
 from replicator.wiring import event_logs

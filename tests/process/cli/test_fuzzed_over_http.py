@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from adapters.http.server import HttpServer
-from replicator.ports.server import Endpoints
+from replicator.ports.runtime import Endpoints
 from replicator.wiring.configuration import read_config
 from replicator.wiring.server import build_read_side
 

@@ -16,7 +16,7 @@ from paths import TESTS
 
 from adapters.sinks.delta.dead_letters import DeltaDeadLetters
 from replicator.domain.errors import ConfigProblem, ReplicatorError
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 
 FIRST = datetime(2024, 2, 29, 12, tzinfo=UTC)
 

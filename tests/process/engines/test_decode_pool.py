@@ -22,6 +22,7 @@ from adapters.engines.prefetch import decode_pool
 from adapters.engines.prefetch.decode_pool import NUMBER, DecodeWorker
 from adapters.engines.prefetch.shared_memory import GROWTH, SharedMemoryFile
 from replicator.domain.change import RAW
+from replicator.ports.engine import Prefetch
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.sink_base import make_history, make_writes
 from replicator.testing.source import Statement
@@ -64,8 +65,9 @@ def frames(count: int, *more: Statement) -> list[pa.Table]:
 def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tuple[Any, ...]]:
     """What the engine says of each batch, where each is begun while the ones before it are not asked for yet."""
     coming, found = list(batches), []
-    for raw in coming[: engine.features.prefetch.depth]:
-        engine.features.prefetch.begin(raw, decoder)
+    prefetch = engine.features.prefetch or Prefetch(0, lambda *_: None, lambda: None)
+    for raw in coming[: prefetch.depth]:
+        prefetch.begin(raw, decoder)
     for number, raw in enumerate(batches):
         routed = engine.route(raw, decoder)
         for run in routed.slices:
@@ -74,8 +76,8 @@ def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tup
                 (run.table, run.fingerprint, routed.topics, routed.reject_count, *engine.decode(run, decoder, spec))
             )
         found.append((dict(routed.ignored), routed.rejects.to_pylist(), routed.rejects.schema))
-        for later in batches[number + engine.features.prefetch.depth : number + engine.features.prefetch.depth + 1]:
-            engine.features.prefetch.begin(later, decoder)
+        for later in batches[number + prefetch.depth : number + prefetch.depth + 1]:
+            prefetch.begin(later, decoder)
     return found
 
 

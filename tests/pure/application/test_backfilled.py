@@ -32,9 +32,8 @@ from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.backfill import TOPICS, BackfillSnapshot
 from replicator.ports.frames import Lane
-from replicator.ports.source import SourceFeatures
+from replicator.ports.source import BACKFILL_TOPICS, BackfillSnapshot, SourceFeatures
 from replicator.testing.fakes import FakeSource
 from replicator.testing.source_contract import BatchRecorder
 
@@ -87,7 +86,7 @@ def test_every_record_comes_once_whatever_the_starts(tmp_path, seed):
         assert reader.position == dict(source.end())
     places = [(row["topic"], row["offset"]) for row in reader.rows]
     assert len(places) == len(set(places)) == sum(written.values())
-    assert {topic for topic, _ in places} == {t if t == "t" else TOPICS + t for t, rows in written.items() if rows}
+    assert {topic for topic, _ in places} == {t if t == "t" else BACKFILL_TOPICS + t for t, rows in written.items() if rows}
 
 
 def test_what_is_written_down_meanwhile_is_read(tmp_path):

@@ -11,8 +11,8 @@ import pytest
 from replicator.application.operations.diff import skip_ranges
 from replicator.application.operations.diff_runs import LONGEST, DiffProgressFile, UnfinishedDiff
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.comparison import KeyRange
 from replicator.ports.frames import Lane
+from replicator.ports.reads import KeyRange
 
 LANE = Lane("lake.items", "p", "s", "public.items", "lake", "items", "scd1")
 KEYS = pa.table({"id": [1, 2]})

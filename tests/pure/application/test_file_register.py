@@ -8,7 +8,7 @@ from replicator.application.stream.file_register import FileRegister
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.register import RegisterEntry
+from replicator.ports.stores import RegisterEntry
 
 SEEN = RegisterEntry(
     {"public.items": frozenset({"t", "ü/.."})},

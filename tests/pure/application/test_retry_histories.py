@@ -33,8 +33,8 @@ from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.ports.components import TableRules
-from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.ports.frames import Lane
+from replicator.ports.stores import DeadLetterFilter
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.fakes import (

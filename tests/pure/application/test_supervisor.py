@@ -20,8 +20,7 @@ from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch
-from replicator.ports.source import SourceFeatures
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace, SourceFeatures
 
 HISTORY = [change(0, "c", 1), change(1, "c", 2), change(2, "u", 1), change(3, "d", 2), tombstone(4, 2), change(5, "c", 3)]
 

@@ -9,7 +9,7 @@ from replicator.application.stream.file_register import FileRegister
 from replicator.cli import main
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
-from replicator.ports.register import RegisterEntry
+from replicator.ports.stores import RegisterEntry
 
 CONFIG = """\
 pipeline: shop

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from replicator.cli import main
 from replicator.cli import start as start_module
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.discovery import DiscoveredSource, DiscoveredTable, PasswordNeeded
+from replicator.ports.source import DiscoveredSource, DiscoveredTable, PasswordNeeded
 from replicator.settings.json_schema import render_file
 from replicator.wiring import starting_project
 

@@ -13,7 +13,7 @@ from adapters.http.status_page import render
 from replicator.application.stream.file_register import FileRegister
 from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
-from replicator.ports.register import RegisterEntry
+from replicator.ports.stores import RegisterEntry
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
 

@@ -19,7 +19,7 @@ from replicator.application.operations.checkpoint import CHECKPOINTS_FOLDER
 from replicator.application.quarantine import erasure_filter
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
-from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.stores import DeadLetter
 from replicator.settings.formats import FORMATS
 from replicator.settings.loader import DEAD_LETTERS_FOLDER
 from replicator.wiring import daemon_page

@@ -23,6 +23,7 @@ from support.served_tables import pages, problem, serve_tables, url
 from adapters.delta.lake import encode_name
 from adapters.http.server import HttpServer
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.runtime import Endpoints
 from replicator.testing.contract import EXAMPLES
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -262,6 +263,6 @@ def test_who_is_answered(tmp_path: Path) -> None:
     assert alone.get("/tables", headers={"host": "evil.example"}).status_code == 400
     for address in ("0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"):
         with pytest.raises(ConfigProblem, match="needs a token"):
-            HttpServer({"address": address}).start(None, None)  # type: ignore[arg-type]
+            HttpServer({"address": address}).start(Endpoints(None, None))  # type: ignore[arg-type]
     with pytest.raises(ConfigProblem, match="needs a token"):
         serve_tables(tmp_path, lake, {"public.t": ["id"]}, address="0.0.0.0:8091")

@@ -2,7 +2,7 @@
 
 from adapters.http.read_side.pages import render_timeline
 from replicator.domain.timeline import HistoryEntry
-from replicator.ports.read_side import ReadTarget, RowHistory
+from replicator.ports.reads import ReadTarget, RowHistory
 
 SCRIPT = "<script>document.title='taken'</script>"
 

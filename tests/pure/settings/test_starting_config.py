@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from replicator.domain.patterns import matches
-from replicator.ports.discovery import DiscoveredSource, DiscoveredTable
+from replicator.ports.source import DiscoveredSource, DiscoveredTable
 from replicator.settings import check_document
 from replicator.settings.document import parse_document
 from replicator.settings.findings import Origin

@@ -14,7 +14,7 @@ from adapters.sources.discovery.kafka import discover_topics
 from adapters.sources.discovery.records import describe_topic, keep_globs, list_sources
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
-from replicator.ports.discovery import DiscoveredTable
+from replicator.ports.source import DiscoveredTable
 
 MESSAGES = GOLDEN / "decoders" / "messages"
 DEBEZIUM = GOLDEN / "decoders" / "debezium"

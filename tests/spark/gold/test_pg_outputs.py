@@ -18,7 +18,7 @@ from support.small_spark import SMALL
 from replicator.application.operations import erase
 from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import Fatal
-from replicator.ports.read_side import PageRequest
+from replicator.ports.reads import PageRequest
 from replicator.wiring import projections
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.container import Container

@@ -10,7 +10,7 @@ from typing import Any
 import pymysql
 
 from replicator.domain.errors import ReplicatorError
-from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.runtime import Diagnosis
 
 from .database import connect, fetch_rows, refuse_prepared, refuse_server, refuse_unread, translate_errors
 
@@ -24,7 +24,7 @@ FROM information_schema.tables t WHERE t.table_type = 'BASE TABLE'"""
 
 
 class MariaDbCheck:
-    """`ports.diagnosis.Check`. Options: `dsn`, and `tables` with names and globs of the required tables."""
+    """`ports.runtime.Check`. Options: `dsn`, and `tables` with names and globs of the required tables."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pymysql.converters import encoders
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
-from replicator.ports.comparison import CHECKSUMS, ChecksumKind, KeyRange, TableSplit
+from replicator.ports.reads import CHECKSUMS, ChecksumKind, KeyRange, TableSplit
 
 from ....kafka.connect_worker import read_offsets
 from ....sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
@@ -134,14 +134,14 @@ class MariaDbDatabase:
 
 
 class MariaDbBackfill(TableBackfill):
-    """`ports.backfill.Backfill` of a MariaDB table. Options of `TableBackfill` and `MariaDbDatabase`."""
+    """`ports.source.Backfill` of a MariaDB table. Options of `TableBackfill` and `MariaDbDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(MariaDbDatabase(options), options)
 
 
 class MariaDbComparison(DatabaseComparison):
-    """`ports.comparison.ComparableTable` of a MariaDB table. Options of `DatabaseComparison` and `MariaDbDatabase`."""
+    """`ports.reads.ComparableTable` of a MariaDB table. Options of `DatabaseComparison` and `MariaDbDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(MariaDbDatabase(options), options)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
-from replicator.ports.comparison import ChecksumKind, KeyRange, TableSplit
+from replicator.ports.reads import ChecksumKind, KeyRange, TableSplit
 
 from ....postgres.checksums import SETTINGS, TableChecksums, to_texts
 from ....postgres.connection import KEEPALIVE, PostgresSession, TimeoutConnection, application_name
@@ -201,14 +201,14 @@ class PostgresDatabase:
 
 
 class PostgresBackfill(TableBackfill):
-    """`ports.backfill.Backfill` of a PostgreSQL table. Options of `TableBackfill` and `PostgresDatabase`."""
+    """`ports.source.Backfill` of a PostgreSQL table. Options of `TableBackfill` and `PostgresDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(PostgresDatabase(options), options)
 
 
 class PostgresComparison(DatabaseComparison):
-    """`ports.comparison.ComparableTable` of a PostgreSQL table. Options of `DatabaseComparison` and `PostgresDatabase`."""
+    """`ports.reads.ComparableTable` of a PostgreSQL table. Options of `DatabaseComparison` and `PostgresDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(PostgresDatabase(options), options)

@@ -15,8 +15,7 @@ from pyspark.sql import functions as sf
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
-from replicator.ports.source import SourceFeatures
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace, SourceFeatures
 
 from ....spark import frames
 from ....spark.frames import column, to_session

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable, describe_reload_or_skip
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.telemetry import Pace
+from replicator.ports.source import Pace
 
 from ....kafka.errors import SKIP
 from ....spark.errors import translate_error as of_spark

@@ -1,14 +1,21 @@
-"""The port to the store of rejected records."""
+"""The ports of stores: rejected records, facts about sources, and the events that programs emit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from replicator.domain.connectors import Connector
+from replicator.domain.events import AppendedEvent, Event, NewEvent
+from replicator.domain.position import Position
+
 from .sink import CompactionResult, VacuumResult
+
+# Rejected records.
+
 
 OPEN = "open"
 REPLAYED = "replayed"
@@ -166,3 +173,78 @@ class OlderVersions:
 
     describe: Callable[[], str]
     end: Callable[[], str]
+
+
+# The register: facts about a source that a pipeline stores outside the targets.
+
+
+@dataclass(frozen=True)
+class RegisterEntry:
+    """The facts about one source.
+
+    - `topics`, `keys`: per table. A key is stored because some records (a truncate) do not contain it. A table without
+      a key is not in `keys`.
+    - `beginnings`: per lane the offset at which each of its partitions began.
+    - `began`: the position of the source at first sight; None before the first start.
+    - `connectors`: the connectors that wrote the records, each identity once.
+
+    Targets own the progress of a lane. This entry only has the lanes, and the beginnings of partitions. A beginning
+    stays here while a lane has applied nothing of the partition, even if other lanes have passed it.
+    """
+
+    topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    beginnings: Mapping[str, Position] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    began: Position | None = None
+    connectors: Sequence[Connector] = ()
+
+
+class Register(Protocol):
+    """Stores a `RegisterEntry` per source. Losing it is safe: the stream is read from the source's `start_from` again,
+    and lanes skip the records that they have applied."""
+
+    def load(self, source: str) -> RegisterEntry:
+        """The entry that `save` stored last; empty if there is none."""
+
+    def save(self, source: str, seen: RegisterEntry) -> None:
+        """Replace the entry, completely or not at all; durable on return."""
+
+
+# Events that programs emit.
+
+
+class EventStore(Protocol):
+    """An append-only store of events (`domain.events`).
+
+    Every adapter passes `testing.event_store_contract.EventStoreContract`. Safe for several threads; several processes
+    may write at once (test_racing_writers_are_put_in_order).
+    """
+
+    def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
+        """Store events, all or none (test_all_or_none); durable on return. Returns one result per event, in their
+        order.
+
+        An event gets the next version of its aggregate (test_versions_are_counted_per_aggregate). An event whose id is
+        already stored, or occurs earlier in `events`, changes nothing. Its other values do not matter
+        (test_a_repeated_id_changes_nothing). `VersionConflict` if the aggregate is not at the expected version. If
+        several writers race for a version, one succeeds and all others fail with it (test_one_of_several_wins). After
+        `Retryable` the events may or may not be stored: repeat the call with the same ids and without `has_new_id`.
+        """
+
+    def read(
+        self,
+        aggregate_type: str,
+        aggregate_id: str | None = None,
+        *,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Event]:
+        """The first `limit` events of a type or of one aggregate, stored up to and including `until`. They are in order
+        of time, events of one aggregate in order of version. Empty if there are none (test_events_outlive_the_store,
+        test_events_are_filtered)."""
+
+    def version(self, aggregate_type: str, aggregate_id: str) -> int:
+        """The aggregate's version; 0 if it has no events (test_versions_are_counted_per_aggregate)."""
+
+    def close(self) -> None:
+        """Release everything; may be called twice, and the store may be used again."""

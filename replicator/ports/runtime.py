@@ -1,0 +1,252 @@
+"""The ports of a running program: metrics, servers, checks, lineage, and the local servers of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from replicator.domain.events import AppendedEvent, NewEvent
+from replicator.domain.policy.plan import Counts
+
+from .reads import ReadSide
+from .source import Pace
+from .stores import DeadLetterGroup
+
+# Metrics.
+
+
+class Telemetry(Protocol):
+    """Counters and gauges by name of source and lane, never by key or offset. Never raises, never blocks."""
+
+    def consumed(self, source: str, records: int) -> None:
+        """Count records read from a source."""
+
+    def ignored(self, source: str, kind: str, records: int) -> None:
+        """Count records that contain no change of a table."""
+
+    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
+        """Count rejected records; `table` is empty if it is not known. The application limits the number of tables and
+        codes."""
+
+    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
+        """Set the number of open dead letters; groups that are not in `counts` have none."""
+
+    def changes(self, lane: str, counts: Counts) -> None:
+        """Count the changes of a lane by their outcome."""
+
+    def applied(self, lane: str, seconds: float, newest: int | None) -> None:
+        """One apply of a lane took `seconds`; `newest` is its greatest event time, in microseconds since 1970."""
+
+    def lag(self, source: str, records: int | None) -> None:
+        """Records between the lowest lane and the end of the source; None if it is not known."""
+
+    def lane_up(self, lane: str, up: bool) -> None:
+        """The lane runs, or else is suspended or paused."""
+
+    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None:
+        """The last comparison of a target began `at` (seconds since 1970), and found `rows` that differ, by their kind."""
+
+    def pace(self, source: str, engine: str, pace: Pace) -> None:
+        """The progress of a source's stream."""
+
+
+# Servers: the daemon's page, and the HTTP server for other programs.
+
+
+Served_contra = TypeVar("Served_contra", contravariant=True)
+
+
+class Server(Protocol[Served_contra]):
+    """Serves the daemon's page and its metrics (`Views`), or other programs (`Endpoints`), until it is closed."""
+
+    def start(self, served: Served_contra) -> str:
+        """Serve in the background; returns the address. `EnvironmentProblem` if the address is already in use. For
+        `Endpoints`, ConfigProblem if other users could write without a token, or other machines could read without
+        one."""
+
+    def close(self) -> None:
+        """Accept no more requests, and return when all accepted requests are answered; may be called twice."""
+
+
+Status = Mapping[str, Any]
+"""A JSON-ready snapshot. Its `ready` is true if every lane runs or catches up; otherwise `unready` has one reason per
+lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The calls of the daemon's page into the running daemon. Each is safe from any thread, and cheap except `control`.
+
+    `alive` is false if the pipeline has made no progress for a while. `control(action, lane, argument)` runs a lane
+    command and waits for it, for at most half a minute; `ReplicatorError` if it failed.
+    """
+
+    status: Callable[[], Status]
+    alive: Callable[[], bool]
+    control: Callable[[str, str, str | None], None]
+
+
+Emit = Callable[[Sequence[NewEvent]], Sequence[AppendedEvent]]
+"""Stores events, from any thread; raises as `ports.stores.EventStore.append` and `InvalidEvent`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The calls of other programs: `emit` stores their events, None if events are not accepted; `reads` returns rows."""
+
+    emit: Emit | None
+    reads: ReadSide
+
+
+# The checks of `doctor`.
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The result of one check. `sentence` describes the finding, `next_step` how to fix it unless it is `ok`."""
+
+    severity: Literal["ok", "warning", "error"]
+    subject: str
+    sentence: str
+    next_step: str = ""
+
+
+class Check(Protocol):
+    """Checks one kind of thing (a broker, a source database, a target, a lake, a Java runtime).
+
+    Findings never raise. A check never changes anything permanently, and ends within seconds if nothing answers.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        """`name` is the name in the config, `options` are the keys under it, secrets in clear text."""
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """All findings, good and bad, in a useful order for reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongOption:
+    """An option of an engine that users must not set. It has a name, a problem (the rest of a sentence that starts with
+    the name), and a next step. Never contains the value."""
+
+    name: str
+    problem: str
+    next_step: str
+
+
+OptionsCheck: TypeAlias = Callable[[Iterable[str]], Sequence[WrongOption]]
+"""Checks the names of an engine's options without the engine. Registered under the engine's name."""
+
+
+# Lineage: the service that records from which tables a table was computed.
+
+
+class Lineage(Protocol):
+    """Receives OpenLineage run events, as plain values."""
+
+    def send_event(self, event: Mapping[str, Any]) -> None:
+        """Send an event. `Retryable` or `EnvironmentProblem` if that fails."""
+
+
+# A server that the pipeline needs (a database, a broker), run as a local process.
+
+
+class ServiceState(StrEnum):
+    """The state of a service. `starting`: its process runs but does not answer."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    HEALTHY = "healthy"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """The status of one service. `pid` is its process, None when stopped. `ports` are the ports it listens on, by
+    purpose, on 127.0.0.1. `detail` is one sentence for people, or empty."""
+
+    name: str
+    state: ServiceState
+    pid: int | None
+    ports: Mapping[str, int]
+    log: Path
+    detail: str = ""
+
+
+class Service(Protocol):
+    """One server as a local process that outlives the caller. An entry point of group `replicator.services` is a callable
+    from the stack's home (its folders and ports) to a list of services of one kind.
+
+    Every method may be called at any time, also by another process than the one that started the service. An earlier
+    call may have been killed half-way. Only running processes and files on disk count, never the state of this object. A
+    service MUST NOT change anything outside its own folder and its own ports (`tests/integration`, two stacks side by
+    side).
+    """
+
+    @property
+    def name(self) -> str:
+        """A unique name among the services of one stack; the argument of `logs SERVICE`."""
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports it listens on, by purpose, all on 127.0.0.1."""
+
+    @property
+    def log(self) -> Path:
+        """The log file of the server. It MUST exist once `start` has returned, and may be empty."""
+
+    def start(self) -> None:
+        """Start the server; returns before it is healthy. A no-op if it runs.
+
+        Raises `EnvironmentProblem` with one sentence and the next step if a dependency is missing, or if another
+        program uses a port.
+        """
+
+    def wait(self, seconds: float) -> None:
+        """Return once the server answers and its data is initialised. Data is initialised exactly once.
+
+        Raises `EnvironmentProblem` with the end of the log if the server died or did not answer in time.
+        """
+
+    def status(self) -> ServiceStatus:
+        """The current state, read from the server itself. Never raises, returns within about two seconds."""
+
+    def stop(self) -> None:
+        """Stop the server cleanly, or by force after a grace period; returns when no process of it is left. Data stays.
+
+        A no-op when stopped.
+        """
+
+    def kill(self) -> None:
+        """Send SIGKILL to all its processes; returns when none is left. For fault tests; `start` MUST recover from it."""
+
+
+class Stack(Protocol):
+    """All servers of a project, started and stopped together. Reached by entry point, group `replicator.stacks`."""
+
+    def up(self) -> None:
+        """Start all stopped services; return when all are healthy and initialised. A no-op if they are.
+
+        Raises `EnvironmentProblem` if a service cannot start; running services stay up.
+        """
+
+    def down(self, *, clean: bool = False) -> None:
+        """Stop all services; no process is left. `clean` also removes the data."""
+
+    def status(self) -> Sequence[ServiceStatus]:
+        """The state of every service, in start order."""
+
+    def register_connector(self) -> str:
+        """Register the shipped source connector, again if necessary; returns its name once it runs.
+
+        Raises `EnvironmentProblem` with the start of its stack trace if it fails.
+        """
+
+    def read_logs(self, service: str | None = None, *, last: int = 50, follow: bool = False) -> Iterator[str]:
+        """The last lines of one service's log, or of all logs, as `name | line`. With `follow`, all new lines follow,
+        forever.
+
+        Raises `EnvironmentProblem` with the names of all services if the service is unknown.
+        """
