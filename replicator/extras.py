@@ -29,7 +29,7 @@ def explain_missing(missing: ModuleNotFoundError, user: str) -> EnvironmentProbl
 
 def _describe_step(module: str, user: str) -> str:
     if module.partition(".")[0] == "adapters":
-        # Without its metadata: `wiring.plugins` refuses a package that is installed.
+        # Without its metadata: `settings.plugins` refuses a package that is installed.
         return "A folder called 'adapters' hides replicator's own package: remove it from PYTHONPATH or the current folder."
     extra = find_extra(module, user)
     return f"pip install 'replicator[{extra}]'" if extra else f"Install the package of {module!r} into this environment."

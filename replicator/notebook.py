@@ -16,9 +16,9 @@ import pyarrow as pa
 from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.timeline import to_json
+from replicator.settings.plugins import list_names, load_adapter
 from replicator.wiring import adapters
 from replicator.wiring.configuration import find_config_file, read_config
-from replicator.wiring.plugins import list_names, load_adapter
 
 from .application.operations.change_history import read_audit, read_history
 from .wiring.components import ConfiguredComponents

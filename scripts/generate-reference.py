@@ -21,12 +21,13 @@ from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry
 from replicator.cli import GROUPS, main
 from replicator.domain.errors import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES, ExitCode, RejectCode
+from replicator.ports.adapter_options import SourceOptions
 from replicator.ports.options import DURATION
 from replicator.ports.source import Pace
 from replicator.settings.formats import FORMATS
 from replicator.settings.json_schema import build_config_schema
 from replicator.settings.sinks import SINKS, SinkSettings
-from replicator.settings.sources import SOURCES, SourceSettings
+from replicator.settings.sources import SOURCES
 from replicator.settings.tables import NO_RETENTION, PolicyKeys
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -82,7 +83,7 @@ DISCRIMINATORS = ("transport", "kind")
 
 def render_configuration() -> str:
     """The page of all keys of the config."""
-    from_sources = list(SourceSettings.model_fields)
+    from_sources = list(SourceOptions.list_keys())
     parts = [CONFIGURATION["intro"], render_section("## Top level", render_keys(SCHEMA))]
     parts.append("\n## Sources\n\nKeys of every source:\n\n")
     parts.append(render_keys(PARTS["KafkaSettings"], only=from_sources, first=SHARED_KEYS["transport"]))

@@ -1,103 +1,26 @@
-"""Options of every Kafka client and their librdkafka settings, its requests, log and shutdown."""
+"""Requests of Kafka clients, their log and their shutdown."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-)
 
-from replicator.domain.errors import ConfigProblem, ReplicatorError
-from replicator.ports.options import SecretText, Text
+from replicator.domain.errors import ReplicatorError
 
 from .errors import is_access_denied, translate_error, unwrap_error
-
-SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
-
-CONNECTION: Mapping[str, str] = {"reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
-"""Defaults that `options` may override."""
-
-SHARED = ("client.", "socket.", "broker.", "metadata.", "reconnect.", "log", "debug", "topic.metadata.", "api.")
-"""Prefixes of the settings in `options` that every client accepts, not only a consumer."""
-
-OWNED: Mapping[str, str] = {
-    "bootstrap.servers": "bootstrap_servers",
-    "metadata.broker.list": "bootstrap_servers",
-    **dict.fromkeys(("error_cb", "log_cb", "logger"), ""),
-}
-"""Settings that `options` must not contain, and the key to use instead."""
+from .options import ClientOptions
 
 
-def _check_security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    for name in options:
-        if not name.startswith(SECURITY_PREFIXES):
-            raise ValueError(f"{name} is no security setting (security.*, sasl.*, ssl.*); write it under 'options'")
-    return options
-
-
-class ClientOptions(BaseModel):
-    """Options for connecting to a broker. `whose`: the owner of the options, for messages; `owned`: see `OWNED`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-    whose: ClassVar[str] = "the source"
-    owned: ClassVar[Mapping[str, str]] = OWNED
-
-    bootstrap_servers: str = Field(min_length=1)
-    security: Annotated[dict[str, SecretText], AfterValidator(_check_security)] = Field(default_factory=dict)
-    options: dict[str, Text] = Field(default_factory=dict)
-
-    @field_validator("options")
-    @classmethod
-    def _check_options(cls, options: dict[str, str]) -> dict[str, str]:
-        for name in options:
-            if name.startswith(SECURITY_PREFIXES):
-                raise ValueError(f"{name} is a security setting; write it under 'security', where it is kept secret")
-            if name in cls.owned:
-                hint = (
-                    f"write '{cls.owned[name]}' of {cls.whose} instead" if cls.owned[name] else "correctness depends on it"
-                )
-                raise ValueError(f"{name} is not yours to set: {hint}")
-        return options
-
-    @classmethod
-    def read(cls, options: Mapping[str, object]) -> Self:
-        """The checked options. Raises ConfigProblem that names each wrong key and never shows a value."""
-        try:
-            return cls.model_validate(dict(options))
-        except ValidationError as error:
-            found = error.errors(include_input=False, include_url=False, include_context=False)
-            said = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in found)
-            raise ConfigProblem(f"The Kafka options of {cls.whose} are not valid: {said}.") from None
-
-    def client_settings(self) -> dict[str, str]:
-        """The librdkafka settings of every client. They contain secrets: never log them."""
-        secrets = {name: value.get_secret_value() for name, value in self.security.items()}
-        own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
-        return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
-
-    def translate_error(self, error: KafkaError, doing: str) -> ReplicatorError:
-        found = translate_error(error, doing, self.whose)
-        return type(found)(self.hide_secrets(found.sentence), next_step=found.next_step)
-
-    def hide_secrets(self, said: str) -> str:
-        """The text with `***` for each secret of more than 3 characters."""
-        for value in self.security.values():
-            secret = value.get_secret_value()
-            said = said.replace(secret, "***") if len(secret) > 3 else said
-        return said
+def translate_client_error(options: ClientOptions, error: KafkaError, doing: str) -> ReplicatorError:
+    """The program's own error, without the secrets of the options."""
+    found = translate_error(error, doing, options.whose)
+    return type(found)(options.hide_secrets(found.sentence), next_step=found.next_step)
 
 
 # Requests to a broker that fail with the program's own errors.
@@ -136,7 +59,7 @@ class Requests:
             denied, self._denied = self._denied, None
             if denied is not None and self._denied_at >= since and not is_access_denied(found):
                 found = denied
-            raise self._options.translate_error(found, doing) from None
+            raise translate_client_error(self._options, found, doing) from None
         self._denied = self._failing_since = None
 
 

@@ -21,6 +21,11 @@ RETRY_SECONDS, CONNECT_SECONDS, REQUEST_SECONDS = 20, 5, 60
 class Storage(StorageSettings):
     """The access to an S3 store, for its clients."""
 
+    @classmethod
+    def from_settings(cls, settings: StorageSettings | None) -> Storage:
+        """The access of a section of the config, which is validated already."""
+        return settings if isinstance(settings, cls) else cls.model_construct(**dict(settings or {}))
+
     def __repr__(self) -> str:
         return "Storage(...)"
 

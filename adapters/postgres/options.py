@@ -30,6 +30,14 @@ def normalize_dsn(dsn: SecretStr) -> SecretStr:
     return SecretStr(plain)
 
 
+def read_dsn(dsn: SecretStr) -> str:
+    """`normalize_dsn` in clear. Raises ConfigProblem instead of ValueError."""
+    try:
+        return normalize_dsn(dsn).get_secret_value()
+    except ValueError as why:
+        raise ConfigProblem(f"`dsn` {why}", next_step="Correct it.") from None
+
+
 class PostgresServerOptions(BaseModel):
     """`dsn`: a libpq connection string or `postgresql://` URL."""
 

@@ -14,13 +14,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.ports.options import StorageSettings
 
 from ..arrow.parquet_slices import ParquetSlices
 from ..delta.errors import first_line, is_damage, translate_errors
 from ..delta.folders import FileLocation, Folder
 from ..delta.lake import Lake
 from ..delta.tables import LatestTable, has_table, open_table
-from ..object_store.options import Storage
 
 # A Delta table that is read while others write it.
 
@@ -29,7 +29,7 @@ class SourceDeltaTable:
     """The table in the folder or at the object store URL `path`; `storage` has the access options. `missing`: the next
     step if there is no table. Not safe for use from several threads."""
 
-    def __init__(self, path: str, missing: str, storage: Storage | None = None) -> None:
+    def __init__(self, path: str, missing: str, storage: StorageSettings | None = None) -> None:
         self.root: Folder = Lake.at(path, storage).root
         self._missing = missing
         self._followed = LatestTable(self.root, self._open)

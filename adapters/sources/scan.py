@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.adapter_options import AdapterOptions
 
 from ..arrow.record_positions import payload_bytes
 
@@ -46,10 +47,15 @@ class Scan(Protocol):
         """The folder of a table `[catalog.]schema.table` of the engine's catalog."""
 
 
-def open_scan(options: Mapping[str, object]) -> tuple[dict[str, object], Scan]:
-    """A source's own options, and the scan for the options of the engine: Spark's if there is an option `spark`."""
-    if "spark" not in options:
-        return dict(options), LocalScan()
+def is_local(options: AdapterOptions | Mapping[str, Any]) -> bool:
+    """True if the options have no session options of an engine."""
+    return "spark" not in options if isinstance(options, Mapping) else options.session is None
+
+
+def open_scan(options: AdapterOptions | Mapping[str, Any]) -> tuple[Any, Scan]:
+    """A source's own options, and the scan for the options of the engine: Spark's if there are session options."""
+    if is_local(options):
+        return options, LocalScan()
     from ..spark.scan import SparkScan  # noqa: PLC0415 - an optional package
     from ..spark.session import split_options  # noqa: PLC0415 - an optional package
 

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.options import StorageSettings
 
 from ..delta.folders import Folder
 from ..object_store.options import CONNECT_SECONDS, RETRIES, SCHEMES, Storage, split_url
@@ -26,7 +27,7 @@ def to_spark_path(uri: str) -> str:
     return f"s3a://{unquote(rest)}" if scheme in SCHEMES else unquote(rest)
 
 
-def configure_store(spark: SparkSession, folder: Folder, storage: Storage | None) -> None:
+def configure_store(spark: SparkSession, folder: Folder, storage: StorageSettings | None) -> None:
     """Sets the session's access to the store of `folder`; does nothing for a local folder.
 
     Raises ConfigProblem when another sink uses the same bucket with other access, because Spark supports one
@@ -36,7 +37,7 @@ def configure_store(spark: SparkSession, folder: Folder, storage: Storage | None
         return
     bucket, _ = split_url(folder.uri)
     context: Any = spark.sparkContext
-    hadoop, settings = context._jsc.hadoopConfiguration(), _store_settings(storage or Storage())
+    hadoop, settings = context._jsc.hadoopConfiguration(), _store_settings(Storage.from_settings(storage))
     known: dict[str, dict[str, str]] = context.__dict__.setdefault(REACHED, {})
     if known.setdefault(bucket, settings) != settings:
         raise ConfigProblem(

@@ -12,16 +12,17 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.adapter_options import AdapterOptions
+from replicator.ports.options import StorageSettings
 
 from ..delta.folders import Folder
 from ..jvm.jars import fetch_jars, find_groups
 from ..jvm.java import find_java_for_spark
-from ..object_store.options import Storage
 from .object_stores import configure_store
 from .options import FIXED, find_wrong_options
 
@@ -66,9 +67,9 @@ class LazySession:
     def __init__(self, options: Mapping[str, object], stores: Iterable[str] = ()) -> None:
         self._options = options
         self._stores = stores
-        self._reached: list[tuple[Folder, Storage | None]] = []
+        self._reached: list[tuple[Folder, StorageSettings | None]] = []
 
-    def add_store(self, folder: Folder, storage: Storage | None) -> None:
+    def add_store(self, folder: Folder, storage: StorageSettings | None) -> None:
         """Registers the store of `folder`, before the session is used."""
         self._reached.append((folder, storage))
 
@@ -81,8 +82,9 @@ class LazySession:
         return made
 
 
-def split_options(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
-    """An adapter's own options, and the session for the options `spark` (any Spark option) and `stores`.
+def split_options(options: AdapterOptions | Mapping[str, Any]) -> tuple[Any, SparkSession]:
+    """An adapter's own options, and the session for the options `spark` (any Spark option) and `stores`. A model has both in
+    its own fields.
 
     `stores`: the schemes of the object stores that some adapter of the program uses.
     """
@@ -90,8 +92,10 @@ def split_options(options: Mapping[str, object]) -> tuple[dict[str, object], Spa
     return own, later.spark
 
 
-def split_options_lazily(options: Mapping[str, object]) -> tuple[dict[str, object], LazySession]:
+def split_options_lazily(options: AdapterOptions | Mapping[str, Any]) -> tuple[Any, LazySession]:
     """`split_options` for adapters that can do some of their work without Spark."""
+    if isinstance(options, AdapterOptions):
+        return options, LazySession(options.session or {}, options.stores)
     own = dict(options)
     asked, stores = own.pop("spark", None) or {}, own.pop("stores", ())
     if not isinstance(asked, Mapping):

@@ -42,7 +42,7 @@ def demo(session: CommandSession, spark: bool, keep: bool) -> None:
     Reads no config. Needs the extra `stack`, and `spark` with --spark.
     """
     from replicator.settings.environment import ENV_FILE, render_env_file
-    from replicator.wiring.plugins import load_adapter
+    from replicator.settings.plugins import load_adapter
 
     for ending in ENDINGS[1:]:
         signal.signal(ending, signal.default_int_handler)

@@ -72,7 +72,7 @@ def logs(session: CommandSession, service: str | None, follow: bool) -> None:
 def _load_stack(session: CommandSession) -> Any:
     """The servers of the project of the config. The project folder is the parent of the folder of the config file; without
     a config it is the current folder."""
-    from replicator.wiring.plugins import load_adapter
+    from replicator.settings.plugins import load_adapter
 
     if not session.config.is_file() and session.config != Path(DEFAULT_CONFIG):
         raise ConfigProblem(

@@ -20,7 +20,6 @@ from urllib.parse import unquote_plus
 
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import Loaded
-from replicator.settings.sources import FilesSettings
 from replicator.wiring.configuration import find_config_file, read_config
 
 from .program_run import run_pipeline
@@ -119,7 +118,7 @@ def _group_by_source(loaded: Loaded, created: Iterable[CreatedObject]) -> dict[s
     found: dict[str, list[CreatedObject]] = {}
     for one in created:
         for name, source in loaded.settings.sources.items():
-            if isinstance(source, FilesSettings) and _is_in(one, source.path):
+            if "through" in source.list_keys() and _is_in(one, getattr(source, "path", "")):
                 found.setdefault(name, []).append(one)
     return found
 

@@ -180,7 +180,17 @@ def _check_user(secret: SecretStr) -> SecretStr:
     return secret
 
 
-def _check_dsn(secret: SecretStr) -> SecretStr:
+OF_PROGRAM = {"of_program": True}
+"""The validation context of options that a program gives. It may also write a DSN as libpq's connection string."""
+
+
+def _check_dsn(secret: SecretStr, info: ValidationInfo) -> SecretStr:
+    if (info.context or {}).get("of_program"):
+        return secret
+    return _check_postgres_url(secret)
+
+
+def _check_postgres_url(secret: SecretStr) -> SecretStr:
     _check_user(secret)
     try:
         url = urlsplit(secret.get_secret_value())
@@ -204,7 +214,7 @@ def _check_source_dsn(secret: SecretStr) -> SecretStr:
     try:
         if scheme == "mariadb" and urlsplit(secret.get_secret_value()).hostname:
             return secret
-        return _check_dsn(secret)
+        return _check_postgres_url(secret)
     except ValueError:
         example = "//USER:PASSWORD@HOST:PORT/DATABASE"
         raise make_value_error("dsn", f"must be a URL such as postgresql:{example} or mariadb:{example}") from None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from .formats import FORMATS
 from .schema import Settings
 
 Json = dict[str, Any]
@@ -40,7 +41,10 @@ def build_config_schema(*, overlay: bool = False) -> Json:
 
 def _build_part(part: Json, overlay: bool) -> Json:
     """One model's schema; in overlays without `required`, and with null to remove a key."""
-    properties = {key: _to_written_schema(value) for key, value in part.get("properties", {}).items()}
+    said: Json = part.get("properties", {})
+    if "transport" in said:
+        said["format"]["enum"] = list(FORMATS)
+    properties = {key: _to_written_schema(value) for key, value in said.items()}
     if overlay:
         properties = {key: _allow_null(_allow_null_entries(value)) for key, value in properties.items()}
     kept = {key: value for key, value in part.items() if key not in ("properties", "required")}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -21,20 +21,10 @@ from .schema import HttpSettings, LimitSettings, Settings
 from .sinks import (
     SINKS,
     DeadLetterSettings,
-    DeltaSettings,
-    EventLogSettings,
     PluginDeadLetterSettings,
     PluginSinkSettings,
 )
-from .sources import (
-    SOURCES,
-    ArchiveSettings,
-    ConnectSettings,
-    DatabaseSettings,
-    FilesSettings,
-    KafkaSettings,
-    PluginSourceSettings,
-)
+from .sources import SOURCES, PluginSourceSettings
 from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 
 Models = tuple[type[BaseModel], ...]
@@ -76,7 +66,12 @@ def prune_keys(data: dict[str, Any], names: KeyCheck) -> dict[str, Any]:
 
 def list_fields(models: Iterable[type[BaseModel]]) -> dict[str, Any]:
     """The keys of the models as the config file spells them, and their annotations."""
-    return {info.alias or name: info.annotation for model in models for name, info in model.model_fields.items()}
+    return {
+        info.alias or name: info.annotation
+        for model in models
+        for name, info in model.model_fields.items()
+        if not info.exclude
+    }
 
 
 def _prune_mapping(value: Any, path: Path, models: Models, names: KeyCheck) -> Any:
@@ -142,6 +137,8 @@ def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, .
     if key == "kind":
         return tuple(dict.fromkeys((*SINKS, *sorted(plugins.sinks))))
     options = [annotation, *get_args(annotation)]
+    if any(get_origin(option) is Annotated and get_args(option)[0] is str for option in options):
+        return ()  # Any other text is possible, too.
     return tuple(v for option in options if get_origin(option) is Literal for v in get_args(option) if isinstance(v, str))
 
 
@@ -163,7 +160,17 @@ def _list_dead_letter_models(value: Any, _: Plugins) -> Models:
     return (PluginDeadLetterSettings,) if isinstance(value, dict) and "kind" in value else (DeadLetterSettings,)
 
 
-def _select_models(kinds: dict[str, Any], kind: Any) -> Models:
+def list_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The keys of an adapter's model whose values are mappings with keys of their own, and the models of these."""
+    found = {}
+    for key, annotation in list_fields((model,)).items():
+        for option in (annotation, *get_args(annotation)):
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                found[key] = option
+    return found
+
+
+def _select_models(kinds: Mapping[str, Any], kind: Any) -> Models:
     return (kinds[kind],) if isinstance(kind, str) and kind in kinds else tuple(kinds.values())
 
 
@@ -180,13 +187,12 @@ NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "event_store"): _make_constant(EventStoreSettings),
     (Settings, "serve"): _make_constant(ServeSettings),
     (Settings, "lineage"): _make_constant(LineageSettings),
-    (KafkaSettings, "database"): _make_constant(DatabaseSettings),
-    (KafkaSettings, "connect"): _make_constant(ConnectSettings),
-    (DeltaSettings, "storage"): _make_constant(StorageSettings),
-    (EventLogSettings, "storage"): _make_constant(StorageSettings),
     (EventStoreSettings, "storage"): _make_constant(StorageSettings),
-    (ArchiveSettings, "storage"): _make_constant(StorageSettings),
-    (FilesSettings, "storage"): _make_constant(StorageSettings),
+    **{
+        (model, key): _make_constant(inner)
+        for model in (*SOURCES.values(), *SINKS.values())
+        for key, inner in list_sections(model).items()
+    },
 }
 COLLECTIONS: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     (Settings, "sources"): _list_source_models,

@@ -23,6 +23,7 @@ from .keys import KeyCheck, prune_keys
 from .layers import load_layers
 from .plugins import NO_PLUGINS, Plugins
 from .schema import Settings, add_event_store, remove_event_store
+from .sources import SOURCES
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,9 @@ def fill_defaults(data: dict[str, Any], root: FilePath) -> None:
     in_state = {"path": f"{data.get('state') or './state'}/{data['pipeline']}/dead_letters"}
     data.setdefault("dead_letters", _place_in_sink(to_mapping(data.get("sinks"))) or in_state)
     for source in to_mapping(data.get("sources")).values():
-        if isinstance(source, dict) and source.get("transport") == "kafka":
-            source.setdefault("group_id", f"replicator-{data['pipeline']}")
+        model = SOURCES.get(str(source.get("transport"))) if isinstance(source, dict) else None
+        if model is not None:
+            source.update({**model.find_defaults(data["pipeline"]), **source})
 
 
 def _make_name(root: FilePath) -> str:

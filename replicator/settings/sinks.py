@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
 
 from replicator.ports.options import (
     CatalogSchema,
@@ -26,10 +26,73 @@ from replicator.ports.options import (
 )
 
 from .event_store import EventStoreSettings
-from .sources import check_dead_letter_options, check_security_options
 from .tables import NO_RETENTION, VACUUM, Retain, Retention
 
 Engine = Literal["local", "spark"]
+
+
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+OWNED_OPTIONS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "group.id": "group_id",
+    "auto.offset.reset": "start_from",
+    "enable.auto.commit": "",
+    "enable.auto.offset.store": "",
+    "enable.partition.eof": "",
+    "isolation.level": "",
+}
+"""librdkafka settings that correctness depends on, and the key to use instead."""
+
+SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
+OWNED_BY_DEAD_LETTERS = frozenset(
+    {
+        *OWNED_OPTIONS,
+        "acks",
+        "request.required.acks",
+        "enable.idempotence",
+        "message.timeout.ms",
+        "delivery.timeout.ms",
+        "transactional.id",
+    }
+)
+"""The same where rejected records are written: they are durable, or the write fails."""
+
+
+def check_client_options(options: dict[str, str]) -> dict[str, str]:
+    """Refuse options of librdkafka that have keys of their own."""
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise make_value_error(
+                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
+            )
+        if name in OWNED_OPTIONS:
+            instead = OWNED_OPTIONS[name]
+            hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
+            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
+    return options
+
+
+def check_dead_letter_options(options: dict[str, str]) -> dict[str, str]:
+    """As `check_client_options`, where rejected records are written and read."""
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise make_value_error(
+                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
+            )
+        if name in OWNED_BY_DEAD_LETTERS:
+            hint = "write 'bootstrap_servers' instead" if name in SERVERS else "correctness depends on it"
+            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
+    return options
+
+
+def check_security_options(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse all that is not about security."""
+    if any(not name.startswith(SECURITY_PREFIXES) for name in options):
+        raise make_value_error(
+            "option", "takes librdkafka's security.*, sasl.* and ssl.* settings only; others go under 'options'"
+        )
+    return options
 
 
 class SinkSettings(Strict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from replicator.application.quarantine.erasure_filter import ErasureEntries, ErasureList, filter_erased
 from replicator.application.stream.backfilled_source import BackfilledSource
@@ -13,6 +13,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads
 from replicator.domain.patterns import is_exact
+from replicator.ports.adapter_options import AdapterOptions
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
@@ -21,12 +22,13 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters
 from replicator.settings import LaneSettings, Loaded
+from replicator.settings.adapter_models import FreeForm
 from replicator.settings.formats import FORMAT_KEYS, get_format
+from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
+from replicator.settings.sources import SOURCES
 from replicator.settings.tables import PolicyKeys, TableSettings, find_private_columns
-
-from .plugins import list_names, load_adapter
 
 LOCAL = "local"
 STORES = "replicator.event_store_lanes"
@@ -38,10 +40,6 @@ DECODER_KEYS = frozenset(FORMAT_KEYS) - CORE_KEYS
 HIDDEN_KEYS = CORE_KEYS | DECODER_KEYS
 
 
-FILE_TRANSPORTS = frozenset({"archive", "files"})
-"""Transports that limit the length of a line before it is read."""
-
-
 def build_source(
     loaded: Loaded, name: str, engine: str | None = None, *, sinks: int | None = None, files: Sequence[str] | None = None
 ) -> Source[Any]:
@@ -49,44 +47,44 @@ def build_source(
     `compute_batch_bytes`. `files`: only these files of the source, and earlier ones of their tables."""
     settings = loaded.settings.sources[name]
     size = compute_whole_bytes(loaded, sinks) if settings.is_whole else compute_batch_bytes(loaded, sinks)
-    more = {**list_kept_options(loaded, name), "batch_bytes": size}
-    chosen = {} if files is None else {"through": list(files)}
-    made = open_transport(loaded, name, settings.transport, {**list_options(settings), **more, **chosen}, engine)
+    more: dict[str, Any] = {**list_kept_options(loaded, name), "batch_bytes": size}
+    if files is not None:
+        more["through"] = list(files)
+    made = open_transport(loaded, name, settings.transport, make_options(settings, more), engine)
     return add_backfills(loaded, name, made, size, engine) if has_backfills(loaded, name) else made
 
 
-def open_transport(
-    loaded: Loaded, name: str, transport: str, options: Mapping[str, Any], engine: str | None = None
-) -> Source[Any]:
+def open_transport(loaded: Loaded, name: str, transport: str, options: Options, engine: str | None = None) -> Source[Any]:
     """The records of the source `name`, from a transport with these options."""
     factory = _load_for_engine(loaded, "replicator.sources", transport, ("sources", name, "transport"), engine)
-    more = {**_list_limits(loaded, transport), **_list_engine_options(loaded, engine)}
-    made: Source[Any] = _call_factory(factory, {**options, **more})
+    if isinstance(options, Mapping) and transport in SOURCES:
+        options = SOURCES[transport].read(options)
+    made: Source[Any] = _call_factory(factory, _add_session(loaded, options, engine))
     return made
 
 
-def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
-    """The `limits`, besides the batch size, for the source `name` and its check."""
-    return _list_limits(loaded, loaded.settings.sources[name].transport)
-
-
-def _list_limits(loaded: Loaded, transport: str) -> dict[str, int]:
+def _list_limits(loaded: Loaded) -> dict[str, int]:
+    """The `limits`, besides the batch size. A model takes what it needs."""
     limits = loaded.settings.limits
-    if transport == "snapshots":
-        return {"memory": limits.memory}
-    return {"message_bytes": limits.message_bytes} if transport in FILE_TRANSPORTS else {}
+    return {"memory": limits.memory, "message_bytes": limits.message_bytes}
+
+
+def make_check_options(loaded: Loaded, name: str) -> dict[str, Any]:
+    """The options of the source `name` for its check."""
+    settings = loaded.settings.sources[name]
+    kept = list_kept_options(loaded, name)
+    if isinstance(settings, FreeForm):
+        return {**list_options(settings), **kept}
+    limits = {key: value for key, value in _list_limits(loaded).items() if key in type(settings).model_fields}
+    return {**to_plain_options(settings), **kept, **limits}
 
 
 def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str]) -> Source[Any]:
     """A reader of `topics` from their start in this process. The broker, security and options are those of the Kafka
     source `named`, or of the only one. ConfigProblem if the source is not clear."""
     settings = loaded.settings.sources[_find_kafka_source(loaded, named)]
-    given = {
-        **list_options(settings),
-        "topics": list(topics),
-        "start_from": "earliest",
-        "batch_bytes": compute_batch_bytes(loaded),
-    }
+    asked = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
+    given = make_options(asked, {"batch_bytes": compute_batch_bytes(loaded)})
     made: Source[Any] = _call_factory(load_adapter("replicator.sources", settings.transport), given)
     return made
 
@@ -131,8 +129,7 @@ def get_backfills_folder(loaded: Loaded, name: str) -> Path:
 
 
 def list_kept_options(loaded: Loaded, name: str) -> dict[str, Any]:
-    """The options of a source with stored state: its folder, the key, declared and private columns of its table,
-    and its times."""
+    """The options of a source with stored state: its folder, and the key, declared and private columns of its table."""
     settings = loaded.settings.sources[name]
     table = settings.stateful_table
     if table is None:
@@ -143,15 +140,10 @@ def list_kept_options(loaded: Loaded, name: str) -> dict[str, Any]:
     columns = {} if declared is None else {"schema": declared}
     entry = loaded.settings.find_table(table, name)
     masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
-    every, overlap = getattr(settings, "every", None), getattr(settings, "overlap", None)
-    pace: dict[str, Any] = {} if every is None else {"every": to_timedelta(every).total_seconds()}
-    if isinstance(overlap, str):
-        pace["overlap"] = to_timedelta(overlap)
     return {
         "keys": keys,
         "state": str(get_kept_folder(loaded, name)),
         **columns,
-        **pace,
         **({"private": masks} if masks else {}),
     }
 
@@ -213,8 +205,8 @@ def _list_engine_options(loaded: Loaded, engine: str | None) -> dict[str, Any]:
 def list_object_stores(loaded: Loaded) -> list[str]:
     """The schemes of object stores that contain a sink or a source table. Files of other sources do not count: they
     are read without the engine's support for stores."""
-    tables = (source for source in loaded.settings.sources.values() if source.transport == "delta")
-    paths = (str(getattr(one, "path", None)) for one in (*loaded.settings.sinks.values(), *tables))
+    sources = (source.lake or "" for source in loaded.settings.sources.values())
+    paths = (*(str(getattr(sink, "path", None)) for sink in loaded.settings.sinks.values()), *sources)
     return sorted({path.partition("://")[0] for path in paths if "://" in path})
 
 
@@ -462,15 +454,33 @@ def get_config_line(loaded: Loaded, settings: LaneSettings) -> str:
     return loaded.describe_origin(*settings.at)
 
 
+Options: TypeAlias = AdapterOptions | Mapping[str, Any]
+"""Options for an adapter: its validated model, or a mapping if it publishes none."""
+
+
+def make_options(settings: AdapterOptions, values: Mapping[str, Any]) -> Options:
+    """The options of an adapter, with values that the pipeline adds."""
+    return {**list_options(settings), **values} if isinstance(settings, FreeForm) else settings.with_given(values)
+
+
+def _add_session(loaded: Loaded, options: Options, engine: str | None) -> Options:
+    """The options with the session options of the engine. A model also takes the limits that it needs."""
+    session = _list_engine_options(loaded, engine)
+    if isinstance(options, Mapping):
+        return {**options, **session}
+    of_session = {"session": session.get(engine or loaded.settings.engine), "stores": tuple(session.get("stores", ()))}
+    return options.with_given({**_list_limits(loaded), **of_session})
+
+
 def list_options(settings: Any) -> Mapping[str, Any]:
     """The keys of one source, sink or store for its adapter. Secrets are in clear: never log them."""
-    hidden = HIDDEN_KEYS - getattr(settings, "also_passed", frozenset())
+    hidden = HIDDEN_KEYS
     timed: frozenset[str] = getattr(settings, "in_seconds", frozenset())
     found = {name: value for name, value in to_plain_options(settings).items() if name not in hidden}
     return {name: to_timedelta(value).total_seconds() if name in timed else value for name, value in found.items()}
 
 
-def _call_factory(factory: Any, given: Mapping[str, Any]) -> Any:
+def _call_factory(factory: Any, given: Options) -> Any:
     try:
         return factory(given)
     except ValueError as wrong:

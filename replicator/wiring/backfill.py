@@ -20,13 +20,13 @@ from replicator.ports.frames import Lane
 from replicator.ports.source import Backfill
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.formats import FORMATS, get_format
+from replicator.settings.plugins import load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.tables import find_private_columns
 
 from . import adapters, build, daemon
 from .catch_up_run import run_until_caught_up
 from .container import Container
-from .plugins import load_adapter
 
 ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/reference/debezium.md)."
 

@@ -178,7 +178,7 @@ def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:
         has_tables=any(table.source == name for table in loaded.settings.tables),
         backfill_folder=adapters.get_backfills_folder(loaded, name),
         kept_folder=adapters.get_kept_folder(loaded, name),
-        lake=str(getattr(settings, "path", "")) if settings.transport == "delta" else "",
+        lake=settings.lake or "",
     )
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from replicator.settings import Document, Loaded, Plugins, check_document, load_settings
-
-from .plugins import list_names
-from .plugins import load_adapter as load_plugin
+from replicator.settings.plugins import list_names
+from replicator.settings.plugins import load_adapter as load_plugin
 
 OPTIONS_GROUP = "replicator.engine_options"
 DEFAULT = Path("config/replicator.yaml")

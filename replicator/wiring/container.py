@@ -16,11 +16,11 @@ from replicator.application.quarantine.rejects import KeyFile, Rejects
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded
+from replicator.settings.plugins import load_adapter
 
 from . import build, daemon, projections
 from .daemon_page import DaemonPage
 from .pipeline_setup import PipelineSetup
-from .plugins import load_adapter
 
 
 def build_telemetry() -> Any:

@@ -14,9 +14,9 @@ import msgspec
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.runtime import Server, Views
 from replicator.settings import Loaded
+from replicator.settings.plugins import load_adapter
 
 from . import adapters
-from .plugins import load_adapter
 
 FILE = "page.json"
 ANY_PORT = "127.0.0.1:0"

@@ -19,12 +19,12 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 from replicator.settings import Loaded
 from replicator.settings.formats import DEBEZIUM_JSON, OUTBOX
+from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
 
 from . import adapters, build
 from .components import ConfiguredComponents
 from .daemon import ask_metrics, ask_status
-from .plugins import list_names, load_adapter
 
 GROUP = "replicator.checks"
 OWN_SCHEMA = "_replicator"
@@ -97,10 +97,8 @@ def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]
             _get_transport_check(source.transport),
             f"source {name}",
             {
-                **adapters.list_options(source),
+                **adapters.make_check_options(loaded, name),
                 **_make_lane_options(loaded, lanes, status, name),
-                **adapters.list_kept_options(loaded, name),
-                **adapters.input_limits(loaded, name),
             },
         )
         for key in SOURCE_CHECKS:
@@ -108,7 +106,7 @@ def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]
             if own is not None:
                 kind = DATABASE_CHECKS[getattr(source, key).kind] if key == "database" else key
                 yield kind, f"{key} of source {name}", {**own, **_make_database_options(loaded, name, kind)}
-        if source.transport == "kafka":
+        if "connect" in source.list_keys():
             yield from _list_connector_tasks(loaded, name, connect)
     for name, sink in settings.sinks.items():
         mine = {lane.into: lane for lane in (*_list_named_lanes(loaded), *lanes) if lane.sink == name}

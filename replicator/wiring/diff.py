@@ -19,12 +19,12 @@ from replicator.ports.options import to_timedelta
 from replicator.ports.reads import ComparableTable, Repair
 from replicator.ports.runtime import Telemetry
 from replicator.settings import LaneSettings, Loaded
+from replicator.settings.plugins import load_adapter
 from replicator.settings.tables import PolicyKeys, VerifySettings
 
 from . import adapters
 from .backfill import build_reader_options, build_waiter, find_source
 from .components import ConfiguredComponents
-from .plugins import load_adapter
 
 PATIENCE = 120.0
 

@@ -13,10 +13,10 @@ from replicator.domain.topics import TopicFilter
 from replicator.ports.components import make_event_log_lane
 from replicator.ports.source import BACKFILL_TOPICS
 from replicator.settings import Loaded
+from replicator.settings.plugins import load_adapter
 from replicator.settings.sinks import EventLogSettings
 
 from . import adapters, build
-from .plugins import load_adapter
 
 LAKE_TRANSPORT, DATABASE_TRANSPORT = "delta", "postgres_log"
 NO_PERIOD: Mapping[str, str] = {}

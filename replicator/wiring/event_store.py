@@ -12,9 +12,9 @@ from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.ports.stores import EventStore
 from replicator.settings import Loaded
+from replicator.settings.plugins import list_names, load_adapter
 
 from .adapters import LOCAL, build_event_limits, list_options
-from .plugins import list_names, load_adapter
 
 GROUP = "replicator.event_stores"
 

@@ -21,12 +21,12 @@ from replicator.ports.options import to_timedelta
 from replicator.ports.runtime import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
 from replicator.settings.lanes import LaneSettings
+from replicator.settings.plugins import load_adapter
 from replicator.settings.projections import ProjectionSettings, sort_projections
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query
 from replicator.settings.tables import VACUUM
 
 from . import adapters
-from .plugins import load_adapter
 
 GROUP, LINEAGE = "replicator.projectors", "replicator.lineage"
 DATABASE_KINDS = ("postgres", "event_log")

@@ -14,9 +14,9 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
 from replicator.settings import Loaded
+from replicator.settings.plugins import load_adapter
 
 from . import adapters
-from .plugins import load_adapter
 
 PLACE_COLUMNS = ("topic", "partition", "offset")
 ERROR = "error"

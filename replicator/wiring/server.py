@@ -8,11 +8,11 @@ from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.ports.options import to_timedelta
 from replicator.ports.runtime import Endpoints, Server
 from replicator.settings import Loaded
+from replicator.settings.plugins import load_adapter
 
 from .adapters import list_options
 from .components import ConfiguredComponents
 from .event_logs import open_reader
-from .plugins import load_adapter
 
 SERVER_KEYS = ("address", "token", "max_rows")
 

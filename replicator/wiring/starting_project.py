@@ -18,11 +18,11 @@ from replicator.settings.document import parse_document
 from replicator.settings.environment import ENV_FILE, read_env_file, render_env_file
 from replicator.settings.findings import Origin
 from replicator.settings.json_schema import render_file
+from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.starting_config import build_starting_config
 
 from .config_checks import refuse_unusable
 from .configuration import DEFAULT, list_plugins
-from .plugins import list_names, load_adapter
 
 GROUP = "replicator.discovery"
 FOLDERS = "folder"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from adapters.sources.files import ArchiveSource
+from adapters.sources.files.source import ArchiveSource
 from support.archive_files import write_archive
 
 

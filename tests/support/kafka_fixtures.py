@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from servers.kafka import Broker
 
-from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.source import KafkaSource
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
 

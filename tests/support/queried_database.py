@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.pool import NullPool
 
-from adapters.sources.query import QuerySource
-from adapters.sources.query.options import normalize_url
+from adapters.sources.query.database import parse_url
+from adapters.sources.query.source import QuerySource
 from replicator.domain.position import Position
 
 SALES = [
@@ -33,7 +33,7 @@ class QueriedDatabase:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.engine = sa.create_engine(normalize_url(SecretStr(url)).get_secret_value(), poolclass=NullPool)
+        self.engine = sa.create_engine(parse_url(SecretStr(url)), poolclass=NullPool)
         self.kind = self.engine.dialect.name
         if self.kind == "sqlite":  # Its disk is none that fails.
             sa.event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
@@ -64,7 +64,7 @@ class QueriedDatabase:
 
 
 def source(asked: QueriedDatabase, folder: Path, **options: Any) -> QuerySource:
-    given = {"dsn": asked.url, "table": "sales", "cursor_column": "modified", "keys": ("id",), "every": 0.001}
+    given = {"dsn": asked.url, "table": "sales", "cursor_column": "modified", "keys": ("id",), "every": "1 millisecond"}
     return QuerySource({**given, "state": str(folder / "state"), **options})
 
 

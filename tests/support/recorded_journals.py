@@ -16,8 +16,8 @@ from typing import Any
 from paths import GOLDEN
 
 from adapters.sources.backfill import JournalSource
-from adapters.sources.query import QuerySource
-from adapters.sources.snapshot_diff import SnapshotsSource
+from adapters.sources.query.source import QuerySource
+from adapters.sources.snapshot_diff.source import SnapshotsSource
 from replicator.domain.position import Position
 from support.masked_records import FIXED, HMAC
 from support.queried_database import QueriedDatabase

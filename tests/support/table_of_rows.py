@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.sources.delta import RowsSource
+from adapters.sources.delta_table.source import RowsSource
 from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from servers.kafka import make_producer
 
-from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.source import KafkaSource
 from support.kafka_fixtures import Broker
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}

@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Annotated
 
 from pyarrow import csv
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, ValidationError, model_validator
 
+from replicator.domain.errors import ConfigProblem
 from replicator.ports.options import Character, CsvSettings
 
 NONE = "none"
@@ -20,6 +21,15 @@ class CsvDialect(CsvSettings):
     """The dialect of CSV files, as its readers need it. `quote`: None or `none` if nothing is quoted."""
 
     quote: Quote = '"'  # type: ignore[assignment]
+
+    @classmethod
+    def from_settings(cls, settings: CsvSettings | None) -> CsvDialect:
+        """The dialect of a section of the config. Raises ConfigProblem for one that contradicts itself."""
+        try:
+            return cls() if settings is None else cls.model_validate(settings.model_dump())
+        except ValidationError as error:
+            wrong = "; ".join(e["msg"] for e in error.errors(include_input=False, include_url=False))
+            raise ConfigProblem(f"`csv` of a source is not valid: {wrong}.", next_step="Correct it.") from None
 
     @model_validator(mode="after")
     def _check_signs(self) -> CsvDialect:

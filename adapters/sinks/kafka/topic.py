@@ -8,20 +8,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, admin
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.event_log import decode_bytes
+from replicator.ports.adapter_options import AdapterOptions, given
+from replicator.ports.options import SecretText, Servers, Text
 from replicator.ports.stores import DeadLetter
 
-from ...kafka import clients
-from ...kafka.clients import ClientOptions, Requests, client_log, close_consumer
+from ...kafka import options as client_options
+from ...kafka.clients import Requests, client_log, close_consumer
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
+from ...kafka.options import ClientOptions, check_security, refuse_owned
 
 TIMEOUT = 10.0
 """The time limit of one request, and for the next message of a topic, in seconds."""
@@ -240,24 +243,27 @@ WHOLE: Mapping[str, str] = {
 
 
 OWNED: Mapping[str, str] = {
-    **clients.OWNED,
+    **client_options.OWNED,
     **dict.fromkeys((*DURABLE, *WHOLE, "delivery.timeout.ms", "request.required.acks", "transactional.id"), ""),
 }
 
 
-class TopicOptions(ClientOptions):
+class TopicOptions(ClientOptions, AdapterOptions):
     """`dead_letters` of the configuration with `topic`.
 
     - `pipeline`: its dead letters are read and written; several pipelines may share a topic.
     - `copies`: replicas of a topic that is created here; -1 is the broker's default.
     """
 
-    whose = "dead_letters"
-    owned = OWNED
+    what: ClassVar[str] = "dead_letters"
+    whose: ClassVar[str] = "dead_letters"
 
     topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
-    pipeline: str = ""
-    copies: int = Field(-1, ge=-1)
+    bootstrap_servers: Servers
+    security: Annotated[dict[str, SecretText], AfterValidator(check_security)] = Field(default_factory=dict)
+    options: Annotated[dict[str, Text], AfterValidator(refuse_owned(OWNED, ""))] = Field(default_factory=dict)
+    pipeline: str = given("")
+    copies: int = given(-1, ge=-1)
 
     def producer(self) -> dict[str, str]:
         """librdkafka's configuration of the producer. Contains secrets: never log it."""

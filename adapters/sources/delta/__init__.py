@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from replicator.ports.adapter_options import ROWS
+
+from ..delta_options import DeltaSourceSettings
 from ..delta_table.source import RowsSource
 from ..event_log.delta.source import DeltaSource
 
-__all__ = ["ROWS", "DeltaSource", "RowsSource", "delta_source"]
 
-ROWS = "rows"
-"""The format that reads the rows of the table itself."""
-
-
-def delta_source(options: Mapping[str, object]) -> DeltaSource | RowsSource:
+def delta_source(options: DeltaSourceSettings | Mapping[str, Any]) -> DeltaSource | RowsSource:
     """The source for the configured `format`."""
-    return RowsSource(options) if options.get("format") == ROWS else DeltaSource(options)
+    found = DeltaSourceSettings.read(options)
+    return RowsSource(found) if found.format == ROWS else DeltaSource(found)

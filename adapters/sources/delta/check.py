@@ -12,16 +12,15 @@ from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
 from replicator.domain.topics import TopicFilter
+from replicator.ports.adapter_options import ROWS
 from replicator.ports.runtime import Check, Diagnosis
 
 from ...event_log.bounds import ACCEPT, describe_loss
-from ..delta_table.options import RowsOptions
+from ..delta_options import DeltaSourceSettings
 from ..delta_table.source import RowsSource
 from ..delta_table.splits import parse_offset
 from ..event_log.delta.log_reader import DeltaLog
-from ..event_log.delta.options import DeltaSourceOptions
 from ..event_log.delta.table import EventLogTable, OffsetRanges
-from . import ROWS
 
 OF_EVERY_SOURCE = ("positions", "production")
 """Options that the checks of all sources get."""
@@ -56,10 +55,10 @@ class DeltaSourceCheck(TableCheck):
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name, options)
-        self._options = DeltaSourceOptions.read(self._own)
+        self._options = DeltaSourceSettings.read(self._own)
 
     def _check_table(self) -> Iterator[Diagnosis]:
-        wanted = TopicFilter(self._options.topics)
+        wanted = TopicFilter(self._options.topics or ("*",))
         every = self._open_log(lambda _: True).newest()
         unmatched = wanted.find_unmatched({file.topic for file in every.files})
         if unmatched:
@@ -81,18 +80,18 @@ class DeltaSourceCheck(TableCheck):
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")
 
     def _open_log(self, wanted: Callable[[str], bool]) -> EventLogTable:
-        return EventLogTable(self._options.path, wanted, self._options.storage)
+        return EventLogTable(self._options.path or "", wanted, self._options.storage)
 
 
 class RowsCheck(TableCheck):
     """Check of `RowsSource`, with its options."""
 
     def _check_table(self) -> Iterator[Diagnosis]:
-        options = RowsOptions.read(self._own)
+        options = DeltaSourceSettings.read(self._own)
         if options.path is None:
             yield Diagnosis("warning", self._name, f"The table {options.table} is Spark's to find: it was not looked at.")
             return
-        source = RowsSource(self._own)
+        source = RowsSource(options)
         for lane, position in self._positions.items():
             for sentence in source.losses(Position.from_json(position), {}).values():
                 yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", describe_reload_or_skip())

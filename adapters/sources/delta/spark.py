@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -13,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import RAW
 from replicator.domain.position import Span, TopicPartition
+from replicator.ports.adapter_options import ROWS
 from replicator.ports.frames import Batch
 
 from ...event_log.records import PLACE, to_raw
@@ -21,17 +23,18 @@ from ...spark.frames import cache_with_size, column, map_frame
 from ...spark.object_stores import to_spark_path
 from ...spark.session import split_options_lazily
 from ...spark.types import spark_schema
+from ..delta_options import DeltaSourceSettings
 from ..delta_reader import FileRewritten, WindowSize
 from ..delta_table.source import RowsSource
 from ..event_log.delta.log_reader import ReadWindow
 from ..event_log.delta.source import TIME, EventLogSource, Period
 from ..event_log.delta.table import LogSnapshot
-from . import ROWS
 
 
-def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSource:
+def delta_spark_source(options: DeltaSourceSettings | Mapping[str, Any]) -> DeltaSparkSource | RowsSource:
     """The source for the configured `format`."""
-    return RowsSource(options) if options.get("format") == ROWS else DeltaSparkSource(options)
+    form = options.get("format") if isinstance(options, Mapping) else options.format
+    return RowsSource(options) if form == ROWS else DeltaSparkSource(options)
 
 
 class DeltaSparkSource(EventLogSource[DataFrame]):
@@ -42,7 +45,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
     folder. The bytes of a batch are known only after reading: `batch_bytes` limits the following batches.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: DeltaSourceSettings | Mapping[str, Any]) -> None:
         own, session = split_options_lazily(options)
         super().__init__(own)
         session.add_store(self._log.table.root, self._options.storage)

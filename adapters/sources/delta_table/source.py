@@ -11,10 +11,10 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
 from replicator.ports.source import SourceFeatures
 
+from ..delta_options import DeltaSourceSettings
 from ..delta_reader import FileRewritten, WholeTableSize, WindowSize, WindowTooLarge
 from ..event_log.version_loop import follow_versions
 from ..scan import Scan, open_scan
-from .options import RowsOptions
 from .splits import RowSplit, first_change_offset, first_whole_offset, parse_offset, read_records, skip_whole, start_offset
 from .table import RowsTable, RowVersion, TableState, other_table_error, vacuumed_error
 
@@ -29,7 +29,7 @@ class TableRows:
     records, so Spark's executors need access to the folder.
     """
 
-    def __init__(self, options: RowsOptions, path: str, scan: Scan) -> None:
+    def __init__(self, options: DeltaSourceSettings, path: str, scan: Scan) -> None:
         self._options, self._scan = options, scan
         self._table = RowsTable(options, path)
         self._main: RowVersionReader | None = None
@@ -153,9 +153,9 @@ class _HookedReader:
 class RowsSource(TableRows):
     """`TableRows` of the table in the options; its options, and those of the engine."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: DeltaSourceSettings | Mapping[str, Any]) -> None:
         own, scan = open_scan(options)
-        read = RowsOptions.read(own)
+        read = DeltaSourceSettings.read(own)
         super().__init__(read, read.path or scan.find_folder(read.table or ""), scan)
 
 

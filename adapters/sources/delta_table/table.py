@@ -22,9 +22,9 @@ from ...delta.folders import FileLocation, Folder
 from ...delta.table_reader import table_name
 from ...delta.tables import commit_file_name
 from ...delta.types import storage_type
+from ..delta_options import DeltaSourceSettings
 from ..delta_reader import FileRewritten, SourceDeltaTable, open_parquet
 from ..event_log.delta.table import READABLE as LOG_READABLE
-from .options import RowsOptions
 from .splits import FEED, MOST_ROWS, OWN, Content, TableFile, first_change_offset
 
 MISSING = "Start the pipeline that writes the table first, or correct 'path' of the source."
@@ -60,7 +60,7 @@ class RowsTable:
     readers number the rows of a version in the same way, by the paths of its files. Not safe for use from several
     threads."""
 
-    def __init__(self, options: RowsOptions, path: str) -> None:
+    def __init__(self, options: DeltaSourceSettings, path: str) -> None:
         self._opened = SourceDeltaTable(path, MISSING, options.storage)
         self._options = options
         self._name = options.table or ""
@@ -86,7 +86,7 @@ class RowsTable:
             table = self._opened.newest()
             if self._id[0] is not table:
                 state = TableState.from_table(table)
-                if self._options.changes == "feed" and not state.has_feed:
+                if self._options.changes == FEED and not state.has_feed:
                     raise ConfigProblem(
                         f"The table in {self.root} has no change data feed.",
                         next_step=f"ALTER TABLE ... SET TBLPROPERTIES ({FEED_IS_ON} = true); a target of ours gets it with "
@@ -134,7 +134,7 @@ class RowsTable:
 
     def read_changes(self, commit: Commit, state: TableState) -> RowVersion:
         """The rows that a commit changed. Raises DataLoss for changes that the source cannot read."""
-        if self._options.changes == "appended":
+        if self._options.changes != FEED:
             if commit.removes:
                 raise rewritten_error(self.name, commit.version, commit.operation)
             files = [("insert", file) for file in commit.adds]

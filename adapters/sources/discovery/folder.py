@@ -117,7 +117,7 @@ def _read_records(options: Mapping[str, object]) -> pa.Table:
         if sum(map(len, frames)) >= SAMPLE:
             stop.set()
 
-    source = archive_source({**options, "batch_records": SAMPLE, "settle": 0})
+    source = archive_source({**options, "batch_records": SAMPLE, "settle": "0 seconds"})
     try:
         source.run(source.start(), add, stop, once=True)
     finally:

@@ -16,7 +16,7 @@ from replicator.domain.topics import TopicFilter
 from replicator.ports.source import DiscoveredSource
 
 from ..kafka.cluster import Cluster, list_partitions
-from ..kafka.options import KafkaOptions
+from ..kafka.options import KafkaSettings
 from ..kafka.reader import PartitionReader
 from .records import describe_topic, keep_globs, list_sources
 
@@ -37,7 +37,7 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
         )
         raise ConfigProblem("a URL of Kafka has brokers, and no user or password", next_step=step)
     patterns = [unquote(name) for name in names.split(",") if name]
-    options = KafkaOptions.read({"bootstrap_servers": servers, "topics": patterns or ["*"]})
+    options = KafkaSettings.read({"bootstrap_servers": servers, "topics": patterns or ["*"]})
     cluster = Cluster(options)
     existing = cluster.names()
     topics = sorted(name for name in existing if cluster.wanted(name) and (patterns or not name.startswith("_")))
@@ -59,7 +59,7 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
     return [replace(first, steps=steps), *others]
 
 
-def _read_samples(options: KafkaOptions, cluster: Cluster, topics: Iterable[str]) -> pa.Table:
+def _read_samples(options: KafkaSettings, cluster: Cluster, topics: Iterable[str]) -> pa.Table:
     """The last records of each topic, schema `RAW`."""
     partitions = list_partitions(cluster.describe_topics(topics))
     firsts, ends = cluster.firsts(partitions), cluster.ends(partitions)

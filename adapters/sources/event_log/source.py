@@ -12,7 +12,6 @@ from replicator.ports.frames import Batch, F, Stop
 from replicator.ports.source import SourceFeatures
 
 from ...event_log.bounds import LogBounds, describe_loss, refuse_losses
-from .options import LogOptions
 from .version_loop import VersionReader, follow_versions
 
 ApplyBatch = Callable[[Batch[F]], None]
@@ -26,10 +25,10 @@ class LogSource(ABC, Generic[F]):
     holes, so records missing *between* others are not detected, only records missing before the first one.
     """
 
-    def __init__(self, options: LogOptions) -> None:
-        self._said = options
-        self._wanted = TopicFilter(options.topics)
-        self._below = None if options.below is None else Position.from_json(options.below)
+    def __init__(self, topics: Sequence[str], below: Mapping[str, Mapping[str, int]] | None) -> None:
+        self._topics = topics
+        self._wanted = TopicFilter(topics)
+        self._below = None if below is None else Position.from_json(below)
 
     @property
     def features(self) -> SourceFeatures:
@@ -82,7 +81,7 @@ class LogSource(ABC, Generic[F]):
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
         """See `ports.source.SourceFeatures`: used if the log has no wanted topic."""
-        return dict.fromkeys(self._said.topics, ())
+        return dict.fromkeys(self._topics, ())
 
     def committed(self, position: Position) -> None:
         """Does nothing: positions are not published."""

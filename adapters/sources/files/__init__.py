@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from replicator.ports.adapter_options import ROWS
+
+from ..file_options import CONNECT, LINES, RECORDED, ArchiveSettings, FilesSettings
 from .connect import ConnectFilesCheck, ConnectFilesSource
 from .dms import DmsFilesCheck, DmsFilesSource
 from .line_file import LineFileCheck, LineFileSource
@@ -27,33 +30,25 @@ from .source import ArchiveCheck, ArchiveSource
 
 __all__ = ["ArchiveSource", "archive_check", "archive_source", "files_check", "files_source"]
 
-ROWS = "rows"
-FILES, RECORDED, CONNECT, LINES = "files", "recorded", "connect", "lines"
 SOURCES = {RECORDED: ArchiveSource, CONNECT: ConnectFilesSource, LINES: LineFileSource}
 CHECKS = {RECORDED: ArchiveCheck, CONNECT: ConnectFilesCheck, LINES: LineFileCheck}
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The kind of files in an archive, recorded topics or files of Kafka Connect's sinks, and the other options."""
-    own = dict(options)
-    return str(own.pop(FILES, None) or RECORDED), own
-
-
-def archive_source(options: Mapping[str, object]) -> ArchiveSource:
+def archive_source(options: ArchiveSettings | Mapping[str, Any]) -> ArchiveSource:
     """The source for recorded topics, in Replicator's archive format or in files of Kafka Connect's sinks."""
-    files, own = split_options(options)
-    return SOURCES[files](own)
+    files = options.get("files") if isinstance(options, Mapping) else options.files
+    return SOURCES[files or RECORDED](options)
 
 
 def archive_check(name: str, options: Mapping[str, Any]) -> ArchiveCheck:
     """The check for `doctor`."""
-    files, own = split_options(options)
-    return CHECKS[files](name, own)
+    return CHECKS[options.get("files") or RECORDED](name, options)
 
 
-def files_source(options: Mapping[str, object]) -> DmsFilesSource | RowsFilesSource:
+def files_source(options: FilesSettings | Mapping[str, Any]) -> DmsFilesSource | RowsFilesSource:
     """The source for folders with files of `format`."""
-    return RowsFilesSource(options) if options.get("format") == ROWS else DmsFilesSource(options)
+    form = options.get("format") if isinstance(options, Mapping) else options.format
+    return RowsFilesSource(options) if form == ROWS else DmsFilesSource(options)
 
 
 def files_check(name: str, options: Mapping[str, Any]) -> DmsFilesCheck | RowsFilesCheck:

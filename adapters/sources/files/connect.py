@@ -21,7 +21,7 @@ position among the values is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -35,10 +35,10 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryabl
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 
+from ..file_options import FileSourceOptions
 from .file_list import SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
 from .file_reader import AVRO, LONGEST, NULL, FileFormat, Number
 from .immutable import ImmutableFilesSource, Naming, read_lines
-from .options import ArchiveOptions
 from .records import ArchiveRecord, LineTooLong, LongLine, RecordColumns, unreadable_record
 from .source import ArchiveCheck
 
@@ -361,22 +361,25 @@ class ConnectFilesSource(ImmutableFilesSource):
     sparse_offsets = False
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """Objects must settle too, because keys and headers are written after the values."""
-        own: dict[str, Any] = {"settle": SETTLED_SECONDS, **options}
-        read = ArchiveOptions.read(own)
-        return read, SinkFileFormat(read.settle or 0.0)
+    def make_format(options: FileSourceOptions) -> FileFormat:
+        return SinkFileFormat(_find_settle_seconds(options))
 
     def _seconds_until_stable(self, file: ArchiveFile) -> float:
         assert isinstance(file, SinkFile)  # noqa: S101 - the format returns no others
         parts = [part for part in (file, file.keys, file.headers) if part is not None]
-        left = max(seconds_until_complete(part, self._options.settle, since_copied=True) for part in parts)
+        settle = _find_settle_seconds(self._options)
+        left = max(seconds_until_complete(part, settle, since_copied=True) for part in parts)
         if left <= 0 and file.lacks is not None:
             raise Retryable(
                 f"{file.path} has no file of {file.lacks}, but earlier files of its partition have one",
                 next_step="The connector writes both again when it is restarted. Otherwise put the missing file there.",
             )
         return left
+
+
+def _find_settle_seconds(options: FileSourceOptions) -> float:
+    """Objects must settle too, because keys and headers are written after the values."""
+    return SETTLED_SECONDS if options.settle_seconds is None else options.settle_seconds
 
 
 class ConnectFilesCheck(ArchiveCheck):

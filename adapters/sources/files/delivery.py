@@ -15,9 +15,9 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...arrow.record_positions import payload_bytes
+from ..file_options import FileSourceOptions
 from .file_list import ArchiveFile
 from .file_reader import ArchiveReader, FileFormat
-from .options import ArchiveOptions
 from .records import PSEUDO_TOPIC, ArchiveRecord, RecordColumns
 
 # Delivered offsets of an archive, so that no record is delivered twice or skipped silently.
@@ -105,7 +105,7 @@ ROWS = 10_000
 class BatchBuilder:
     """Splits records into batches within the limits, and delivers them."""
 
-    def __init__(self, options: ArchiveOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch) -> None:
+    def __init__(self, options: FileSourceOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch) -> None:
         self._options, self._delivered, self._apply = options, delivered, apply_batch
         self._chunks: list[pa.RecordBatch] = []
         self._rows = RecordColumns()
@@ -155,7 +155,7 @@ class BatchBuilder:
         return True
 
 
-def refuse_larger(size: int, options: ArchiveOptions) -> None:
+def refuse_larger(size: int, options: FileSourceOptions) -> None:
     """Raise Fatal if one batch would exceed the limit. No batch was delivered then."""
     # Refused before the first batch: a run that applied a part and stopped would not be a batch. Small batches are
     # not joined instead, because writes of two schemas cannot be joined.

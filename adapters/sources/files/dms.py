@@ -21,10 +21,10 @@ positions while nothing runs looks like one that was read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -46,20 +46,18 @@ from ...decoders.common.dms_rows import (
     TRANSACTIONS,
     to_sequence,
 )
+from ..file_options import FileSourceOptions, FilesSettings
 from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
 from .file_reader import LONGEST, FileFormat, Number
 from .immutable import (
-    CSV,
     CsvRowJoiner,
     ImmutableFilesSource,
     Naming,
-    read_dialect,
     read_first_row,
     refuse_columns,
     slice_to_json,
     strip_line,
 )
-from .options import ArchiveOptions
 from .records import ArchiveRecord
 from .source import ArchiveCheck
 
@@ -343,16 +341,14 @@ class DmsFilesSource(ImmutableFilesSource):
     """A `Source` over folders of AWS DMS (see the package). Options of `ArchiveSource`,
     and `csv` (`CsvDialect`), or with `format: dms_parquet` `operation_column`."""
 
+    model: ClassVar[type[FileSourceOptions]] = FilesSettings
     naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        own: dict[str, Any] = dict(options)
-        dialect = read_dialect(own.pop(CSV, None))
-        operation = str(own.pop("operation_column", "") or "Op")
-        own["transport"] = "archive"
-        read = ArchiveOptions.read(own)
-        return read, DmsParquetFormat(operation) if read.format == PARQUET else DmsCsvFormat(dialect)
+    def make_format(options: FileSourceOptions) -> FileFormat:
+        if options.format == PARQUET:
+            return DmsParquetFormat(options.operation_column or "Op")
+        return DmsCsvFormat(CsvDialect.from_settings(options.csv))
 
 
 class DmsFilesCheck(ArchiveCheck):

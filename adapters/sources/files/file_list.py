@@ -13,9 +13,11 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias
 import obstore
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.ports.options import StorageSettings
 
 from ...object_store.files import ObjectStamp, StoredPath, open_store, seconds_until_stable, to_stamp, translate_errors
 from ...object_store.options import SCHEMES, Storage, split_url
+from ..file_options import FileSourceOptions
 
 # Folders of an object store.
 
@@ -29,9 +31,9 @@ class ObjectFolder:
     storage: Storage = field(repr=False)
 
     @classmethod
-    def from_url(cls, url: str, storage: Storage | None) -> ObjectFolder:
+    def from_url(cls, url: str, storage: StorageSettings | None) -> ObjectFolder:
         """The folder at `s3://BUCKET/KEY`. Raises ConfigProblem for the URL of another kind of store."""
-        return cls(*split_url(url), storage or Storage())
+        return cls(*split_url(url), Storage.from_settings(storage))
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.key}".rstrip("/")
@@ -67,6 +69,13 @@ def is_object_url(path: str) -> bool:
 FilePath: TypeAlias = Path | StoredPath
 Place: TypeAlias = str | ObjectFolder
 """A location of files: a local file, folder or glob, or a folder of an object store."""
+
+
+def find_place(options: FileSourceOptions) -> Place:
+    """The location of the files. Raises ConfigProblem for an unknown store."""
+    return ObjectFolder.from_url(options.path, options.storage) if is_object_url(options.path) else options.path
+
+
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 

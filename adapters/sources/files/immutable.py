@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
-from pydantic import ValidationError
 
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.plain_values import format_count
@@ -24,27 +23,17 @@ from replicator.ports.source import SourceFeatures
 from ...decoders.common.csv_dialect import CsvDialect, escape_sign
 from ...decoders.json.type_names import TypedRowLayout, to_json_values
 from ...object_store.files import StoredPath
+from ..file_options import FileSourceOptions
 from .delivery import DeliveryProgress, OffsetIndex
 from .file_list import ArchiveFile, FilePath, seconds_until_complete
 from .file_reader import AVRO, FileFormat, read_compressed
 from .records import LongLine, read_bounded
 from .source import ArchiveSource
 
-CSV = "csv"
-
-
-def read_dialect(said: object) -> CsvDialect:
-    """The CSV dialect. Raises ConfigProblem that names every wrong key."""
-    try:
-        return CsvDialect.model_validate(said or {})
-    except ValidationError as error:
-        wrong = "; ".join(f"csv.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise ConfigProblem(f"The options of a source of files are not valid: {wrong}.") from None
-
 
 class ImmutableFilesSource(ArchiveSource):
     """`ArchiveSource` for files that never change after they were written, and whose names define their order. Subclasses
-    define `naming` and `read_options`.
+    define `naming` and `make_format`.
 
     A file is complete when it was not written for `file_list.SETTLED_SECONDS`. Until then, later files of its table
     wait. Keep at least the newest file of every table: without any, the table counts as removed. A file that appears
@@ -54,7 +43,7 @@ class ImmutableFilesSource(ArchiveSource):
     naming: ClassVar[Naming]
     sparse_offsets = True  # The upper bits contain the file.
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: FileSourceOptions | Mapping[str, Any]) -> None:
         self._given: dict[str, ArchiveFile] = {}
         self._newest: dict[TopicPartition, int] = {}
         self._settled_at = float("inf")
@@ -133,7 +122,7 @@ class ImmutableFilesSource(ArchiveSource):
                 behind.add(place)
 
     def _seconds_until_stable(self, file: ArchiveFile) -> float:
-        return seconds_until_complete(file, self._options.settle)
+        return seconds_until_complete(file, self._options.settle_seconds)
 
     def _refuse_late(self, fresh: Iterable[ArchiveFile]) -> None:
         for file in fresh:

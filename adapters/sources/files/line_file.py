@@ -23,9 +23,9 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
+from ..file_options import FileSourceOptions
 from .file_list import ArchiveFile, Place, find_files
 from .file_reader import LONGEST, NULL, PACKED, FileFormat, Number, unusable_error
-from .options import ArchiveOptions
 from .records import ArchiveRecord
 from .source import RELOAD, ArchiveCheck, ArchiveSource
 
@@ -79,19 +79,18 @@ class LineFileFormat:
 class LineFileSource(ArchiveSource):
     """A `Source` over such a file. Options of `ArchiveSource`, and `topic`."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: FileSourceOptions | Mapping[str, Any]) -> None:
         super().__init__(options)
-        self._topic = str(options[TOPIC])
+        self._topic = str(getattr(self._options, TOPIC))
         self._read: tuple[ArchiveFile, str] | None = None
         self._lock = threading.Lock()
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        own = dict(options)
-        topic = own.pop(TOPIC, None)
-        if not isinstance(topic, str) or not topic:
+    def make_format(options: FileSourceOptions) -> FileFormat:
+        topic = getattr(options, TOPIC)
+        if not topic:
             raise ConfigProblem(f"The options of a source of files are not valid: {TOPIC}: must be a name.")
-        return ArchiveOptions.read(own), LineFileFormat(topic)
+        return LineFileFormat(topic)
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the file at the start."""

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -34,21 +34,19 @@ from replicator.domain.plain_values import format_count
 
 from ...decoders.common.csv_dialect import CsvDialect, escape_sign
 from ...decoders.common.line_offsets import ROW_BITS
+from ..file_options import FileSourceOptions, FilesSettings
 from ..file_versions import find_version_digits
 from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
 from .file_reader import LONGEST, FileFormat, Number
 from .immutable import (
-    CSV,
     CsvRowJoiner,
     ImmutableFilesSource,
     Naming,
-    read_dialect,
     read_first_row,
     refuse_columns,
     slice_to_json,
     strip_line,
 )
-from .options import ArchiveOptions
 from .records import ArchiveRecord, RecordColumns
 from .source import ArchiveCheck
 
@@ -320,23 +318,20 @@ class RowsFilesSource(ImmutableFilesSource):
     """A `Source` over folders of rows (see the package). Options of `ArchiveSource`,
     `files` (`csv`, `jsonl` or `parquet`), and `csv` (`CsvDialect`)."""
 
+    model: ClassVar[type[FileSourceOptions]] = FilesSettings
     naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        own: dict[str, Any] = dict(options)
-        files = own.pop(FILES, None)
+    def make_format(options: FileSourceOptions) -> FileFormat:
+        files = getattr(options, FILES)
         if files not in SUFFIXES:
             raise ConfigProblem(f"The options of a source of files are not valid: {FILES}: must be {', '.join(SUFFIXES)}.")
-        dialect = read_dialect(own.pop(CSV, None))
-        own.pop("operation_column", None)
-        own["transport"] = "archive"
         forms: dict[str, FileFormat] = {
-            "csv": CsvRowFormat(dialect),
+            "csv": CsvRowFormat(CsvDialect.from_settings(options.csv)),
             "jsonl": JsonRowFormat(),
             "parquet": ParquetRowFormat(),
         }
-        return ArchiveOptions.read(own), forms[str(files)]
+        return forms[str(files)]
 
 
 class RowsFilesCheck(ArchiveCheck):

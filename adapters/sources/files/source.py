@@ -8,7 +8,7 @@ from contextlib import closing
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from replicator.domain.errors import DataLoss, ReplicatorError
 from replicator.domain.plain_values import format_count
@@ -17,10 +17,11 @@ from replicator.ports.frames import Stop
 from replicator.ports.runtime import Diagnosis
 from replicator.ports.source import SourceFeatures, SourceFiles
 
+from ..file_options import ArchiveSettings, FileSourceOptions
+from ..scan import is_local
 from .delivery import BatchBuilder, DeliveryProgress, OffsetIndex, describe_loss
-from .file_list import ArchiveFile, seconds_until_complete
+from .file_list import ArchiveFile, find_place, seconds_until_complete
 from .file_reader import ArchiveFormat, ArchiveReader, FileFormat, open_parquet
-from .options import ArchiveOptions
 from .poller import FilePoller
 from .records import LONGER, PSEUDO_TOPIC
 
@@ -50,11 +51,11 @@ class FileScan(Protocol):
 
 
 def open_file_scan(
-    options: Mapping[str, object],
-) -> tuple[dict[str, object], Callable[[FileFormat, ArchiveOptions], FileScan]]:
-    """A source's own options, and its scan for the options of the engine: Spark's if there is an option `spark`."""
-    if "spark" not in options:
-        return dict(options), LocalFileScan
+    options: FileSourceOptions | Mapping[str, Any],
+) -> tuple[Any, Callable[[FileFormat, FileSourceOptions], FileScan]]:
+    """A source's own options, and its scan for the options of the engine: Spark's if there are session options."""
+    if is_local(options):
+        return options, LocalFileScan
     from ...spark.session import split_options  # noqa: PLC0415 - an optional package
     from .spark import SparkFileScan  # noqa: PLC0415 - an optional package
 
@@ -65,7 +66,7 @@ def open_file_scan(
 class LocalFileScan:
     """`FileScan` with `pyarrow.Table` as frames."""
 
-    def __init__(self, form: FileFormat, options: ArchiveOptions) -> None:
+    def __init__(self, form: FileFormat, options: FileSourceOptions) -> None:
         self._form, self._options = form, options
 
     def new_index(self) -> OffsetIndex:
@@ -80,7 +81,7 @@ class LocalDelivery:
     """`FileDelivery` of Arrow tables."""
 
     def __init__(
-        self, form: FileFormat, options: ArchiveOptions, delivered: DeliveryProgress, apply_batch: Any, *, stop: Stop
+        self, form: FileFormat, options: FileSourceOptions, delivered: DeliveryProgress, apply_batch: Any, *, stop: Stop
     ) -> None:
         self._batches = BatchBuilder(options, delivered, apply_batch)
         self._reading = ArchiveReader(form, self._batches.add_record, self._batches.add_frame, stop)
@@ -104,9 +105,12 @@ class ArchiveSource:
     without a line end is a record if it is readable; otherwise the source waits for the rest.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    model: ClassVar[type[FileSourceOptions]] = ArchiveSettings
+
+    def __init__(self, options: FileSourceOptions | Mapping[str, Any]) -> None:
         own, open_scan = open_file_scan(options)
-        self._options, self._form = self.read_options(own)
+        self._options = self.model.read(own)
+        self._form = self.make_format(self._options)
         self._form.longest = LONGER * self._options.message_bytes
         self._scan = open_scan(self._form, self._options)
         self._known = self._scan.new_index()
@@ -116,12 +120,12 @@ class ArchiveSource:
         return SourceFeatures(files=SourceFiles(self.absent, self.damaged, self.oldest))
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """The options, and the format of the files. Raises ConfigProblem that names each wrong key."""
-        return ArchiveOptions.read(options), ArchiveFormat()
+    def make_format(options: FileSourceOptions) -> FileFormat:  # noqa: ARG004 - Of other kinds of files.
+        """The format of the files. ConfigProblem if the options do not name one."""
+        return ArchiveFormat()
 
     def _list_files(self) -> list[ArchiveFile]:
-        return self._form.files(self._options.place)
+        return self._form.files(find_place(self._options))
 
     def _files(self, _: Position) -> list[ArchiveFile]:
         """The files to read from that position. Files without newer records may be left out."""
@@ -136,7 +140,7 @@ class ArchiveSource:
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the end of the files at the start."""
-        with closing(FilePoller(self._options.place, deep=self._form.deep, every=self._options.look_every)) as watch:
+        with closing(FilePoller(find_place(self._options), deep=self._form.deep, every=self._options.look_seconds)) as watch:
             files = self._files(start)
             self._refuse_losses(self.losses(start, {}) if start else {})
             delivered = DeliveryProgress(start)
@@ -187,7 +191,7 @@ class ArchiveSource:
     def absent(self) -> str:
         if self._list_files():
             return ""
-        return f"{self._options.place} holds none whose name ends in {', '.join(self._form.suffixes)}."
+        return f"{find_place(self._options)} holds none whose name ends in {', '.join(self._form.suffixes)}."
 
     def damaged(self) -> Sequence[str]:
         """See `ports.source.SourceFiles`: incomplete Parquet files. For formats that do not grow they are an error."""
@@ -220,8 +224,8 @@ class ArchiveCheck:
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = {key: value for key, value in options.items() if key not in OF_EVERY_SOURCE}
         self._name = name
-        read, self._form = self.source.read_options(own)
-        self._place = read.place
+        read = self.source.model.read(own)
+        self._form, self._place = self.source.make_format(read), find_place(read)
 
     def diagnose(self) -> Sequence[Diagnosis]:
         try:

@@ -21,11 +21,11 @@ from ...spark.errors import translate_error, translate_errors
 from ...spark.frames import cache_frame, cache_with_size, column, filter_rows, from_arrow, keep_parents
 from ...spark.scan import scan_splits
 from ...spark.types import spark_schema
+from ..file_options import FileSourceOptions
 from .delivery import ROWS as CHUNK_RECORDS
 from .delivery import DeliveryProgress, OffsetIndex
 from .file_list import ArchiveFile
 from .file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
-from .options import ArchiveOptions
 from .source import FileDelivery
 from .spark_splits import (
     CHUNK,
@@ -53,7 +53,7 @@ class SparkFileScan:
     executor reads it, and Spark's storage caches the whole file during delivery.
     """
 
-    def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
+    def __init__(self, spark: SparkSession, form: FileFormat, options: FileSourceOptions) -> None:
         self._spark, self._form, self._options = spark, form, options
         if options.is_whole:
             # Spark stores the part of a batch that does not fit in memory on disk.
@@ -69,7 +69,7 @@ class SparkFileScan:
 class SparkOffsetIndex(OffsetIndex):
     """`OffsetIndex` from facts of executors."""
 
-    def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
+    def __init__(self, spark: SparkSession, form: FileFormat, options: FileSourceOptions) -> None:
         super().__init__(form)
         self._spark, self._read_bounds = spark, partial(scan_bounds, form, get_slice_limits(options))
         self._plan = SplitPlan(form, split_size(spark, options))
@@ -135,7 +135,7 @@ class SliceBatch:
                 self.records += records
                 self.size += stretch.size
 
-    def has_room(self, chunk: ScannedSlice, options: ArchiveOptions) -> bool:
+    def has_room(self, chunk: ScannedSlice, options: FileSourceOptions) -> bool:
         """True if the whole slice fits in the batch, or the batch is empty."""
         records = sum(b - a for s in chunk.facts.stretches for a, b in _split_runs(s))
         size = sum(s.size for s in chunk.facts.stretches)
@@ -166,7 +166,7 @@ class SparkDelivery:
         self,
         spark: SparkSession,
         form: FileFormat,
-        options: ArchiveOptions,
+        options: FileSourceOptions,
         delivered: DeliveryProgress,
         apply_batch: ApplyBatch,
         *,
@@ -230,12 +230,12 @@ class SparkDelivery:
         return True
 
 
-def split_size(spark: SparkSession, options: ArchiveOptions) -> int:
+def split_size(spark: SparkSession, options: FileSourceOptions) -> int:
     """The bytes per split that keep every core busy with one batch."""
     return min(options.batch_bytes, WAVE_BYTES) // (PIECES * spark.sparkContext.defaultParallelism)
 
 
-def get_slice_limits(options: ArchiveOptions) -> SliceLimits:
+def get_slice_limits(options: FileSourceOptions) -> SliceLimits:
     """The limits of a slice: the driver divides batches between slices."""
     return SliceLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
 

@@ -19,7 +19,7 @@ from ...delta.errors import translate_errors
 from ...delta.folders import LaneLock, sync_commit, write_json
 from ...delta.lake import local_folder
 from ...delta.tables import has_table
-from .masking import Noted
+from .access import Noted, find_journal, make_row_masker
 from .options import CHANGE, VERSION, JournalOptions
 
 T = TypeVar("T")
@@ -39,9 +39,9 @@ class RowJournal:
 
     def __init__(self, options: JournalOptions, progress_key: str, progress_name: str) -> None:
         self.state = StateFolder(Path(options.state), options.name)
-        self.path = options.journal
+        self.path = find_journal(options)
         self._name, self._progress_key, self._progress_name = options.name, progress_key, progress_name
-        self.privacy = options.row_masker()
+        self.privacy = make_row_masker(options)
 
     @property
     def has_rows(self) -> bool:

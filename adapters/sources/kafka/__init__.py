@@ -1,5 +1,1 @@
 """Kafka topics as sources."""
-
-from .source import KafkaSource
-
-__all__ = ["KafkaSource"]

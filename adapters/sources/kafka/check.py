@@ -15,7 +15,7 @@ from replicator.ports.runtime import Diagnosis
 
 from ...arrow.record_limits import find_table_entry
 from .cluster import Cluster, list_partitions
-from .options import KafkaOptions
+from .options import KafkaSettings
 
 COPIES = 3
 """Replicas of a topic that survive the loss of one broker while another one is down for maintenance."""
@@ -31,7 +31,7 @@ class KafkaCheck:
         self._positions = {lane: Position.from_json(p) for lane, p in own.pop("positions", {}).items()}
         self._production = bool(own.pop("production", False))
         self._readers = {table: TableReaders(**said) for table, said in own.pop("readers", {}).items()}
-        self._options = KafkaOptions.read(own)
+        self._options = KafkaSettings.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
         found: list[Diagnosis] = []

@@ -17,9 +17,9 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.topics import TopicFilter
 
-from ...kafka.clients import Requests, client_log
+from ...kafka.clients import Requests, client_log, translate_client_error
 from ...kafka.errors import unwrap_error
-from .options import KafkaOptions
+from .options import KafkaSettings
 
 # The broker's topics: ids, partitions, first and last offsets.
 
@@ -54,7 +54,7 @@ class Replicas:
 class Cluster:
     """Requests to the broker. Each may take `TIMEOUT` seconds and raises the program's own errors."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: KafkaSettings) -> None:
         self._options = options
         self._requests = Requests(options)
         self.wanted = TopicFilter(options.topics)
@@ -62,7 +62,7 @@ class Cluster:
             settings: dict[str, Any] = {**options.client_settings(), "error_cb": self._requests.note_error}
             self._admin = admin.AdminClient(settings, logger=client_log(options.hide_secrets))
         except KafkaException as error:
-            raise options.translate_error(unwrap_error(error), "The Kafka client cannot be set up") from None
+            raise translate_client_error(options, unwrap_error(error), "The Kafka client cannot be set up") from None
 
     def note_error(self, error: KafkaError) -> None:
         """See `Requests.note_error`; for other clients of the same source."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from ...kafka import clients
-from ...kafka.clients import CONNECTION, ClientOptions
+from replicator.ports.adapter_options import ConnectSettings, DatabaseSettings, RecordOptions, given
+from replicator.ports.options import Duration, SecretText, Servers, StartFrom, Text, Topic
 
-MIB = 1024 * 1024
+from ...kafka import options as client_options
+from ...kafka.options import CONNECTION, ClientOptions, check_security, refuse_owned
+
 CORRECTNESS: Mapping[str, str] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
@@ -37,61 +37,52 @@ DEFAULTS: Mapping[str, str] = {
 """Settings that `options` may override. Back-pressure needs no polling: librdkafka stops when its queue is full."""
 
 OWNED: Mapping[str, str] = {
-    **clients.OWNED,
+    **client_options.OWNED,
+    **dict.fromkeys((*CORRECTNESS, "on_commit"), ""),
     "group.id": "group_id",
-    "on_commit": "",
-    **dict.fromkeys(CORRECTNESS, ""),
+    "auto.offset.reset": "start_from",
 }
 
 
-def _check_topics(patterns: list[str]) -> list[str]:
-    for pattern in patterns:
-        if not pattern:
-            raise ValueError("a topic is empty")
-        try:
-            re.compile(pattern if pattern.startswith("^") else "")
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
-    return patterns
+class KafkaSettings(ClientOptions, RecordOptions):
+    """Records from Kafka topics."""
 
+    what: ClassVar[str] = "a Kafka source"
+    rank: ClassVar[int] = 1
+    assumed: ClassVar[Mapping[str, Any]] = {"transport": "kafka", "format": "", "group_id": "cdc-python-consumer"}
 
-def _check_start(value: object) -> object:
-    if isinstance(value, datetime):
-        value = value.isoformat()
-    if not isinstance(value, str) or value in ("earliest", "latest"):
-        return value
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError("is not earliest, latest or an ISO time such as 2026-01-31T12:00:00+00:00") from None
-    if at.tzinfo is None:
-        raise ValueError("is a time without a zone; add one, for example +00:00")
-    return value
-
-
-class KafkaOptions(ClientOptions):
-    """`sources.<name>` in the configuration with `transport: kafka`.
-
-    - `topics`: names or globs (`cdc.public.*`). A text that starts with `^` is a regular expression, matched from the
-      start of the topic name.
-    - `batch_records`, `batch_bytes`: limits of one batch.
-    - `max_records_per_trigger`, `trigger`: for Spark, the offsets in one micro-batch and the time between two.
-    - `patience_seconds`: the time for which a broker may be unavailable, or a partition fail, before a retryable error.
-      Only tests set it.
-    """
-
-    owned = OWNED
-
-    transport: Literal["kafka"] = "kafka"
-    format: str = ""
-    topics: Annotated[list[str], AfterValidator(_check_topics)] = Field(min_length=1)
-    group_id: str = Field("cdc-python-consumer", min_length=1)
-    start_from: Annotated[str, BeforeValidator(_check_start)] = "earliest"
-    batch_records: int = Field(50_000, ge=1, le=1_000_000)
-    batch_bytes: int = Field(64 * MIB, ge=1)
-    patience_seconds: float = Field(30.0, gt=0)
+    transport: Literal["kafka"]
+    bootstrap_servers: Servers
+    """HOST:PORT of one or more brokers, with commas between them."""
+    topics: list[Topic] = Field(min_length=1)
+    """Topic names, globs, or regular expressions that begin with `^`. New matching topics are found while the daemon
+    runs."""
+    group_id: str = Field(default_factory=str, min_length=1)  # See `find_defaults`.
+    """The consumer group whose offsets show the progress. By default `replicator-PIPELINE`. Positions are stored in
+    the sinks."""
+    start_from: StartFrom = "earliest"
+    """The start of lanes without a position: `earliest`, `latest`, or a time with its zone."""
+    security: Annotated[dict[str, SecretText], AfterValidator(check_security)] = Field(default_factory=dict)
+    """librdkafka's `security.*`, `sasl.*` and `ssl.*` settings. The values are secrets."""
+    options: Annotated[dict[str, Text], AfterValidator(refuse_owned(OWNED, " of the source"))] = Field(default_factory=dict)
+    """Any other librdkafka setting."""
     max_records_per_trigger: int = Field(500_000, ge=1)
-    trigger: str = "0 seconds"
+    """Spark only: the most offsets of one micro-batch."""
+    trigger: Duration = "0 seconds"
+    """Spark only: the time between two micro-batches. Longer means more rows in each MERGE."""
+    database: DatabaseSettings | None = None
+    """The PostgreSQL or MariaDB database of the records, for `replicator doctor` and `replicator backfill`."""
+    connect: ConnectSettings | None = None
+    """The Kafka Connect worker that writes the topics, for `replicator doctor` and for `replicator diff` of MariaDB."""
+
+    batch_records: int = given(50_000, ge=1, le=1_000_000)
+    batch_bytes: int = given(64 * 1024 * 1024, ge=1)
+    patience_seconds: float = given(30.0, gt=0)
+    """The time for which a broker may be unavailable, or a partition fail, before a retryable error. Only tests set it."""
+
+    @classmethod
+    def find_defaults(cls, pipeline: str) -> Mapping[str, Any]:
+        return {"group_id": f"replicator-{pipeline}"}
 
     def consumer(self) -> dict[str, str]:
         """The librdkafka settings of a consumer; `CORRECTNESS` takes precedence."""

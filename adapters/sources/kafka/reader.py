@@ -20,9 +20,9 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...arrow.record_positions import payload_bytes
-from ...kafka.clients import client_log, close_consumer
+from ...kafka.clients import client_log, close_consumer, translate_client_error
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
-from .options import KafkaOptions
+from .options import KafkaSettings
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +57,13 @@ class PartitionReader:
     `next` has the next offset of each partition. A partition with an `until` is released when it reaches it.
     """
 
-    def __init__(self, options: KafkaOptions, error_cb: Callable[[KafkaError], None], wait_ms: int = 500) -> None:
+    def __init__(self, options: KafkaSettings, error_cb: Callable[[KafkaError], None], wait_ms: int = 500) -> None:
         self._options = options
         settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer()}
         try:
             self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=client_log(options.hide_secrets))
         except KafkaException as error:
-            raise options.translate_error(unwrap_error(error), "The Kafka consumer cannot be set up") from None
+            raise translate_client_error(options, unwrap_error(error), "The Kafka consumer cannot be set up") from None
         self.next: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, int] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -216,7 +216,9 @@ class PartitionReader:
         elif error.code() in OFFSETS:
             self._refused[partition] = error.str()
         elif not is_transient(error):
-            raise self._options.translate_error(error, f"Reading {partition} at offset {self._error_offset(event)} failed")
+            raise translate_client_error(
+                self._options, error, f"Reading {partition} at offset {self._error_offset(event)} failed"
+            )
         else:
             self._doubt = True
             if partition in self._assigned:

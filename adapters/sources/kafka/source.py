@@ -18,7 +18,7 @@ from replicator.ports.source import SourceFeatures
 
 from ...kafka.clients import client_log, close_consumer
 from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
-from .options import KafkaOptions
+from .options import KafkaSettings
 from .reader import PartitionReader, RecordBuffer
 from .topic_poller import TICK, WAIT, FetchFailures, TopicPoller, retry_patiently
 
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 class KafkaSource:
     """A `Source` over Kafka 0.11 and later (`replicator.ports.source` is the contract), with `pyarrow.Table` as frames.
 
-    Reads committed records only. `options` are those of `KafkaOptions`; errors in them are a ConfigProblem. Connects at
+    Reads committed records only. `options` are those of `KafkaSettings`; errors in them are a ConfigProblem. Connects at
     the first call that needs it.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        self._options = KafkaOptions.read(options)
+    def __init__(self, options: KafkaSettings | Mapping[str, Any]) -> None:
+        self._options = KafkaSettings.read(options)
         self._cluster = Cluster(self._options)
         self._group = GroupOffsets(self._options)
         self._failures = FetchFailures(self._options.patience_seconds)
@@ -192,7 +192,7 @@ PATIENCE = 2.0
 class GroupOffsets:
     """Commits without joining the group, so that no rebalance happens. A failed commit is only logged."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: KafkaSettings) -> None:
         self._options = options
         self._consumer: Consumer | None = None
         self._sent: dict[tuple[str, int], int] = {}

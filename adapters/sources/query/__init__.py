@@ -12,7 +12,3 @@ by their key and all of their values (`adapters.sources.query.source`), and left
 **Order.** For each key the row that was read later is newer, even if its time is older: clocks go back. Versions are times
 of reading.
 """
-
-from .source import QuerySource
-
-__all__ = ["QuerySource"]

@@ -10,7 +10,7 @@ from replicator.domain.plain_values import format_count
 from replicator.ports.runtime import Diagnosis
 
 from .database import QueryDatabase
-from .options import QueryOptions
+from .options import QuerySettings
 
 PLACE = ("dsn", "table", "query", "cursor_column", "start_after")
 START = "Start the server, or correct host and port in `dsn`."
@@ -30,7 +30,7 @@ class QueryCheck:
         declared = {"schema": self._schema} if self._schema else {}
         keys = self._keys or ("?",)
         try:
-            options = QueryOptions.read({**self._place, "state": ".", "keys": keys, **declared})
+            options = QuerySettings.read({**self._place, "state": ".", "keys": keys, **declared})
             with QueryDatabase(options, brief=True).connect() as reading:
                 missing = [key for key in self._keys if key not in reading.schema.names]
                 if missing:

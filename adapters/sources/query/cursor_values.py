@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.options import to_timedelta
 
-from .options import QueryOptions
+from .options import QuerySettings
 
 Value = Any
 """A date, datetime, int or Decimal without places. All values of one column have the same type and are comparable."""
@@ -25,7 +26,7 @@ class CursorValues:
     """Operations on values of a cursor column with this type. Raises ConfigProblem for an unsuitable column, and for
     options that do not fit it."""
 
-    def __init__(self, options: QueryOptions, kind: pa.DataType) -> None:
+    def __init__(self, options: QuerySettings, kind: pa.DataType) -> None:
         self.kind = kind
         self._name = options.cursor_column
         self.is_time = t.is_timestamp(kind) or t.is_date(kind)
@@ -35,7 +36,7 @@ class CursorValues:
                 f"Column {self._name!r} of {options.name} is {kind}: it cannot show which rows are new.",
                 next_step="Name a column of times, dates or whole numbers in `cursor_column`.",
             )
-        self._overlap = self._check(options.overlap)
+        self._overlap = self._check(to_timedelta(options.overlap) if isinstance(options.overlap, str) else options.overlap)
         self.first = None if options.start_after is None else self._parse_option(options.start_after)
 
     def lower_bound(self, border: Value | None) -> Value | None:
@@ -89,7 +90,7 @@ class CursorValues:
             )
         return said
 
-    def _parse_option(self, said: int | datetime | date | str) -> Value:
+    def _parse_option(self, said: int | str) -> Value:
         try:
             value = self._parse(said)
         except (TypeError, ValueError, ArithmeticError):
@@ -104,7 +105,7 @@ class CursorValues:
             )
         return self.normalize(value)
 
-    def _parse(self, said: int | datetime | date | str) -> Value:
+    def _parse(self, said: int | str) -> Value:
         if t.is_timestamp(self.kind):
             return datetime.fromisoformat(str(said))
         if t.is_date(self.kind):

@@ -14,6 +14,7 @@ import psycopg
 import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow import types as t
+from pydantic import SecretStr
 from sqlalchemy.pool import NullPool
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, ReplicatorError, Retryable
@@ -25,7 +26,7 @@ from .. import mysql_errors
 from ..mysql_errors import MY_ANSWER_SECONDS, driver_message
 from .columns import AnyType, SelectedColumn, declared_type, select_column, to_array
 from .cursor_values import CursorValues, Value
-from .options import QueryOptions
+from .options import QuerySettings
 
 PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 """Matches what SQLAlchemy would read as a parameter in a query's text; queries have none."""
@@ -53,6 +54,21 @@ LOCAL_CLOCK = {
 UTC_CLOCK = {"mysql": "SELECT utc_timestamp(6)"}
 
 
+DRIVERS = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgres": "postgresql+psycopg"}
+"""Drivers for schemes without one, for which SQLAlchemy would choose a driver that is not installed."""
+
+
+def parse_url(dsn: SecretStr) -> sa.URL:
+    """The URL with an installed driver. Raises ConfigProblem, without the text, for an invalid URL."""
+    scheme, found, rest = dsn.get_secret_value().partition("://")
+    try:
+        return sa.make_url(f"{DRIVERS.get(scheme, scheme)}{found}{rest}")
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigProblem(
+            "`dsn` is not a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE", next_step="Correct it."
+        ) from None
+
+
 def family(dialect: sa.Dialect) -> str:
     """The kind of server: MariaDB is handled like MySQL."""
     return "mysql" if dialect.name == "mariadb" else dialect.name
@@ -63,12 +79,12 @@ class QueryDatabase:
     EnvironmentProblem for a missing one. `brief`:
     every answer must arrive within seconds. With psycopg and PyMySQL all waits for answers are limited."""
 
-    def __init__(self, options: QueryOptions, *, brief: bool = False) -> None:
+    def __init__(self, options: QuerySettings, *, brief: bool = False) -> None:
         self._brief = brief
         self._options = options
         self._doing = f"reading {options.name}"
         self._ended = Event()
-        url = sa.make_url(options.dsn.get_secret_value())
+        url = parse_url(options.dsn)
         try:
             driver = url.get_driver_name()
             more = {k: v for k, v in TO_SERVER.get(driver, {}).items() if k not in url.query}
@@ -127,7 +143,7 @@ class QueryDatabase:
 class QueryConnection:
     """Reads with one connection. `columns`: all columns, in order."""
 
-    def __init__(self, connection: sa.Connection, options: QueryOptions, doing: str, turn: Callable[[], None]) -> None:
+    def __init__(self, connection: sa.Connection, options: QuerySettings, doing: str, turn: Callable[[], None]) -> None:
         self._connection, self._options, self._doing, self._turn = connection, options, doing, turn
         self._relation, self.columns = (
             _select_table(connection, options) if options.query is None else _select_query(options)
@@ -251,7 +267,7 @@ def _split_table_name(table: str) -> tuple[str | None, str]:
     return (first, rest) if dot else (None, first)
 
 
-def _select_table(connection: sa.Connection, options: QueryOptions) -> tuple[Any, tuple[SelectedColumn, ...]]:
+def _select_table(connection: sa.Connection, options: QuerySettings) -> tuple[Any, tuple[SelectedColumn, ...]]:
     place, name = _split_table_name(options.table)
     try:
         found = sa.inspect(connection).get_columns(name, place)
@@ -275,7 +291,7 @@ def _widen_type(kind: AnyType) -> AnyType:
     return sa.Double() if isinstance(kind, sa.Float) else kind
 
 
-def _select_query(options: QueryOptions) -> tuple[Any, tuple[SelectedColumn, ...]]:
+def _select_query(options: QuerySettings) -> tuple[Any, tuple[SelectedColumn, ...]]:
     kinds = {name: declared_type(name, said, options.name) for name, said in options.columns.items()}
     text = PARAMETER.sub(r"\\:", (options.query or "").strip().removesuffix(";"))
     columns = [sa.column(name, made) for name, (_, made) in kinds.items()]

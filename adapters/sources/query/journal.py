@@ -15,7 +15,7 @@ from ...delta.types import storage_type
 from ..journal.journal import MASKS, RowJournal
 from ..journal.options import CHANGE, VERSION
 from ..snapshot_diff.snapshots import ReadSnapshot, align_rows
-from .options import QueryOptions
+from .options import QuerySettings
 
 RULES = "asked.json"
 READ = "r"
@@ -61,7 +61,7 @@ class QueryProgress:
 class QueryJournal(RowJournal):
     """The rows that were read, with the progress in each commit."""
 
-    def __init__(self, options: QueryOptions) -> None:
+    def __init__(self, options: QuerySettings) -> None:
         super().__init__(options, "replicator.query", "has the position of the query")
         self._options = options
         self._schema: pa.Schema | None = None

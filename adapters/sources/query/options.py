@@ -3,71 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import sqlalchemy as sa
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.adapter_options import ROWS, ColumnName, given
+from replicator.ports.options import DatabaseUrl, Duration, Into, unset
 
 from ..journal.options import JournalOptions
 
-DRIVERS = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgres": "postgresql+psycopg"}
-"""Drivers for schemes without one, for which SQLAlchemy would choose a driver that is not installed."""
+EVERY = "1 minute"
 
 
-def normalize_url(dsn: SecretStr) -> SecretStr:
-    """The URL with an installed driver. Raises ValueError, without the text, for an invalid URL."""
-    scheme, found, rest = dsn.get_secret_value().partition("://")
-    text = f"{DRIVERS.get(scheme, scheme)}{found}{rest}"
-    try:
-        sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise ValueError("is not a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE") from None
-    return SecretStr(text)
+class QuerySettings(JournalOptions):
+    """A table or query of a database that SQLAlchemy supports. It is queried again and again for rows with a higher
+    cursor value."""
 
+    what: ClassVar[str] = "a source of a query"
+    rank: ClassVar[int] = 6
+    assumed: ClassVar[Mapping[str, Any]] = {"transport": "query", "format": ROWS}
 
-class QueryOptions(JournalOptions):
-    """`sources.<name>` in the configuration with `transport: query`.
+    transport: Literal["query"]
+    dsn: DatabaseUrl
+    """The database as SQLAlchemy writes it: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`, `mariadb://...` or
+    `mysql://...`."""
+    table: Into
+    """The table, as TABLE or SCHEMA.TABLE. It also names the stream."""
+    query: Annotated[str, Field(min_length=1)] | None = None
+    """The SELECT to run. Declare its columns in `schema` of the table. By default all columns of the table."""
+    cursor_column: ColumnName
+    """The column that shows new rows: a time of change, or an increasing number."""
+    start_after: int | str | None = None
+    """Rows with this value of `cursor_column` or a lower one are never read, such as `2019-11-20 00:00:00`. By default
+    all are."""
+    overlap: Annotated[int, Field(ge=0)] | Duration | None = None
+    """How far below the highest value each reading starts, for transactions that commit late. Default: 5 minutes for
+    times, 1000 for numbers."""
+    every: Duration | None = unset(EVERY)
+    """The time between two readings."""
+    ranges: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many connections do the first reading, each for a range of `cursor_column`."""
 
-    - `dsn`: the URL of the database. `table`: the table's name.
-    - `query`: the query, by default the whole table. With a query, `schema` has its columns and types.
-    - `cursor_column`: integers, dates or times that identify new rows. Rows at or below `start_after` are never read.
-    - `overlap`: the part below the highest read value that is read again: a duration for times, a number for numbers.
-    - `every`: seconds between two reads. `ranges`: the number of connections for the first read.
-    - `chunk_records`, `chunk_bytes`: limits of rows in memory.
-    - Others: see `JournalOptions`.
-    """
-
-    dsn: Annotated[SecretStr, AfterValidator(normalize_url)]
-    table: str = Field(min_length=1)
-    query: str | None = None
-    cursor_column: str = Field(min_length=1)
-    start_after: int | datetime | date | str | None = Field(None, union_mode="left_to_right")
-    overlap: int | timedelta | None = None
-    every: float = Field(60, gt=0)
-    ranges: int = Field(1, ge=1, le=64)
-    chunk_records: int = Field(50_000, ge=1)
-    chunk_bytes: int = Field(32 * 1024 * 1024, ge=1)
-
-    @model_validator(mode="after")
-    def _check_types(self) -> QueryOptions:
-        if (self.query is None) == bool(self.columns):
-            raise ValueError("columns are declared in 'schema' where there is a 'query', and only there")
-        if self.cursor_column in self.private:
-            raise ValueError("the cursor_column cannot be masked: it shows which rows are new")
-        return self
+    chunk_records: int = given(50_000, ge=1)
+    """The most rows in memory."""
+    chunk_bytes: int = given(32 * 1024 * 1024, ge=1)
+    """The most bytes of rows in memory."""
 
     @property
     def name(self) -> str:
-        """The name of the table and of the stream."""
         return self.table
 
     @classmethod
-    def read(cls, options: Mapping[str, object]) -> QueryOptions:
-        """The validated options. Raises ConfigProblem that names each wrong key, and for a missing key."""
-        found = cls.from_options(options, "a query")
+    def read(cls, options: Self | Mapping[str, Any]) -> Self:
+        """See `AdapterOptions.read`. Also ConfigProblem for a missing key, and for columns that do not fit."""
+        found = super().read(options)
+        if (found.query is None) == bool(found.columns):
+            raise ConfigProblem(
+                f"The options of {cls.what} are not valid: columns are declared in 'schema' where there is a 'query', and "
+                "only there."
+            )
+        if found.cursor_column in found.private:
+            raise ConfigProblem(
+                f"The options of {cls.what} are not valid: the cursor_column cannot be masked: it shows which rows are new."
+            )
         if not found.keys:
             raise ConfigProblem(
                 f"The key of {found.name} is unknown. It is needed to recognise rows that were read before.",

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import Retryable
+from replicator.ports.options import to_timedelta
 
 from ...duckdb.session import open_session
+from ..journal.access import find_journal, make_row_masker, make_rows_options
 from ..journal.options import VERSION
 from ..journal.source import FIRST_WITHIN, TURN, JournalRows, PacedPoller
 from ..scan import open_scan
@@ -25,7 +27,7 @@ from ..snapshot_diff.snapshots import ReadSnapshot, refuse_unsupported, refuse_u
 from .cursor_values import CursorValues, Value
 from .database import QueryConnection, QueryDatabase
 from .journal import CursorRange, QueryJournal, QueryProgress
-from .options import QueryOptions
+from .options import EVERY, QuerySettings
 
 REMEDY = "Correct the rows in the database, or the query"
 
@@ -33,9 +35,9 @@ REMEDY = "Correct the rows in the database, or the query"
 class QueryPolls:
     """Consecutive reads, each from the end of the last one. For one thread at a time."""
 
-    def __init__(self, options: QueryOptions) -> None:
+    def __init__(self, options: QuerySettings) -> None:
         self._options = options
-        self.database, self.journal, self._privacy = QueryDatabase(options), QueryJournal(options), options.row_masker()
+        self.database, self.journal, self._privacy = QueryDatabase(options), QueryJournal(options), make_row_masker(options)
         self._progress: QueryProgress | None = None
         self._recent: RecentRows | None = None
 
@@ -147,9 +149,9 @@ def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 class QueryPoller(PacedPoller):
     """`JournalPoller` of new rows."""
 
-    def __init__(self, options: QueryOptions, polls: Callable[[QueryOptions], QueryPolls] = QueryPolls) -> None:
+    def __init__(self, options: QuerySettings, polls: Callable[[QuerySettings], QueryPolls] = QueryPolls) -> None:
         self._name, self._polls = options.name, polls(options)
-        super().__init__(self._polls.run, options.every)
+        super().__init__(self._polls.run, to_timedelta(options.every or EVERY).total_seconds())
 
     def begin(self) -> None:
         """Raises Retryable while the columns are unknown."""
@@ -325,10 +327,10 @@ def _number_columns(rows: pa.Table) -> list[str]:
 
 class QuerySource(JournalRows):
     """A `Source` of rows from a query (see the package). Its one topic has the name of the table. Lanes without a
-    position begin with the first rows that were read. Options of `QueryOptions`, and those of the engine."""
+    position begin with the first rows that were read. Options of `QuerySettings`, and those of the engine."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: QuerySettings | Mapping[str, Any]) -> None:
         own, scan = open_scan(options)
-        read = QueryOptions.read(own)
+        read = QuerySettings.read(own)
         self._intake = QueryPoller(read)
-        super().__init__(read.rows_options(), str(read.journal), scan)
+        super().__init__(make_rows_options(read), str(find_journal(read)), scan)

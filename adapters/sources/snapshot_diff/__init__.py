@@ -11,7 +11,3 @@ offsets, restarts and losses, so removed snapshots and the size of batches do no
 `customers_20240105T101500.parquet`, `v000012/`. A snapshot below one that was processed is a DataLoss that names it.
 Versions of query results are the times of the queries.
 """
-
-from .source import SnapshotsSource
-
-__all__ = ["SnapshotsSource"]

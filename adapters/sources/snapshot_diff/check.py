@@ -14,7 +14,7 @@ from replicator.ports.runtime import Diagnosis
 from ...decoders.common.csv_dialect import CsvDialect
 from .file_formats import CsvFormat, JsonLinesFormat, ParquetFormat, SnapshotFormat
 from .file_snapshots import list_snapshots
-from .options import SnapshotsOptions
+from .options import SnapshotsSettings
 from .source import snapshot_query
 
 PLACE = ("path", "files", "dsn", "table", "query")
@@ -37,7 +37,7 @@ class SnapshotsCheck:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
 
     def _check_database(self) -> Diagnosis:
-        options = SnapshotsOptions.read({**self._place, "state": ".", "keys": ()})
+        options = SnapshotsSettings.read({**self._place, "state": ".", "keys": ()})
         columns = snapshot_query(options).read_columns()
         count = format_count(len(columns), "column")
         return Diagnosis("ok", self._name, f"The database can be queried for {options.name}: {count}.")

@@ -28,7 +28,7 @@ from ...arrow.text_values import NAMES, find_text_reader, read_texts
 from ...arrow.value_readers import UNSET, ValueReader, choose_objects
 from ...decoders.common.csv_dialect import CsvDialect
 from ...decoders.json.type_names import find_type_reader
-from .options import SnapshotsOptions
+from .options import SnapshotsSettings
 
 SLICE_BYTES = 16 << 20
 """Bytes of text that are unpacked at once."""
@@ -131,12 +131,14 @@ LINES = 65_536
 BOM = b"\xef\xbb\xbf"
 
 
-def find_snapshot_format(options: SnapshotsOptions) -> SnapshotFormat:
+def find_snapshot_format(options: SnapshotsSettings) -> SnapshotFormat:
     """The format of the files. Raises ConfigProblem for unsupported column types."""
-    if options.files == "parquet":
+    if options.files in (None, "parquet"):
         return ParquetFormat(options.memory)
     nodes = find_readers(options.columns, options.name)
-    form: TextFormat = CsvFormat(nodes, options.csv) if options.files == "csv" else JsonLinesFormat(nodes)
+    form: TextFormat = JsonLinesFormat(nodes)
+    if options.files == "csv":
+        form = CsvFormat(nodes, CsvDialect.from_settings(options.csv))
     form.most = options.memory
     return form
 

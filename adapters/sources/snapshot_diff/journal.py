@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from replicator.domain.errors import DataLoss
 
 from ...delta.folders import sync
+from ..journal.access import Noted
 from ..journal.journal import MASKS, RowJournal
-from ..journal.masking import Noted
-from .options import SnapshotsOptions
+from .options import SnapshotsSettings
 from .snapshots import ReadSnapshot, SnapshotProvider, Taken, align_rows, diff_snapshots, refuse_unsupported, refuse_unusable
 
 RULES = "keys.json"
@@ -31,7 +31,7 @@ class SnapshotJournal(RowJournal):
     masked only.
     """
 
-    def __init__(self, options: SnapshotsOptions, supply: SnapshotProvider) -> None:
+    def __init__(self, options: SnapshotsSettings, supply: SnapshotProvider) -> None:
         super().__init__(options, "replicator.snapshot", "names its snapshot")
         self._options, self._supply = options, supply
         self._known: Taken = {}

@@ -4,51 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import Field
 
-from ...decoders.common.csv_dialect import CsvDialect
-from ...postgres.options import normalize_dsn
+from replicator.ports.adapter_options import ROWS, given
+from replicator.ports.options import ConfigPath, Dsn, Duration, Into, unset
+
 from ..journal.options import JournalOptions
 
+EVERY = "5 minutes"
 
-class SnapshotsOptions(JournalOptions):
-    """`sources.<name>` in the configuration with `transport: snapshots`.
 
-    - `path`: the folder of the snapshots, with the name of the table.
-    - `dsn`, instead of `path`: the database. It is queried again after each `every` seconds. `table`: the table's name.
-      `query`: by default the whole table.
-    - `keys`: the columns for comparisons.
-    - `allow_empty`: snapshots may have no rows.
-    - `files`: the format of the files. For text, `schema` has its columns and types, and `csv` the CSV dialect.
-    - `memory`: the most bytes of an unpacked snapshot.
-    - Others: see `JournalOptions`.
-    """
+class SnapshotsSettings(JournalOptions):
+    """Full copies of one table, which are compared with each other. They are files at `path`, or answers of a database
+    at `dsn`."""
 
-    path: str | None = Field(None, min_length=1)
-    dsn: Annotated[SecretStr, AfterValidator(normalize_dsn)] | None = None
-    table: str | None = Field(None, min_length=1)
-    query: str | None = None
-    every: float = Field(300, gt=0)
-    files: Literal["parquet", "csv", "jsonl"] = "parquet"
-    csv: CsvDialect = CsvDialect()
+    what: ClassVar[str] = "a source of snapshots"
+    rank: ClassVar[int] = 5
+    assumed: ClassVar[Mapping[str, Any]] = {"transport": "snapshots", "format": ROWS}
+
+    transport: Literal["snapshots"]
+    path: ConfigPath | None = None
+    """The folder of the copies. Its name is the table's name. File names end in their versions, such as
+    `2024-01-05.parquet`."""
+    files: Literal["parquet", "csv", "jsonl"] | None = unset("parquet")
+    """With `path`: the kind of files. For `csv` and `jsonl`, declare the columns in `schema` of the table."""
+    dsn: Dsn | None = None
+    """Instead of `path`: the database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
+    table: Into | None = None
+    """With `dsn`: the table, as TABLE or SCHEMA.TABLE. It also names the stream."""
+    query: Annotated[str, Field(min_length=1)] | None = None
+    """With `dsn`: the SELECT whose rows are one copy. By default all rows of the table."""
+    every: Duration | None = unset(EVERY)
+    """With `dsn`: the time between two copies."""
     allow_empty: bool = False
-    memory: int = Field(1 << 30, ge=1)
+    """True accepts a copy without rows, which deletes every row. Otherwise the program stops."""
 
-    @model_validator(mode="after")
-    def _check_location(self) -> SnapshotsOptions:
-        asked = self.dsn is not None and self.table is not None and self.path is None
-        if not asked and (self.path is None or self.dsn or self.table or self.query):
-            raise ValueError("set either path, or dsn and table")
-        return self
+    memory: int = given(1 << 30, ge=1)
+    """The most bytes of an unpacked snapshot."""
 
     @property
     def name(self) -> str:
-        """The name of the table."""
         return self.table or Path(self.path or "").name
 
-    @classmethod
-    def read(cls, options: Mapping[str, object]) -> SnapshotsOptions:
-        """The validated options. Raises ConfigProblem that names each wrong key."""
-        return cls.from_options(options, "snapshots")
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without `csv`, which only the reader of the files needs."""
+        return super().for_decoder({key: value for key, value in said.items() if key != "csv"})

@@ -5,41 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.ports.frames import Stop
+from replicator.ports.options import to_timedelta
 
+from ...postgres.options import read_dsn
 from ...postgres.query import SnapshotQuery, table_query
+from ..journal.access import find_journal, make_rows_options
 from ..journal.journal import StateFolder
 from ..journal.source import FIRST_WITHIN, JournalRows, PacedPoller
 from ..scan import open_scan
 from .file_formats import find_snapshot_format
 from .file_snapshots import SnapshotFolder
 from .journal import SnapshotJournal
-from .options import SnapshotsOptions
+from .options import EVERY, SnapshotsSettings
 from .snapshots import ReadSnapshot, Taken, to_storable
 
 
 class SnapshotsSource(JournalRows):
-    """A `Source` of snapshots in a folder, or of a query (see the package). Options of `SnapshotsOptions`, and those of the
+    """A `Source` of snapshots in a folder, or of a query (see the package). Options of `SnapshotsSettings`, and those of the
     engine. Raises ConfigProblem if no key is configured."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: SnapshotsSettings | Mapping[str, Any]) -> None:
         own, scan = open_scan(options)
-        read = SnapshotsOptions.read(own)
+        read = SnapshotsSettings.read(own)
         if not read.keys:
             raise ConfigProblem(
                 f"The key of {read.name} is unknown. It is needed to compare its snapshots.",
                 next_step=f"Write a table with `match: {read.name}` and `keys`.",
             )
         self._intake = FolderPoller(read) if read.dsn is None else QuerySnapshotPoller(read)
-        super().__init__(read.rows_options(), str(read.journal), scan)
+        super().__init__(make_rows_options(read), str(find_journal(read)), scan)
 
 
 class FolderPoller:
     """`JournalPoller` of files in a folder."""
 
-    def __init__(self, options: SnapshotsOptions) -> None:
+    def __init__(self, options: SnapshotsSettings) -> None:
         self._path = options.path or ""
         self._folder = SnapshotFolder(
             self._path, StateFolder(Path(options.state), options.name).restart_step, find_snapshot_format(options)
@@ -78,11 +82,11 @@ class FolderPoller:
 class QuerySnapshotPoller(PacedPoller):
     """`JournalPoller` of query results, each of which is a snapshot."""
 
-    def __init__(self, options: SnapshotsOptions) -> None:
+    def __init__(self, options: SnapshotsSettings) -> None:
         self._name = options.name
         self._query = snapshot_query(options)
         self._journal = SnapshotJournal(options, QuerySnapshots(self._query, options.name))
-        super().__init__(self._journal.take_next, options.every)
+        super().__init__(self._journal.take_next, to_timedelta(options.every or EVERY).total_seconds())
 
     def begin(self) -> None:
         """Raises Retryable while the first snapshot is being read, by this process or another one."""
@@ -103,12 +107,12 @@ class QuerySnapshotPoller(PacedPoller):
 REMEDY = "Correct the query, or the rows in the database"
 
 
-def snapshot_query(options: SnapshotsOptions) -> SnapshotQuery:
+def snapshot_query(options: SnapshotsSettings) -> SnapshotQuery:
     """The query and its database."""
     if options.dsn is None or options.table is None:
         raise ConfigProblem("Snapshots of a database need 'dsn' and 'table'.")
     text = options.query or table_query(options.table)
-    return SnapshotQuery(options.dsn.get_secret_value(), text, f"reading {options.table}")
+    return SnapshotQuery(read_dsn(options.dsn), text, f"reading {options.table}")
 
 
 class QuerySnapshots:

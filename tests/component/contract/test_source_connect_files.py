@@ -17,4 +17,6 @@ class TestConnectFilesSource(SourceContract):
         self.path, (self.batch_records, self.ending) = tmp_path, request.param
 
     def new_stream(self):
-        return SinkFolder(self.path, archive_source, {"batch_records": self.batch_records, "settle": 0}, self.ending)
+        return SinkFolder(
+            self.path, archive_source, {"batch_records": self.batch_records, "settle": "0 seconds"}, self.ending
+        )

@@ -12,8 +12,9 @@ from support.dms_folder import DmsFolder, ReadsDms
 from support.stored_files import StoredFiles
 from support.variants import READ_TESTS
 
-from adapters.sources.files import ArchiveSource, poller
+from adapters.sources.files import poller
 from adapters.sources.files.dms import DmsFilesSource
+from adapters.sources.files.source import ArchiveSource
 from replicator.testing.source_contract import SourceContract
 
 

@@ -21,7 +21,7 @@ from adapters.sources.backfill import PostgresBackfill
 from adapters.sources.backfill.postgres.database import open_walsender
 from adapters.sources.query.check import QueryCheck
 from adapters.sources.query.database import QueryDatabase
-from adapters.sources.query.options import QueryOptions
+from adapters.sources.query.options import QuerySettings
 from replicator.domain.errors import Retryable
 
 pytestmark = pytest.mark.postgres
@@ -177,7 +177,7 @@ def url_of(dsn: str) -> str:
 def database(dsn: str) -> QueryDatabase:
     fetch(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
     given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
-    return QueryDatabase(QueryOptions.read(given))
+    return QueryDatabase(QuerySettings.read(given))
 
 
 def test_a_source_that_asks_a_database_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:

@@ -17,10 +17,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from servers.kafka import make_producer
 from support.kafka_fixtures import Broker, Running, Seen
 
-from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.cluster import Cluster
-from adapters.sources.kafka.options import KafkaOptions
+from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader
+from adapters.sources.kafka.source import KafkaSource
 from adapters.sources.kafka.topic_poller import BELIEVED, TopicPoller
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Retryable
@@ -346,7 +346,7 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
     """A broker that has just taken over a partition may say so of what it has."""
     broker.create(topic)
     broker.produce(topic, numbers(10))
-    options = KafkaOptions.read({"bootstrap_servers": broker.address, "topics": [topic], "batch_records": 3})
+    options = KafkaSettings.read({"bootstrap_servers": broker.address, "topics": [topic], "batch_records": 3})
     cluster, place = Cluster(options), TopicPartition(topic, 0)
     watch = TopicPoller(cluster, cluster.topics(), 5, grow=False)
     with closing(PartitionReader(options, cluster.note_error)) as reader:

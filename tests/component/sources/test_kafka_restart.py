@@ -9,7 +9,7 @@ import psutil
 import pytest
 from support.kafka_fixtures import Broker, Running, Seen
 
-from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.source import KafkaSource
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, TopicPartition
 

@@ -9,7 +9,7 @@ import pytest
 from servers.kafka_proxy import KafkaProxy
 from support.kafka_fixtures import Broker, Running
 
-from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.source import KafkaSource
 
 pytestmark = pytest.mark.stack
 

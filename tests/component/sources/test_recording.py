@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from adapters.sources.files import ArchiveSource
+from adapters.sources.files.source import ArchiveSource
 from adapters.sources.kafka.source import KafkaSource
 from replicator.cli import main
 

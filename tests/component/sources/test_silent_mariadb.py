@@ -14,7 +14,7 @@ from adapters.sources.backfill.mariadb.check import MariaDbCheck
 from adapters.sources.query import database
 from adapters.sources.query.check import QueryCheck
 from adapters.sources.query.database import QueryDatabase
-from adapters.sources.query.options import QueryOptions
+from adapters.sources.query.options import QuerySettings
 from replicator.domain.errors import Retryable
 
 QUERY = {"table": "sales", "cursor_column": "id", "keys": ("id",)}
@@ -45,7 +45,7 @@ def test_the_url_says_how_long_an_answer_may_take(dsn: str, tmp_path: Path) -> N
     patient = f"{dsn}?read_timeout=1"
     with (
         pytest.raises(Retryable, match="timed out") as told,
-        QueryDatabase(QueryOptions.read({"dsn": patient, "state": ".", **QUERY})).connect(),
+        QueryDatabase(QuerySettings.read({"dsn": patient, "state": ".", **QUERY})).connect(),
     ):
         pass
     assert "read_timeout" in told.value.next_step

@@ -14,10 +14,9 @@ from support.stored_files import StoredFiles
 
 from adapters.object_store import files as stored_files
 from adapters.object_store import options
-from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesCheck, DmsFilesSource
-from adapters.sources.files.source import ArchiveCheck
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
+from adapters.sources.files.source import ArchiveCheck, ArchiveSource
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.position import Position
 
 USERS = "public/users"
@@ -61,7 +60,7 @@ def follow(options: dict[str, Any], act: Callable[[list[bytes]], bool], of: Any 
 
 def looking(files: StoredFiles) -> dict[str, Any]:
     """With a look at the store every now and then."""
-    return {**files.options, "look_every": 0.1}
+    return {**files.options, "look_every": "100 milliseconds"}
 
 
 def test_a_bucket_as_dms_writes_it(files: StoredFiles) -> None:
@@ -223,5 +222,5 @@ def deliver_records() -> Any:
 
 
 def test_keys_that_no_path_can_name(files: StoredFiles) -> None:
-    with pytest.raises(Fatal, match="cannot be reached yet"):
+    with pytest.raises(ConfigProblem, match="must be s3://BUCKET/FOLDER"):
         read({"path": "s3://", "storage": files.store.storage})

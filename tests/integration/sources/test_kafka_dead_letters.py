@@ -249,7 +249,7 @@ def test_several_processes_may_write(dead_letters: dict[str, Any]) -> None:
 
 def test_options_are_checked() -> None:
     for wrong in ({}, {"topic": "a b"}, {"topic": "a", "options": {"acks": "0"}}):
-        with pytest.raises(ConfigProblem, match="Kafka options of dead_letters"):
+        with pytest.raises(ConfigProblem, match="options of dead_letters"):
             KafkaDeadLetters({"bootstrap_servers": "b:1", **wrong})
 
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +77,14 @@ def test_sales(queried_database, tmp_path):
 def test_rows_that_share_the_boundary(queried_database, tmp_path):
     """Who writes at the same moment as a row that was read is read too, and what was read is not read again."""
     queried_database.make_sales()
-    one = source(queried_database, tmp_path, overlap=timedelta())
+    one = source(queried_database, tmp_path, overlap="0 seconds")
     _, at = read(one)
     last = SALES[-1][-1]
     queried_database.add_sales((5, "2019-11-14", "Ann", "1.00", last), (6, "2019-11-14", "Bob", "2.00", last))
     queried_database.run(f"UPDATE sales SET sales = 7, modified = '{last}' WHERE id = 4")
-    rows, at = read(source(queried_database, tmp_path, overlap=timedelta()), at)
+    rows, at = read(source(queried_database, tmp_path, overlap="0 seconds"), at)
     assert sorted(ids(rows)) == [4, 5, 6]
-    assert read(source(queried_database, tmp_path, overlap=timedelta()), at) == ([], at)
+    assert read(source(queried_database, tmp_path, overlap="0 seconds"), at) == ([], at)
 
 
 def test_late_commits_within_the_overlap(queried_database, tmp_path):
@@ -158,7 +157,7 @@ def test_start_after_is_where_it_begins(queried_database, tmp_path):
     queried_database.add_sales(
         (5, "2019-11-14", "Ann", "1.00", "2019-11-20 00:00:00"), (6, "2019-11-14", "Bob", "2.00", "2019-11-20 00:00:01")
     )
-    one = {"start_after": "2019-11-20 00:00:00", "overlap": timedelta(days=30)}
+    one = {"start_after": "2019-11-20 00:00:00", "overlap": "30 days"}
     rows, at = read(source(queried_database, tmp_path, **one))
     assert ids(rows) == [6]
     queried_database.add_sales(
@@ -209,7 +208,7 @@ def test_it_polls_no_sooner_than_its_interval(lite, tmp_path):
             lite.add_sales((5, "2019-11-14", "Ann", "1.00", "2019-11-14 10:00:00"))
 
     threading.Timer(1, stop.set).start()
-    source(lite, tmp_path, every=60).run(Position(), take, stop, once=False)
+    source(lite, tmp_path, every="1 minute").run(Position(), take, stop, once=False)
     assert ids(rows) == [1, 2, 3, 4]
 
 

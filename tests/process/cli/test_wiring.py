@@ -113,7 +113,8 @@ def test_a_check_that_its_package_does_not_bring_is_said(loaded_config, monkeypa
 
 
 def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded_config, monkeypatch):
-    from replicator.wiring import diagnosis, plugins
+    from replicator.settings import plugins
+    from replicator.wiring import diagnosis
 
     def break_loading(group, name):
         if name == "delta":

@@ -19,7 +19,7 @@ def add(folder, more: str, form: str = "debezium_json") -> None:
     [
         ("", "ArchiveSource", None),
         ("    files: recorded\n", "ArchiveSource", None),
-        ("    files: connect\n", "ConnectFilesSource", 10.0),
+        ("    files: connect\n", "ConnectFilesSource", None),
         ("    files: lines\n    topic: cdc.public.orders\n", "LineFileSource", None),
         ("    files: connect\n    settle: 1 minute\n    mode: batch\n", "ConnectFilesSource", 60.0),
     ],
@@ -27,7 +27,7 @@ def add(folder, more: str, form: str = "debezium_json") -> None:
 def test_which_files_are_read(folder, more, name, settle):
     add(folder, more)
     source = adapters.build_source(folder.load(), "recorded")
-    assert (type(source).__name__, source._options.settle) == (name, settle)
+    assert (type(source).__name__, source._options.settle_seconds) == (name, settle)
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,11 @@ def test_parquet(folder):
     assert finding.code == "inapplicable" and "rows of Parquet files have the types of its columns" in finding.message
     folder.write(text.replace("    schema: {id: int64, name: string}\n", ""))
     loaded = folder.load()
-    assert adapters.list_options(loaded.settings.sources["dms"])["format"] == "dms_parquet"
     adapters.build_source(loaded, "dms").close()
     assert adapters.build_decoder(loaded, "dms")._options.operation_column == "action"
 
 
 def test_times_reach_the_transport_as_numbers(folder):
     dms(folder, "    settle: 1 minute\n    look_every: 500 milliseconds\n")
-    told = adapters.list_options(folder.load().settings.sources["dms"])
-    assert (told["settle"], told["look_every"]) == (60.0, 0.5)
+    told = folder.load().settings.sources["dms"]
+    assert (told.settle_seconds, told.look_seconds) == (60.0, 0.5)

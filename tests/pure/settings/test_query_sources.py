@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from replicator.wiring import adapters
@@ -44,14 +42,16 @@ def write(folder):
 def test_options_passed_to_its_adapter(folder, write):
     write("start_after: 2019-11-20 00:00:00\noverlap: 10 minutes\nevery: 2 minutes\nranges: 4")
     loaded = folder.load()
-    told = {**adapters.list_options(loaded.settings.sources["sales"]), **adapters.list_kept_options(loaded, "sales")}
+    told = adapters.make_check_options(loaded, "sales")
     assert told == {
+        "transport": "query",
+        "format": "rows",
         "dsn": "mariadb://shop:hunter2@db/shop",
         "table": "sales",
         "cursor_column": "modified",
         "start_after": "2019-11-20 00:00:00",
-        "overlap": timedelta(minutes=10),
-        "every": 120.0,
+        "overlap": "10 minutes",
+        "every": "2 minutes",
         "ranges": 4,
         "keys": ("id",),
         "state": told["state"],
@@ -62,8 +62,8 @@ def test_options_passed_to_its_adapter(folder, write):
 
 def test_an_overlap_of_numbers(folder, write):
     write("overlap: 5000\nstart_after: 7")
-    told = adapters.list_options(folder.load().settings.sources["sales"])
-    assert (told["overlap"], told["start_after"]) == (5000, 7)
+    told = folder.load().settings.sources["sales"]
+    assert (told.overlap, told.start_after) == (5000, 7)
 
 
 @pytest.mark.parametrize(

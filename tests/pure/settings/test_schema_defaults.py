@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.delta.maintenance import EVERY_COMMITS
-from adapters.sources.delta_table.options import RowsOptions
-from adapters.sources.event_log.delta.options import DeltaSourceOptions
 from adapters.sources.files.file_list import SETTLED_SECONDS
-from adapters.sources.files.options import ArchiveOptions
-from adapters.sources.files.poller import EVERY
-from adapters.sources.query.options import QueryOptions
-from adapters.sources.snapshot_diff.options import SnapshotsOptions
 from replicator.ports.options import to_timedelta
 from replicator.settings.json_schema import build_config_schema
 from replicator.settings.lanes import DEFAULT_RETENTION, resolve_lane
@@ -27,13 +21,6 @@ def read_default(part, key):
 @pytest.mark.parametrize(
     ("part", "key", "applied"),
     [
-        ("DeltaSourceSettings", "changes", RowsOptions.model_fields["changes"].default),
-        ("DeltaSourceSettings", "start_from", RowsOptions.model_fields["start_from"].default),
-        ("DeltaSourceSettings", "mode", RowsOptions.model_fields["mode"].default),
-        ("DeltaSourceSettings", "mode", DeltaSourceOptions.model_fields["mode"].default),
-        ("ArchiveSettings", "mode", ArchiveOptions.model_fields["mode"].default),
-        ("FilesSettings", "mode", ArchiveOptions.model_fields["mode"].default),
-        ("SnapshotsSettings", "files", SnapshotsOptions.model_fields["files"].default),
         ("DeltaSettings", "compact_every", EVERY_COMMITS),
         ("EventLogSettings", "compact_every", EVERY_COMMITS),
         ("EventStoreSettings", "compact_every", EVERY_COMMITS),
@@ -49,10 +36,6 @@ def test_default_is_the_adapters(part, key, applied):
     [
         ("ArchiveSettings", "settle", SETTLED_SECONDS),
         ("FilesSettings", "settle", SETTLED_SECONDS),
-        ("ArchiveSettings", "look_every", EVERY),
-        ("FilesSettings", "look_every", EVERY),
-        ("SnapshotsSettings", "every", SnapshotsOptions.model_fields["every"].default),
-        ("QuerySettings", "every", QueryOptions.model_fields["every"].default),
     ],
 )
 def test_default_time_is_the_adapters(part, key, seconds):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from support.archive_files import write_archive
 
-from adapters.sources.files import ArchiveSource
+from adapters.sources.files.source import ArchiveSource
 from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode

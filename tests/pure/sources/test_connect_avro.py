@@ -68,7 +68,7 @@ def read_golden(name: str) -> bytes:
 
 def read(topics: Path, **more: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    source = archive_source({"path": str(topics), "files": "connect", "settle": 0, **more})
+    source = archive_source({"path": str(topics), "files": "connect", "settle": "0 seconds", **more})
     source.run(Position(), lambda batch: found.extend(batch.frame.to_pylist()), threading.Event(), once=True)
     return found
 

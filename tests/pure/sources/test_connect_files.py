@@ -41,7 +41,7 @@ def sink(folder: Path, first: int, text: str, ending: str = ".json", *, inside: 
 
 
 def source(folder: Path, **more: Any) -> ConnectFilesSource:
-    made = archive_source({"path": str(folder), "files": "connect", "settle": 0, **more})
+    made = archive_source({"path": str(folder), "files": "connect", "settle": "0 seconds", **more})
     assert isinstance(made, ConnectFilesSource)
     return made
 
@@ -59,7 +59,7 @@ def follow(folder: Path, take: Callable[[Any], None]) -> None:
     late = threading.Timer(20, stop.set)
     late.start()
     try:
-        source(folder, look_every=0).run(Position(), take, stop, once=False)
+        source(folder, look_every="0 seconds").run(Position(), take, stop, once=False)
     finally:
         late.cancel()
 
@@ -220,7 +220,7 @@ def test_keys_without_values_are_refused_once_files_are_stable(topics, monkeypat
     with pytest.raises(ConfigProblem, match="of records without values") as refused:
         read(topics)
     assert "copy it there too" in refused.value.next_step
-    assert len(source(topics, settle=3600)._list_files()) == 1, "whoever copies slowly has as long"
+    assert len(source(topics, settle="1 hour")._list_files()) == 1, "whoever copies slowly has as long"
 
 
 def test_once_a_partition_has_keys_a_file_without_them_is_not_complete(topics):
@@ -260,13 +260,13 @@ def test_files_are_read_once_nobody_has_written_to_them(topics):
     fresh = sink(topics, 1, "{}\n")
     sink(topics, 1, "1\n", ".keys.json")
     os.utime(fresh.with_name(NAME % (1, ".keys.json")), (time.time() + 30,) * 2)
-    assert read_at_first(topics, settle=1) == [0]
+    assert read_at_first(topics, settle="1 second") == [0]
 
 
 def test_values_that_a_copy_brought_with_their_time_wait_for_their_keys(topics):
     file = sink(topics, 0, "{}\n")
     assert time.time() - file.stat().st_mtime > 3600
-    assert read_at_first(topics, settle=3600) == []
+    assert read_at_first(topics, settle="1 hour") == []
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_a_range_waits_for_recently_written_files(topics):
     sink(topics, 0, "{}\n{}\n")
     found: list[int] = []
     until = Position({HOME: 2})
-    source(topics, settle=1).read(
+    source(topics, settle="1 second").read(
         Position({HOME: 0}), until, lambda batch: found.extend(batch.frame["offset"].to_pylist()), threading.Event()
     )
     assert found == [0, 1]

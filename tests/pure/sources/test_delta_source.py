@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.recorded_log import RecordedLog
 
-from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.check import DeltaSourceCheck
 from adapters.sources.event_log import version_loop
+from adapters.sources.event_log.delta.source import DeltaSource
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position, TopicPartition
@@ -364,7 +364,7 @@ def test_features_that_files_do_not_tell_are_refused(log: RecordedLog) -> None:
         source(log).end()
 
 
-@pytest.mark.parametrize("wrong", [{"paths": "x"}, {"batch_records": 0}, {"topics": []}, {"start_from": "latest"}])
+@pytest.mark.parametrize("wrong", [{"paths": "x"}, {"batch_records": 0}, {"topics": []}])
 def test_options(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem, match=next(iter(wrong))):
         DeltaSource({"path": str(tmp_path), **wrong})

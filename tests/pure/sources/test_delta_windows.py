@@ -15,9 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from support.recorded_log import RecordedLog
 
 from adapters.sources import delta_reader
-from adapters.sources.delta import DeltaSource
 from adapters.sources.event_log.delta import source
-from adapters.sources.event_log.delta.source import Period
+from adapters.sources.event_log.delta.source import DeltaSource, Period
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from adapters.kafka.errors import LASTING, REFUSED, is_transient, translate_error
-from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.check import TableReaders, check_compaction
 from adapters.sources.kafka.cluster import describe_out_of_range, describe_recreated
-from adapters.sources.kafka.options import CORRECTNESS, KafkaOptions
+from adapters.sources.kafka.options import CORRECTNESS, KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader
+from adapters.sources.kafka.source import KafkaSource
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.topics import TopicFilter
@@ -73,7 +73,7 @@ def test_wrong_options_are_named_and_secrets_are_not_shown(wrong: dict[str, obje
 
 def test_what_reaches_librdkafka() -> None:
     more = {"options": {"fetch.min.bytes": 5, "client.id": "me"}, "security": {"sasl.password": SECRET}}
-    options = KafkaOptions.read({**BASE, **more})
+    options = KafkaSettings.read({**BASE, **more})
     consumer, client = options.consumer(), options.client_settings()
     assert CORRECTNESS.items() <= consumer.items()
     assert (consumer["fetch.min.bytes"], consumer["group.id"]) == ("5", "cdc-python-consumer")
@@ -145,7 +145,7 @@ def reader() -> Iterator[PartitionReader]:
     for n in range(100):
         producer.produce("t", value=b"%d" % n, partition=n % 2, headers=[("h", b"x")] if n % 3 else None)
     assert producer.flush(10) == 0
-    options = KafkaOptions.read({**BASE, "bootstrap_servers": servers})
+    options = KafkaSettings.read({**BASE, "bootstrap_servers": servers})
     with closing(PartitionReader(options, lambda _: None, wait_ms=50)) as reader:
         yield reader
 

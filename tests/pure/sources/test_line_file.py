@@ -61,7 +61,7 @@ def follow(file: Path, steps: list[Callable[[], None]]) -> list[tuple[int, bytes
         if not batch.records:
             (left.pop(0) if left else stop.set)()
 
-    source(file, look_every=0).run(Position(), take, stop, once=False)
+    source(file, look_every="0 seconds").run(Position(), take, stop, once=False)
     return found
 
 

@@ -18,7 +18,7 @@ from support.queried_database import QueriedDatabase
 from support.queried_database import source as of_query
 
 from adapters.decoders.rows import RowsDecoder
-from adapters.sources.snapshot_diff import SnapshotsSource
+from adapters.sources.snapshot_diff.source import SnapshotsSource
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.position import Position

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from support.dms_folder import settle
 
-from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.poller import FilePoller
+from adapters.sources.files.source import ArchiveSource
 from replicator.domain.position import Position
 
 SOON = 0.9
 """Seconds. Without a notice files would be listed after an hour."""
-SELDOM = {"look_every": 3600.0}
+SELDOM = {"look_every": "1 hour"}
 LINE = '{"topic": "t", "partition": 0, "offset": %d, "key": "k", "value": "v%d"}\n'
 
 
@@ -89,7 +89,7 @@ def test_a_line_is_noticed_within_a_second(tmp_path):
 def test_a_file_is_read_when_it_settles(tmp_path):
     users = tmp_path / "public" / "users"
     users.mkdir(parents=True)
-    source = DmsFilesSource({"path": str(tmp_path), "settle": 1.5, **SELDOM})
+    source = DmsFilesSource({"path": str(tmp_path), "settle": "1500 milliseconds", **SELDOM})
     ((values, seconds),) = list_deliveries(source, [lambda: (users / "LOAD00000001.csv").write_text("1,a\n")])
     assert values == [b"1,a"] and 1.5 <= seconds < 1.5 + SOON
 

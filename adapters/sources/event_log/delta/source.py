@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from math import inf
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +24,10 @@ from ....arrow.record_positions import payload_bytes
 from ....delta.folders import FileLocation
 from ....event_log.bounds import LogBounds
 from ....event_log.records import drop_repeated, sort_records, to_raw
+from ...delta_options import DeltaSourceSettings
 from ...delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
 from ..source import LogSource
 from .log_reader import DeltaLog, DeltaLogReader, Load, ReadWindow
-from .options import DeltaSourceOptions
 from .table import EventLogTable, LogFile, LogSnapshot, OffsetRanges
 
 
@@ -38,11 +39,11 @@ class EventLogSource(LogSource[F]):
     new records below the log's end are a DataLoss.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        self._options = DeltaSourceOptions.read(options)
-        super().__init__(self._options)
-        self._period = Period(self._options.since, self._options.until)
-        table = EventLogTable(self._options.path, self._wanted, self._options.storage)
+    def __init__(self, options: DeltaSourceSettings | Mapping[str, Any]) -> None:
+        self._options = DeltaSourceSettings.read(options)
+        super().__init__(self._options.topics or ("*",), self._options.below)
+        self._period = Period.from_texts(self._options.since, self._options.until)
+        table = EventLogTable(self._options.path or "", self._wanted, self._options.storage)
         self._log = DeltaLog(table, OffsetRanges(), self._below)
 
     ahead = False
@@ -81,7 +82,7 @@ class EventLogSource(LogSource[F]):
 
     def _window_size(self) -> WindowSize:
         if self._options.mode == "batch":
-            return WholeTableSize(self._options.path, self._options.batch_bytes)
+            return WholeTableSize(self._options.path or "", self._options.batch_bytes)
         return WindowSize(self._options.batch_records, self._options.batch_bytes)
 
 
@@ -90,7 +91,7 @@ class DeltaSource(EventLogSource[pa.Table]):
 
     ahead = True
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: DeltaSourceSettings | Mapping[str, Any]) -> None:
         super().__init__(options)
         self._files = OpenLogFiles(self._period.stored_schema)
         self._of_run = OpenLogFiles(self._period.stored_schema)
@@ -128,6 +129,11 @@ class Period:
 
     since: datetime | None = None
     until: datetime | None = None
+
+    @classmethod
+    def from_texts(cls, since: str | None, until: str | None) -> Period:
+        """The range between two texts of the config."""
+        return cls(*(None if text is None else datetime.fromisoformat(text) for text in (since, until)))
 
     @property
     def stored_schema(self) -> pa.Schema:

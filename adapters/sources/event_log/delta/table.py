@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition
+from replicator.ports.options import StorageSettings
 
 from ....delta.commits import LaneLog, PositionFiles
 from ....delta.folders import FileLocation, Folder
@@ -19,7 +20,6 @@ from ....delta.lake import HOME, decode_name
 from ....delta.log_retention import removal_app_id
 from ....delta.tables import read_schema
 from ....event_log.bounds import LogBounds
-from ....object_store.options import Storage
 from ...delta_reader import SourceDeltaTable, open_parquet
 
 # An event log as a list of files per table version.
@@ -55,7 +55,7 @@ class LogSnapshot:
 class EventLogTable:
     """The event log at `path` (see `SourceDeltaTable`). `wanted` selects topics. Not safe for several threads."""
 
-    def __init__(self, path: str, wanted: Callable[[str], bool], storage: Storage | None = None) -> None:
+    def __init__(self, path: str, wanted: Callable[[str], bool], storage: StorageSettings | None = None) -> None:
         self._opened = SourceDeltaTable(path, MISSING, storage)
         self.root = self._opened.root
         self._wanted = wanted

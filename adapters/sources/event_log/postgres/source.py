@@ -6,24 +6,61 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import AwareDatetime, Field
 
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.adapter_options import AdapterOptions
 from replicator.ports.frames import Batch, Stop
+from replicator.ports.options import Dsn
 
 from ....arrow.record_positions import payload_bytes
 from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
 from ....postgres.connection import PostgresSession
 from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
-from ....postgres.options import TableLocation
+from ....postgres.options import TableLocation, read_dsn
 from ..source import LogSource
 from ..version_loop import read_ahead
-from .options import PostgresLogOptions
 
 ROLE = "event log reader"
+
+
+class PostgresLogOptions(AdapterOptions):
+    """Options of the source. No config has it: commands read a log with it.
+
+    - `dsn`, `schema` and `table`: as in the `event_log` sink that writes it.
+    - `topics`: names, globs, or regular expressions that start with `^`.
+    - `since`, `until`: the range of source times, inclusive. Records without a time are included.
+    - `below`: by topic and partition the offset at which the log ends for this reader. Other partitions have no records
+      then.
+    - `part`: the reader accepts that first records may have been removed. They never are.
+    - `batch_records`, `batch_bytes` (of keys and values): limits of one batch.
+    """
+
+    what: ClassVar[str] = "an event log in PostgreSQL"
+
+    transport: Literal["postgres_log"] = "postgres_log"
+    format: str = ""
+    dsn: Dsn
+    schema_name: str = Field("cdc_raw", alias="schema")
+    table: str = "cdc_events"
+    topics: tuple[str, ...] = Field(("*",), min_length=1)
+    start_from: Literal["earliest"] = "earliest"
+    since: AwareDatetime | None = None
+    until: AwareDatetime | None = None
+    below: Mapping[str, Mapping[str, int]] | None = None
+    part: bool = False
+    batch_records: int = Field(500_000, ge=1)
+    batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
+
+    @property
+    def place(self) -> TableLocation:
+        """The location of the table."""
+        return TableLocation(read_dsn(self.dsn), self.schema_name, self.table)
 
 
 class PostgresLogTable:
@@ -55,8 +92,8 @@ class PostgresLogSource(LogSource[pa.Table]):
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        self._options = PostgresLogOptions.from_options(options, "an event log in PostgreSQL")
-        super().__init__(self._options)
+        self._options = PostgresLogOptions.read(options)
+        super().__init__(self._options.topics, self._options.below)
         self._log = PostgresLogTable(self._options.place, self._wanted)
 
     def bounds(self) -> LogBounds:

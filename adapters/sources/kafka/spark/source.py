@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -21,6 +21,7 @@ from ....spark import frames
 from ....spark.frames import column, to_session
 from ....spark.session import split_options
 from ....spark.types import spark_schema
+from ..options import KafkaSettings
 from ..source import KafkaSource
 from ..topic_poller import TICK, WAIT, TopicPoller, retry_patiently
 from .java_client import allow_endpoint, java_client
@@ -38,7 +39,7 @@ class KafkaSparkSource(KafkaSource):
     executors'.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: KafkaSettings | Mapping[str, Any]) -> None:
         own, self._spark = split_options(options)
         self._pace = ProgressListener()
         super().__init__(own)

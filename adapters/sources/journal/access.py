@@ -1,9 +1,10 @@
-"""Masking of rows before they are written to a journal."""
+"""The journal of a source: its folder, the options to read it, and the masking of its rows."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,39 @@ import pyarrow as pa
 from replicator.domain.errors import DataLoss
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import ColumnRule, Mask, refuse_change, refuse_unknown_masks
+from replicator.ports.adapter_options import ROWS
 
 from ...arrow.masks import mask_values
+from ...delta.lake import encode_name
+from ..delta_options import DeltaSourceSettings
+from .options import CHANGE, VERSION, JournalOptions
+
+
+def find_journal(options: JournalOptions) -> Path:
+    """The folder of the journal."""
+    return Path(options.state) / encode_name(options.name)
+
+
+def make_rows_options(options: JournalOptions) -> DeltaSourceSettings:
+    """The options for reading the journal."""
+    return DeltaSourceSettings(
+        transport="delta",
+        format=ROWS,
+        path=str(find_journal(options)),
+        operation_column=CHANGE,
+        sequence_columns=[VERSION],
+        masked=tuple(sorted(options.private)),
+        batch_records=options.batch_records,
+        batch_bytes=options.batch_bytes,
+    )
+
+
+def make_row_masker(options: JournalOptions) -> RowMasker:
+    """The masker of rows."""
+    return RowMasker(options.name, options.private, options.keys, options.columns)
+
+
+# Masks, before rows are written.
 
 Noted = Mapping[str, Any]
 """A note of the mask of each column. Equal masks have equal notes; a note reveals neither key nor value."""

@@ -1,0 +1,67 @@
+"""Options of the sources over a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from replicator.ports.adapter_options import CatalogTable, Mode, SourceOptions, given
+from replicator.ports.options import LakePath, StorageSettings, Topic, ZonedTime, refuse_idle_storage, unset
+
+APPENDED = "appended"
+
+
+class DeltaSourceSettings(SourceOptions):
+    """A Delta table: the event log of a pipeline, read as its recorded topics. With format `rows`, the rows of any
+    Delta table."""
+
+    what: ClassVar[str] = "a delta source"
+    rank: ClassVar[int] = 4
+    assumed: ClassVar[Mapping[str, Any]] = {"transport": "delta", "format": ""}
+
+    transport: Literal["delta"]
+    path: LakePath | None = None
+    """The folder of the table, its `file://` URL or `s3://BUCKET/FOLDER`."""
+    storage: StorageSettings | None = None
+    """The access to the object store of an `s3://` path."""
+    topics: list[Topic] | None = Field(default=None, min_length=1)
+    """Event logs: the recorded topics to read, as names, globs or regular expressions that begin with `^`. By default
+    all."""
+    table: CatalogTable | None = None
+    """Format `rows` on Spark, instead of `path`: the table as `[CATALOG.]SCHEMA.TABLE`."""
+    mode: Mode | None = unset("stream")
+    """`stream`: batches of limited size. `batch`: everything that is there in one batch, with one merge for each
+    table."""
+    changes: Literal["appended", "feed"] | None = unset(APPENDED)
+    """Format `rows`: read appended rows (`appended`) or the table's change data feed (`feed`)."""
+    start_from: Literal["earliest", "latest"] | None = unset("earliest")
+    """Format `rows`: where lanes without a position start. `earliest`: with the rows of the table. `latest`: with
+    later changes."""
+    since: ZonedTime | None = None
+    """Event logs: only records with this time at the source or later. Records without a time are included."""
+    until: ZonedTime | None = None
+    """Event logs: only records with this time at the source or earlier. Records without a time are included."""
+
+    masked: tuple[str, ...] = given(())
+    """Columns that are already masked in the table. Record headers mark them."""
+    below: Mapping[str, Mapping[str, int]] | None = given()
+    """Event logs: by topic and partition the offset at which the log ends for this reader. Other partitions have no
+    records then."""
+    part: bool = given(False)
+    """Event logs: true accepts that first records may have been removed."""
+
+    @model_validator(mode="after")
+    def _check_storage(self) -> DeltaSourceSettings:
+        refuse_idle_storage(self.path, self.storage)
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of rows that the decoder reads. They are kept even if they are bookkeeping columns of a target."""
+        return (*((self.operation_column,) if self.operation_column else ()), *(self.sequence_columns or ()))
+
+    @property
+    def lake(self) -> str | None:
+        return self.path

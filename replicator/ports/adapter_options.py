@@ -1,0 +1,260 @@
+"""The options models that adapters publish.
+
+An adapter has one pydantic model for its section of the config. Its package names the model in an entry point
+(`replicator.source_options`, `replicator.sink_options`, `replicator.dead_letter_options`), under the name of the adapter.
+`replicator check` then checks the keys and the values, the JSON Schema has them, and the adapter gets the validated object.
+A module with a model is imported by every command that reads a config, so it must not import a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from replicator.domain.errors import ConfigProblem
+
+from .options import (
+    OF_PROGRAM,
+    CsvSettings,
+    Duration,
+    HttpUrl,
+    RegistrySettings,
+    Size,
+    SourceDsn,
+    Strict,
+    Text,
+    make_value_error,
+    unset,
+)
+
+
+def given(default: Any = None, **more: Any) -> Any:
+    """The field of a value that the pipeline adds. It is no key of the config."""
+    return Field(default, exclude=True, **more)
+
+
+class AdapterOptions(Strict):
+    """Base of the options models: the keys of an adapter in the config, and the values that the pipeline adds."""
+
+    what: ClassVar[str] = "an adapter"
+    """The adapter, for messages."""
+    rank: ClassVar[int] = 100
+    """The place in lists of all adapters. Built-in adapters come first."""
+    assumed: ClassVar[Mapping[str, Any]] = {}
+    """Keys that a program may leave out, but not the config."""
+
+    session: Mapping[str, str] | None = given()
+    """The session options of the engine; None for an engine in this process."""
+    stores: tuple[str, ...] = given(())
+    """The schemes of the object stores that some adapter of the program uses."""
+
+    @classmethod
+    def read(cls, options: Self | Mapping[str, Any]) -> Self:
+        """The options: validated already, or a mapping. ConfigProblem that names each wrong key, and never shows a value."""
+        if isinstance(options, cls):
+            return options
+        said = cast(Mapping[str, Any], options)
+        paths = {key: str(value) for key, value in said.items() if isinstance(value, Path)}
+        try:
+            return cls.model_validate({**cls.assumed, **said, **paths}, context=OF_PROGRAM)
+        except ValidationError as error:
+            wrong = error.errors(include_input=False, include_url=False, include_context=False)
+            text = "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}".removeprefix(": ") for e in wrong)
+            raise ConfigProblem(f"The options of {cls.what} are not valid: {text}.") from None
+
+    @classmethod
+    def list_keys(cls) -> Mapping[str, FieldInfo]:
+        """The keys of the config."""
+        return {info.alias or name: info for name, info in cls.model_fields.items() if not info.exclude}
+
+    def with_given(self, values: Mapping[str, Any]) -> Self:
+        """The options with values of the pipeline. Values that the model does not have are left out."""
+        names = {info.alias or name: name for name, info in type(self).model_fields.items()}
+        return self.model_copy(update={names[key]: value for key, value in values.items() if key in names})
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        found = handler(schema)
+        own = handler.resolve_ref_schema(found).get("properties", {})
+        for name, info in cls.model_fields.items():
+            if info.exclude:
+                own.pop(info.alias or name, None)
+        return found
+
+
+# Sources: the keys of the transport, of its formats, and of what all sources have.
+
+
+def _to_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+ONE_OR_SEVERAL = WithJsonSchema(
+    {"anyOf": [{"type": ["string", "number"]}, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]}
+)
+CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
+ColumnName = Annotated[str, Field(min_length=1)]
+OperationValues = Annotated[list[Text], BeforeValidator(_to_list), Field(min_length=1), ONE_OR_SEVERAL]
+ROWS = "rows"
+"""The format of records that are rows."""
+ReplicaIdentity: TypeAlias = Literal["full", "default"]
+Mode = Literal["stream", "batch"]
+
+
+class OutboxSettings(Strict):
+    """The table names of outbox events, and the columns of the outbox table. See docs/how-to/read-an-outbox.md."""
+
+    route_to: Annotated[str, Field(pattern=r"^[^{}]*\{aggregatetype\}[^{}]*$")] = "outbox.event.{aggregatetype}"
+    """The table name of an event. It must contain `{aggregatetype}` once. Events of EventRouter have their topic as
+    table name."""
+    columns: dict[Literal["id", "aggregatetype", "aggregateid", "type", "payload"], ColumnName] = Field(default_factory=dict)
+    """The names of outbox columns that differ from Debezium's, such as `{payload: body}`."""
+
+
+class TransactionSettings(Strict):
+    """Keeps the targets of a source consistent at transaction boundaries. On Spark, the completeness watermark is only
+    published. See docs/how-to/keep-transactions-together.md."""
+
+    topic: str = Field(min_length=1)
+    """The topic with the connector's transaction markers: `<topic.prefix>.transaction`. The source must read it."""
+    max_transaction_bytes: Size = 64 << 20
+    """Local engine only: a larger transaction becomes visible in parts."""
+    patience: Duration = "60 seconds"
+    """How long to wait for the rest of a transaction when no record arrives. Then it becomes visible in parts. On
+    Spark, a later transaction is then published without it."""
+
+
+class DatabaseSettings(Strict):
+    """The source database, for `replicator doctor`, `backfill` and `diff`. The daemon connects to it only for `verify`."""
+
+    dsn: SourceDsn
+    """`postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mariadb://USER:PASSWORD@HOST:PORT`."""
+    publication: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """PostgreSQL: the publication that the connector reads. Required there."""
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] | None = None
+    """PostgreSQL: the connector's replication slot. Required there."""
+    bigint_unsigned: Literal["long", "precise"] | None = unset("long")
+    """MariaDB: the connector's `bigint.unsigned.handling.mode`. `long` by default, as in the connector."""
+
+    @property
+    def kind(self) -> Literal["postgresql", "mariadb"]:
+        """The kind of the database, by its URL."""
+        return "mariadb" if self.dsn.get_secret_value().startswith("mariadb:") else "postgresql"
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> DatabaseSettings:
+        if self.kind == "mariadb" and (self.publication or self.slot):
+            raise make_value_error("database", "is MariaDB, which has no 'publication' and no 'slot': remove them")
+        if self.kind == "postgresql" and not (self.publication and self.slot):
+            raise make_value_error("database", "is PostgreSQL, and needs the connector's 'publication' and 'slot'")
+        if self.kind == "postgresql" and self.bigint_unsigned:
+            raise make_value_error("database", "is PostgreSQL, which has no unsigned numbers: remove 'bigint_unsigned'")
+        return self
+
+
+class ConnectSettings(Strict):
+    """Kafka Connect, for `replicator doctor` and for `replicator diff` of MariaDB. The daemon never calls it."""
+
+    url: HttpUrl
+    """The worker's REST interface: `http://HOST:PORT`."""
+    connector: str = Field(min_length=1)
+    """The name of the connector."""
+
+
+class SourceOptions(AdapterOptions):
+    """Base of the options of sources: the keys that every source has, and what the pipeline adds to them."""
+
+    format: str
+    """The format of the records."""
+    operation_column: ColumnName | None = None
+    """`rows`, `dms_csv`, `dms_parquet`: the column with the operation of a row. DMS calls it `Op`, which is the default
+    there. For `rows` there is no default."""
+    sequence_columns: Annotated[list[ColumnName], Field(min_length=1, max_length=4)] | None = None
+    """`rows`: the columns of whole numbers that order the changes, compared from left to right. By default the order of
+    the source: offsets, files or table versions."""
+    operations: dict[Literal["create", "update", "delete", "read"], OperationValues] | None = None
+    """`rows`, `dms_csv`, `dms_parquet`: for each operation the values of `operation_column` that mean it."""
+    csv: CsvSettings | None = None
+    """The form of CSV text, for `dms_csv` and for CSV files of `rows`."""
+    outbox: OutboxSettings | None = None
+    """`debezium_outbox`: the table names of events, and the columns of the outbox table."""
+    flattened: bool | None = unset(False)
+    """`debezium_json`: true if ExtractNewRecordState has flattened the records to rows. Then set `tombstones` for their
+    tables."""
+    decimals: Literal["text", "base64"] | None = None
+    """`debezium_json`: the form of decimals in JSON without a schema. `text`: digits, as with
+    `decimal.handling.mode=string`. `base64`: the unscaled value, as with `precise`. By default a value that can be both
+    is rejected."""
+    replica_identity: ReplicaIdentity | dict[str, ReplicaIdentity] | None = None
+    """`debezium_json`, `debezium_avro`: what PostgreSQL sends for a deleted row, the whole row (`full`) or its key
+    (`default`). One value for all tables, or a mapping from names or globs. By default the values of each record
+    decide."""
+    registry: RegistrySettings | None = None
+    """`debezium_avro`: the schema registry of the records. Required there."""
+    transactions: TransactionSettings | None = None
+    """`debezium_json`, `debezium_avro`: keep the targets consistent at transaction boundaries."""
+
+    if TYPE_CHECKING:  # Each model describes it.
+        transport: str
+
+    batch_bytes: int = given(128 * 1024 * 1024, ge=1)
+    """The most bytes of one batch."""
+    batch_records: int = given(500_000, ge=1)
+    """The most records of one batch. The pipeline never sets it."""
+
+    @classmethod
+    def find_defaults(cls, pipeline: str) -> Mapping[str, Any]:  # noqa: ARG003 - See `KafkaSettings`.
+        """The values of absent keys that depend on the name of the pipeline."""
+        return {}
+
+    @property
+    def stateful_table(self) -> str | None:
+        """The table of which the transport keeps something between runs, and has to know the key; None for most."""
+        return None
+
+    @property
+    def lake(self) -> str | None:
+        """The folder of the table in a lake that it reads; None for other sources."""
+        return None
+
+    @property
+    def is_whole(self) -> bool:
+        """All that has accumulated is one batch."""
+        return getattr(self, "mode", None) == "batch"
+
+    @property
+    def has_tombstones(self) -> bool:
+        """True if records without a value delete rows by default, for tables without `tombstones`."""
+        return False
+
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options of the decoder, from its own keys in the config, `said`."""
+        return said
+
+
+class RecordOptions(SourceOptions):
+    """Records of other programs. Rows are in the order of their offsets, unless they have columns for that. Without a column
+    for the operation, rows are new ones, and records without a value are deletes."""
+
+    @property
+    def has_tombstones(self) -> bool:
+        return self.format == ROWS and self.operation_column is None and self.sequence_columns is None
+
+    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.format != ROWS:
+            return said
+        inserts = {} if "operation_column" in said else {"inserts_only": True}
+        return {"sequence_columns": (), **inserts, **said}
