@@ -55,7 +55,9 @@ class TableBackfill:
         self._is_held = False
 
     def rows(self, report: Tell, *, from_scratch: bool = False) -> BackfillSnapshot:
-        self._lock()
+        if not self._is_held:
+            self._kept.lock()
+            self._is_held = True
         table = self._database.describe_table(self._name, self._keys)
         if self._plain_names:
             refuse_names(table)
@@ -99,11 +101,6 @@ class TableBackfill:
     def close(self) -> None:
         self._kept.unlock()
         self._is_held = False
-
-    def _lock(self) -> None:
-        if not self._is_held:
-            self._kept.lock()
-            self._is_held = True
 
     def _read_state(self) -> BackfillState:
         state = self._kept.read_state()

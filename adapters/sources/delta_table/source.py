@@ -265,7 +265,7 @@ class RowVersionReader:
         if self._state is None or self._state[0] != number - 1:
             state = self._table.read_state(number)
         else:
-            state = self._table.state_after(self._state[1], commit)
+            state = self._state[1].apply_commit(commit, self._table.root)
         if state.table != self._id:
             raise other_table_error(self._table.name)
         found = self._table.read_changes(commit, state)

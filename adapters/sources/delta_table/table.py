@@ -128,10 +128,6 @@ class RowsTable:
         """True if the commit of the version is available."""
         return self._opened.log.has_file(commit_file_name(version))
 
-    def state_after(self, state: TableState, commit: Commit) -> TableState:
-        """The state of the table after `commit`, from the state before."""
-        return state.apply_commit(commit, self.root)
-
     def read_changes(self, commit: Commit, state: TableState) -> RowVersion:
         """The rows that a commit changed. Raises DataLoss for changes that the source cannot read."""
         if self._options.changes != FEED:
@@ -143,7 +139,10 @@ class RowsTable:
                 raise missing_feed_error(self.name, commit.version)
             both = [("delete", file) for file in commit.removes] + [("insert", file) for file in commit.adds]
             files = [(FEED, file) for file in commit.feed] or both
-        return self._to_version(commit.version, commit.at, state, [(OPS[kind], file) for kind, file in files])
+        found = [(self._locate(commit.version, file), OPS[kind], file) for kind, file in files]
+        # Deletes first, so that in the stream, too, an old row is deleted before another row of its key arrives.
+        found.sort(key=lambda one: (one[1] != "d", str(one[0])))
+        return self._number_files(commit.version, commit.at, state, found)
 
     def read_whole(self, version: int) -> RowVersion:
         """All rows of the table in `version`, older files first. Raises DataLoss if they are no longer available."""
@@ -153,13 +152,6 @@ class RowsTable:
         at = self.read_commit(version).at if self.has_version(version) else None
         found = self._number_files(version, at, state, [(self._locate(version, file), "r", file) for file in files])
         return RowVersion(Content(**{**vars(found.content), "whole": True}), found.files)
-
-    def _to_version(
-        self, version: int, at: int | None, state: TableState, files: Iterable[tuple[str, CommitFile]]
-    ) -> RowVersion:
-        """Deletes first, so that in the stream, too, an old row is deleted before another row of its key arrives."""
-        named = [(self._locate(version, file), op, file) for op, file in files]
-        return self._number_files(version, at, state, sorted(named, key=lambda one: (one[1] != "d", str(one[0]))))
 
     def _locate(self, version: int, file: CommitFile) -> FileLocation:
         """The location of a file. Commits may omit the size of removed files."""
@@ -175,7 +167,13 @@ class RowsTable:
         found, first = [], 0
         for path, op, file in files:
             rows = self._count_rows(version, path, file)
-            partition = state.read_partition(self._read_partition(version, file, state))
+            if file.partitionValues is None and state.partition_by:
+                raise Fatal(
+                    f"Version {version} of the table {self.name} does not say of which partition the rows are that it "
+                    "removes.",
+                    next_step="Load the table as it is now with `replicator lanes resync LANE`.",
+                )
+            partition = state.read_partition(file.partitionValues or {})
             found.append(TableFile(path, op, rows, partition, first))
             first += rows
         if first > MOST_ROWS:
@@ -194,14 +192,6 @@ class RowsTable:
                 return int(reader.metadata.num_rows)
         except FileRewritten as gone:
             raise vacuumed_error(self.name, version, str(gone.path)) from gone
-
-    def _read_partition(self, version: int, file: CommitFile, state: TableState) -> dict[str, str | None]:
-        if file.partitionValues is None and state.partition_by:
-            raise Fatal(
-                f"Version {version} of the table {self.name} does not say of which partition the rows are that it removes.",
-                next_step="Load the table as it is now with `replicator lanes resync LANE`.",
-            )
-        return file.partitionValues or {}
 
 
 OPS = {"insert": "c", "delete": "d", FEED: FEED}

@@ -216,18 +216,13 @@ class PartitionReader:
         elif error.code() in OFFSETS:
             self._refused[partition] = error.str()
         elif not is_transient(error):
-            raise translate_client_error(
-                self._options, error, f"Reading {partition} at offset {self._error_offset(event)} failed"
-            )
+            offset = event.offset()
+            at = self.next.get(partition, 0) if offset is None else offset
+            raise translate_client_error(self._options, error, f"Reading {partition} at offset {at} failed")
         else:
             self._doubt = True
             if partition in self._assigned:
                 self._failed[partition] = self._options.hide_secrets(f"{error.str()} ({error.name()})")
-
-    def _error_offset(self, event: Message) -> int:
-        """The offset of an error: from librdkafka, or else the next one."""
-        offset = event.offset()
-        return self.next.get(to_partition(event), 0) if offset is None else offset
 
     def _at_end(self, partition: TopicPartition, offset: int) -> None:
         """Advance to `offset`: only transaction markers and aborted records are below it."""
