@@ -41,7 +41,7 @@ from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import LaneArtifact, SinkFeatures
+from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
 OWN_SCHEMA = "_replicator"
@@ -98,7 +98,7 @@ class DuckDbSink:
             retention=True,
             refuse_second_writer=self.refuse_second_writer,
             explain=self.explain,
-            removal=self,
+            removal=LaneRemoval(self.list_artifacts, self.drop),
         )
 
     # The methods of every sink.

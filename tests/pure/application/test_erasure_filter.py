@@ -8,8 +8,10 @@ import pytest
 from support.debezium_events import ID, TOPIC, column, event, key, raw
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.dts_avro import DtsAvroDecoder
 from adapters.decoders.rows import RowsDecoder
 from replicator.application.quarantine.erasure_filter import ERASED_KIND, filter_erased
+from replicator.application.quarantine.poison_records import filter_poison_records
 from replicator.domain.change import RAW
 from replicator.domain.erasures import Erasure, ErasureHashes
 
@@ -51,3 +53,11 @@ def test_row_with_an_unknown_operation_is_found_by_its_text(erased):
     decoder = RowsDecoder({"operation_column": "op", "keys": {"people": ["id"]}})
     found = filter_erased(decoder, HASHES, [one]).find_erased(row)
     assert (None if found is None else found.to_pylist()) == ([True] if erased == "1" else None)
+
+
+def test_erased_and_poison_records_are_not_printed():
+    """Printing would read the records that the filters hide."""
+    printing = DtsAvroDecoder({})
+    assert printing.features.print_records is not None
+    for filtered in (filter_erased(printing, HASHES, [ERASED]), filter_poison_records(printing, [("t", 0, 1)])):
+        assert filtered is not printing and filtered.features.print_records is None
