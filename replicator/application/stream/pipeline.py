@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +21,7 @@ from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import MAIN_READER, PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.schema_history import store_schema_version
-from replicator.application.transactions.barrier import TransactionBarrier
+from replicator.application.transactions.barrier import NoTransactions, TransactionBarrier
 from replicator.application.transactions.tracker import TransactionTracker
 from replicator.domain.errors import DataLoss, Fenced, Retryable
 from replicator.domain.policy.plan import Counts, LaneState
@@ -79,10 +79,10 @@ class SourcePipeline(Generic[F]):
         )
         prefetch, records = shared.engine.features.prefetch, self._write_builder.batch_records
         self._prefetcher = None if prefetch is None else Prefetcher(prefetch, safe_decoder, records)
-        rules = context.transactions
-        kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
-        self._transactions = kind(rules, context, safe_decoder, self.registry, shared) if rules else None
-        find_observer = self._transactions.observe_catch_up if self._transactions else lambda _: None
+        self._transactions: NoTransactions[F] = NoTransactions()
+        if (rules := context.transactions) is not None:
+            kind = TransactionBarrier if rules.together else TransactionTracker
+            self._transactions = kind(rules, context, safe_decoder, self.registry, shared)
         catch_up_context = CatchUpContext(
             context,
             shared,
@@ -91,7 +91,7 @@ class SourcePipeline(Generic[F]):
             self._decoding,
             self._write_builder,
             self._poison_records,
-            find_observer,
+            self._transactions.observe_catch_up,
         )
         self._catch_up = CatchUp(
             catch_up_context, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat
@@ -118,7 +118,7 @@ class SourcePipeline(Generic[F]):
     @property
     def held_back_problem(self) -> Problem | None:
         """The reason why records wait for the rest of a transaction; None if none wait."""
-        return self._transactions.held_back_problem if self._transactions else None
+        return self._transactions.held_back_problem
 
     def post(self, command: Callable[[], None]) -> None:
         """Run a command in the pipeline's thread, between two batches. May be called from any thread."""
@@ -233,9 +233,8 @@ class SourcePipeline(Generic[F]):
         known = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
             begin = self._skip_snapshots(Position({**start, **find_highest(known)}))
-            return self._transactions.find_start(begin, start, self.context.source.end()) if self._transactions else begin
-        if self._transactions:
-            self._transactions.find_start(start, start, self.context.source.end())
+            return self._transactions.find_start(begin, start, self.context.source.end)
+        self._transactions.find_start(start, start, self.context.source.end)
         return Position({**start, **Position.lowest([*known, start]).only(start)})
 
     def _skip_snapshots(self, position: Position) -> Position:
@@ -283,8 +282,7 @@ class SourcePipeline(Generic[F]):
 
     def _process_records(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
-        if self._transactions:
-            self._transactions.begin_batch(batch)
+        self._transactions.begin_batch(batch)
         self._write_builder.batch_records.begin(batch)
         routed = self._decoding.route_batch(batch)
         tracking = self._shared.engine.features.transactions
@@ -298,9 +296,9 @@ class SourcePipeline(Generic[F]):
         # Decode everything before any position moves: if decoding fails, the batch is read again.
         found = self._decode_tables(routed, batch)
         with self._mark_partial_batch():
-            if self._transactions:  # The changes of one table decide which changes of another may be released.
-                self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
-                self.progress.transaction_progress = self._transactions.progress
+            # The changes of one table decide which changes of another may be released.
+            self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
+            self.progress.transaction_progress = self._transactions.progress
             requests = self._make_log_writes(batch, routed)
             for table, slices in found.items():
                 requests += self._buffer_changes(table, slices, routed, batch)
@@ -320,7 +318,7 @@ class SourcePipeline(Generic[F]):
         minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
         """
         options = self._shared.options
-        if self._transactions:  # The barrier does not count changes that are read before a lane has its position.
+        if not self._transactions.is_absent:  # They do not count changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)
@@ -342,8 +340,6 @@ class SourcePipeline(Generic[F]):
             self._hand_over_released(lambda table, buffer: self._release_held(table, buffer) if table in placed else ())
 
     def _register_tables(self, routed: RoutedBatch[F], span: Span) -> Sequence[str]:
-        if self._transactions is None:
-            return self.registry.register_batch(routed.topics, span)
         begin = Position({**span.start, **self._transactions.limit_to_barrier(self._position or Position())})
         return self.registry.register_batch(
             self._transactions.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
@@ -357,7 +353,10 @@ class SourcePipeline(Generic[F]):
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
         """Per table that at least one lane applies: its changes."""
-        tables = self.registry.tables if self._transactions else self.registry.list_affected_tables(batch.span)
+        if self._transactions.is_absent:
+            tables: Collection[str] = self.registry.list_affected_tables(batch.span)
+        else:
+            tables = self.registry.tables  # The transaction topic is one of each table.
         found = {table: self._decode_table(table, routed, batch) for table in tables}
         return {table: slices for table, slices in found.items() if slices is not None}
 
@@ -372,7 +371,7 @@ class SourcePipeline(Generic[F]):
             return None
         try:
             slices, drops = [one for one in routed.slices if one.table == table], routed.drops.get(table, ())
-            on_decoded = self._transactions.count_changes(table) if self._transactions else None
+            on_decoded = self._transactions.count_changes(table)
             topics = self.registry.topics[table]
             return self._decoding.decode_changes(table, slices, batch, topics=topics, drops=drops, on_decoded=on_decoded)
         except UnusableTable as error:
@@ -396,9 +395,7 @@ class SourcePipeline(Generic[F]):
     def _find_hold_start(self, table: str, released: Position) -> Position:
         """Per partition the offset from which on the table's buffer releases nothing: transactions are incomplete
         there, or the table waits for its lanes."""
-        if self._transactions:
-            return self._transactions.hold_from
-        return released if table in self._unplaced else Position()
+        return released if table in self._unplaced else self._transactions.hold_from
 
     def _make_slice_writes(self, table: str, slices: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
         followers = [run for run in self.registry.tables[table] if run.status is LaneStatus.RUNNING]
@@ -428,8 +425,8 @@ class SourcePipeline(Generic[F]):
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
             self._buffers[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
-            if self._transactions:  # Transaction marks are not read twice, and some of them may be held back.
-                self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
+            # Transaction marks are not read twice, and some of them may be held back.
+            self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
         return self._buffers[table]
 
     def _find_catch_up_target(self, run: LaneRun) -> Position:
@@ -442,7 +439,7 @@ class SourcePipeline(Generic[F]):
     def _join_lane(self, run: LaneRun, buffer: TableBuffer[F], has_read: bool) -> None:
         if not run.is_event_log:
             self._ensure_buffer(run.lane.table).absorb_buffer(buffer)
-            if self._transactions and has_read:
+            if has_read:
                 self._transactions.doubt_late_lane(run.lane.table)
         self._shared.lanes.join_lane(run)
 
@@ -452,7 +449,7 @@ class SourcePipeline(Generic[F]):
         Callers first make room, and call this once: a second call could wait for a sink that does not answer.
         """
         by_sink: dict[str, list[WriteRequest[F]]] = {}
-        for request in self._transactions.bundle_writes(requests) if self._transactions else requests:
+        for request in self._transactions.bundle_writes(requests):
             by_sink.setdefault(request.run.lane.sink, []).append(request)
         workers = self.context.workers
         for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
@@ -500,27 +497,28 @@ class SourcePipeline(Generic[F]):
 
     def _release_complete_transactions(self) -> None:
         """Queue the changes that no longer wait for the rest of a transaction."""
-        if self._transactions:
+        if self._transactions.is_absent:
+            return
+        self._transactions.advance(self._position or Position())
+        while self._look_back():
             self._transactions.advance(self._position or Position())
-            while self._look_back(self._transactions):
-                self._transactions.advance(self._position or Position())
-            self.progress.transaction_progress = self._transactions.progress
-            self._hand_over_released(self._release_held)
+        self.progress.transaction_progress = self._transactions.progress
+        self._hand_over_released(self._release_held)
 
-    def _look_back(self, transactions: TransactionBarrier[F]) -> bool:
+    def _look_back(self) -> bool:
         """Count the changes of the blocking transaction that lanes read before the start: no more records arrive now.
 
         False if there is nothing to search.
         """
-        tables = transactions.look_back()
+        tables = self._transactions.look_back()
         for table, end in tables.items():
-            found = self._find_older_parts(transactions, table, end)
+            found = self._find_older_parts(table, end)
             if self._shared.stop.is_set():
                 return False
-            transactions.count_older(table, found)
+            self._transactions.count_older(table, found)
         return bool(tables)
 
-    def _find_older_parts(self, transactions: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
+    def _find_older_parts(self, table: str, end: Position) -> Sequence[TransactionPart]:
         """The transactions of a table's changes before `end`, as far back as one catch-up read."""
         source, most = self.context.source, self._shared.options.catch_up_offsets
         beginning, found = source.beginning(), list[TransactionPart]()
@@ -529,7 +527,7 @@ class SourcePipeline(Generic[F]):
 
         def count(batch: Batch[F]) -> None:
             for frame in self._decoding.decode_again(table, batch):
-                found.extend(transactions.older(frame, table))
+                found.extend(self._transactions.older(frame, table))
 
         try:
             if span:
@@ -563,13 +561,12 @@ class SourcePipeline(Generic[F]):
             has_room = self.context.workers[run.lane.sink].has_room()
             if run.status is LaneStatus.RUNNING and buffer is not None and has_room:
                 empty = buffer.make_empty(self._catalog.get_union(run.lane.table))
-                if empty is None and self._transactions is None:
+                if empty is None and self._transactions.is_absent:
                     self._advance_unplanned_lane(run)
                 identity = select_identities(self._identity, run.handed_over)
                 with self._mark_partial_batch():
                     self._hand_over(self._write_builder.build_position_write(run, empty, identity))
-        if self._transactions:
-            self._transactions.publish_complete()
+        self._transactions.publish_complete()
 
     def _advance_unplanned_lane(self, run: LaneRun) -> None:
         """Move the position of a lane that got no change since the start, so that there is no plan for a write.
@@ -643,8 +640,7 @@ class SourcePipeline(Generic[F]):
             with self._note_source_call("looking for its end"):
                 self.progress.end, answers = self.context.source.end(), True
                 self.registry.suspend_incomplete()
-                if self._transactions:
-                    self._transactions.set_end(self.progress.end)
+                self._transactions.set_end(self.progress.end)
                 self._shared.telemetry.lag(self.context.name, self.progress.find_lowest_lag(runs))
                 self.context.source.committed(lowest)
         except Retryable as error:

@@ -50,7 +50,61 @@ class TransactionProgress:
     waits_for: str | None = None
 
 
-class TransactionBarrier(Generic[F]):
+class NoTransactions(Generic[F]):
+    """The stage of a source without `transactions`: nothing waits, and nothing is published. Subclasses say when a pipeline
+    calls what."""
+
+    is_absent = True
+
+    def __init__(self) -> None:
+        self.hold_from = self.end = Position()
+
+    @property
+    def progress(self) -> TransactionProgress | None:
+        return None
+
+    @property
+    def held_back_problem(self) -> Problem | None:
+        return None
+
+    def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:  # noqa: ARG002
+        return start
+
+    def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        return found
+
+    def limit_to_barrier(self, position: Position) -> Position:  # noqa: ARG002
+        return Position()
+
+    def begin_batch(self, batch: Batch[F]) -> None: ...
+
+    def count_changes(self, table: str) -> Callable[[F], None] | None:  # noqa: ARG002
+        return None
+
+    def observe_catch_up(self, table: str) -> Callable[[F], None] | None:  # noqa: ARG002
+        return None
+
+    def advance(self, position: Position, batch: Batch[F] | None = None) -> None: ...
+
+    def doubt_late_lane(self, table: str) -> None: ...
+
+    def set_end(self, end: Position) -> None: ...
+
+    def look_back(self) -> Mapping[str, Position]:
+        return {}
+
+    def older(self, changes: F, table: str) -> Sequence[TransactionPart]:  # noqa: ARG002
+        return ()
+
+    def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None: ...
+
+    def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+        return items
+
+    def publish_complete(self) -> None: ...
+
+
+class TransactionBarrier(NoTransactions[F]):
     """Holds changes back until their transaction is complete. Only the thread of its source uses it.
 
     Every table of the source also has the transaction topic. So a lane's position, which is committed with its
@@ -60,6 +114,8 @@ class TransactionBarrier(Generic[F]):
     - `end`: the end of the stream, as last read.
     """
 
+    is_absent = False
+
     def __init__(
         self,
         rules: TransactionRules,
@@ -68,6 +124,7 @@ class TransactionBarrier(Generic[F]):
         registry: LaneRegistry[F],
         shared: RuntimeContext[F],
     ) -> None:
+        super().__init__()
         tracking = shared.engine.features.transactions
         if tracking is None or decoder.features.read_marks is None:
             raise ConfigProblem(
@@ -84,7 +141,6 @@ class TransactionBarrier(Generic[F]):
         self._looked_back: set[str] = set()
         self._bundles = 0
         self._read = Position()
-        self.hold_from = self.end = Position()
 
     @property
     def progress(self) -> TransactionProgress:
@@ -128,12 +184,12 @@ class TransactionBarrier(Generic[F]):
         topics = ", ".join(sorted(self._registry.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
         return f"{count} of {expected} of {table} ({topics}) have arrived"
 
-    def find_start(self, start: Position, usual: Position, end: Position) -> Position:
+    def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:
         """The start of the main stream instead of `start`: not above any lane that the barrier holds.
 
-        `usual`: where lanes without a position begin. `end`: the end of the stream.
+        `usual`: where lanes without a position begin. `read_end`: the end of the stream.
         """
-        self.end = end
+        self.end = read_end()
         if not self._has_transaction_topic:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
         runs = self._list_held_lanes()

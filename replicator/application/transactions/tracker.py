@@ -56,10 +56,10 @@ class TransactionTracker(TransactionBarrier[F]):
         """None: nothing is held back."""
         return None
 
-    def find_start(self, start: Position, usual: Position, end: Position) -> Position:
+    def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:
         """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records in partitions that lanes have
         applied."""
-        found, beginning = super().find_start(start, usual, end), self._context.source.beginning()
+        found, beginning = super().find_start(start, usual, read_end), self._context.source.beginning()
         applied = {p for run in self._registry.list_runs() for p in run.applied if not p.topic.startswith(BACKFILL_TOPICS)}
         applied = {p for p in applied if not self._is_transaction_topic(p)}
         lower = {p: max(o - REREAD_RECORDS, min(o, beginning.get(p, o))) for p, o in found.only(applied).items()}
