@@ -268,7 +268,7 @@ def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
         archive.folder.mkdir()
         archive.change()
         bounds = {"batch_bytes": archive.random.choice([300, 3000]), "batch_records": archive.random.choice([2, 7, 100])}
-        bounds["look_every"] = 0
+        bounds["look_every"] = "0 seconds"
         start = Position({T: 3}) if archive.ends.get(T, 0) > 3 and archive.random.random() < 0.5 else Position()
         source = of({"path": str(archive.folder), **bounds}) if name == "local" else of(archive.folder, **bounds)
         reader, ended = deliver_while_changing(source, archive, same if name == "local" else rows_of, start)

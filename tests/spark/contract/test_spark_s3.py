@@ -145,15 +145,15 @@ def test_another_instance_in_the_midst_of_a_merge(s3: ObjectStore, monkeypatch):
     """It commits after stage 2 was read and a number was claimed."""
     lake = s3.lake()
     first, second = Writer(lake, spark=True), Writer(lake, spark=False)
-    original, left = merge._run_merge, [True]
+    original, left = merge.commit_session, [True]
 
     def meanwhile(*args):
         if left:
             left.clear()
             second.put([item(7)])
-        original(*args)
+        return original(*args)
 
-    monkeypatch.setattr(merge, "_run_merge", meanwhile)
+    monkeypatch.setattr(merge, "commit_session", meanwhile)
     with pytest.raises(Fenced):
         first.put([item(8), item(9)])
     assert values(lake) == {7: "v7"}
@@ -167,7 +167,7 @@ def test_an_attempt_that_died_between_file_and_commit(s3: ObjectStore, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr(merge, "_run_merge", die)
+        dying.setattr(merge, "commit_session", die)
         with pytest.raises(KeyboardInterrupt):
             first.put([item(1), item(2)])
     again = Writer(lake, spark=True)
