@@ -21,7 +21,10 @@ from adapters.sources.kafka.reader import CHUNK
 def settings(bootstrap: str, topic: str, *, own: bool) -> dict[str, str]:
     """The consumer's configuration."""
     if own:
-        return {"fetch.wait.max.ms": "50", **KafkaSettings(bootstrap_servers=bootstrap, topics=[topic]).consumer()}
+        return {
+            "fetch.wait.max.ms": "50",
+            **KafkaSettings.read({"bootstrap_servers": bootstrap, "topics": [topic]}).consumer(),
+        }
     return {"bootstrap.servers": bootstrap, "group.id": "bench-raw", "enable.auto.commit": "false"}
 
 

@@ -57,7 +57,7 @@ def reconcile_rows(
     - `tombstones`: key columns and `_cdc_seq_*`, the highest per key. None if there are none.
     """
     plan, resent = write.plan, get_resent_limit(write.plan, state, write.span)
-    rows, others, untold = drop_foreign_deletes(plan, rows, related)
+    rows, others, ambiguous = drop_foreign_deletes(plan, rows, related)
     tables = {"changes": rows, "related": related} | ({} if tombstones is None else {"ledger": tombstones})
     lateness = find_lateness_limit(plan, write.folded.facts, state)
     select = places_select(
@@ -68,11 +68,11 @@ def reconcile_rows(
     apply = pc.equal(outcome, APPLY)
     completed = _complete_rows(plan, rows, related, verdicts) if plan.reconcile.complete else rows
     rejected = rows.filter(pc.equal(outcome, INCOMPLETE))
-    rejects = [to_rejects(rejected, describe_incomplete(rejected)), to_ambiguous_rejects(untold)]
+    rejects = [to_rejects(rejected, describe_incomplete(rejected)), to_ambiguous_rejects(ambiguous)]
     if lateness is not None:
         too_late = rows.filter(pc.equal(outcome, LATE))
         rejects.append(to_rejects(too_late, [str(make_late_reject(write.lane.id))] * too_late.num_rows))
-    counts = _count_outcomes(outcome) + Counts(superseded=others, rejected=untold.num_rows)
+    counts = _count_outcomes(outcome) + Counts(superseded=others, rejected=ambiguous.num_rows)
     return ReconcileResult(completed.filter(apply), pa.concat_tables(rejects), counts)
 
 

@@ -82,7 +82,7 @@ def compute_versions(
     - `lowest`: the lowest sequence of `rows`.
     - `truncates`: all truncates.
     """
-    rows, others, untold = drop_foreign_deletes(plan, rows, related)
+    rows, others, ambiguous = drop_foreign_deletes(plan, rows, related)
     pool = _RowPool(plan, rows, related, absorbed)
     numbers, known = _encode_relations(pool, history, lowest, truncates)
     with open_session() as connection:
@@ -102,8 +102,8 @@ def compute_versions(
         pool.to_written_rows(found, history),
         pc.greater_equal(found[PLACE], 0),
         pool.to_absorbed_rows(hidden),
-        pa.concat_tables([_add_reasons(rejected), to_ambiguous_rejects(untold)]),
-        _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=untold.num_rows),
+        pa.concat_tables([_add_reasons(rejected), to_ambiguous_rejects(ambiguous)]),
+        _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=ambiguous.num_rows),
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from replicator.ports.adapter_options import CatalogTable, Mode, SourceOptions, given
+from replicator.ports.adapter_options import ROWS, CatalogTable, Mode, SourceOptions, given
 from replicator.ports.options import LakePath, StorageSettings, Topic, ZonedTime, refuse_idle_storage, unset
 
 APPENDED = "appended"
@@ -56,6 +56,22 @@ class DeltaSourceSettings(SourceOptions):
     def _check_storage(self) -> DeltaSourceSettings:
         refuse_idle_storage(self.path, self.storage)
         return self
+
+    @classmethod
+    def read(cls, options: Self | Mapping[str, Any]) -> Self:
+        """See `AdapterOptions.read`. Also ConfigProblem for options that do not fit together."""
+        found = super().read(options)
+        if found.format == ROWS:
+            if (found.path is None) == (found.table is None):
+                raise cls.refuse("give one of 'path' and 'table'")
+            if found.changes == "feed" and found.columns:
+                why = "the feed says operations and order itself: leave out operation_column and sequence_columns"
+                raise cls.refuse(why)
+        elif found.path is None:
+            raise cls.refuse("path is missing")
+        elif found.start_from == "latest":
+            raise cls.refuse("start_from: an event log is read from its beginning")
+        return found
 
     @property
     def columns(self) -> tuple[str, ...]:

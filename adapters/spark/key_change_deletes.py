@@ -46,13 +46,13 @@ class ForeignDeleteTask:
         given = pa.Table.from_batches(pieces)
         changes = given.take(pc.sort_indices(given[PLACE]))
         found = find_owners(changes, self.plan)
-        told = [
+        decided = [
             (changes[PLACE][i].as_py(), whose is RowOwner.OTHERS)
             for i, whose in found.items()
             if whose is not RowOwner.ITS_OWN
         ]
         schema = pa.schema([(PLACE, pa.int64()), (OTHERS, pa.bool_())])
-        places, others = [place for place, _ in told], [is_others for _, is_others in told]
+        places, others = [place for place, _ in decided], [is_others for _, is_others in decided]
         yield pa.record_batch([pa.array(places, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
 
 
@@ -76,8 +76,8 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
     keys = [f"_{names.index(key)}" for key in plan.table.keys]
     schema = StructType([StructField(PLACE, LongType()), StructField(OTHERS, BooleanType())])
-    told = given.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
-    joined = marked.join(told, PLACE, "left")
+    decided = given.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
+    joined = marked.join(decided, PLACE, "left")
     made = {
         KEY_CHANGE_DELETE: sf.when(~column(OTHERS), sf.lit(True)),
         OUTCOME: sf.when(column(OTHERS), sf.lit(BELOW)).otherwise(column(OUTCOME)),
@@ -97,8 +97,8 @@ def drop_foreign_deletes(
     left, others = _split_rows(plan, rows, related, doubtful=False)
     if not facts.has_doubtful_deletes:
         return left, others.count(), None
-    told, untold = _split_rows(plan, left, related, doubtful=True)
-    return told, others.count(), untold.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
+    decided, ambiguous = _split_rows(plan, left, related, doubtful=True)
+    return decided, others.count(), ambiguous.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
 
 
 def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtful: bool) -> tuple[DataFrame, DataFrame]:

@@ -89,7 +89,7 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
     there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in related.to_pylist():
         there.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
-    left, untold = [], []
+    left, ambiguous = [], []
     for i in pc.indices_nonzero(asked).to_pylist():
         (row,) = rows.slice(i, 1).to_pylist()
         unsent = frozenset(row[UNCHANGED] or ())
@@ -100,9 +100,9 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
         if any(has_difference(whole, other) for other in others):
             left.append(i)
         elif any(v is not None for v in doubtful.values()) and any(has_difference(doubtful, other) for other in others):
-            untold.append(i)
-    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *untold], pa.int64())))
-    return rows.filter(kept), len(left), rows.take(pa.array(untold, pa.int64()))
+            ambiguous.append(i)
+    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *ambiguous], pa.int64())))
+    return rows.filter(kept), len(left), rows.take(pa.array(ambiguous, pa.int64()))
 
 
 def _can_be_other_row(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -195,8 +195,8 @@ def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.Chunke
     for key, condition, op in conditions:
         if condition is None:
             continue
-        mask, untold = evaluate_condition(came, condition)
-        errors, mask = _add_condition_errors(errors, key, untold, asked), pc.and_(asked, mask)
+        mask, failures = evaluate_condition(came, condition)
+        errors, mask = _add_condition_errors(errors, key, failures, asked), pc.and_(asked, mask)
         if pc.any(mask).as_py():
             changes = _replace_operations(changes, op, mask)
     return changes, errors
@@ -206,15 +206,15 @@ def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> t
     """The upserts for which the condition does not hold, and the errors with those that cannot be checked."""
     asked = pc.is_in(changes[OP], value_set=WRITTEN)
     errors = pc.coalesce(errors, _missing_input_errors(changes, where))
-    mask, untold = evaluate_condition(changes, where)
-    return pc.and_(asked, pc.invert(mask)), _add_condition_errors(errors, "where", untold, asked)
+    mask, failures = evaluate_condition(changes, where)
+    return pc.and_(asked, pc.invert(mask)), _add_condition_errors(errors, "where", failures, asked)
 
 
-def _add_condition_errors(errors: pa.ChunkedArray, key: str, untold: Texts, asked: pa.ChunkedArray) -> pa.ChunkedArray:
+def _add_condition_errors(errors: pa.ChunkedArray, key: str, failures: Texts, asked: pa.ChunkedArray) -> pa.ChunkedArray:
     """The errors, with those of changes for which a condition failed."""
-    if untold is None:
+    if failures is None:
         return errors
-    reasons = untold.dictionary_encode()
+    reasons = failures.dictionary_encode()
     told = pa.array([why and str(unknown_condition_reject(key, why)) for why in reasons.dictionary.to_pylist()], pa.string())
     return pc.coalesce(errors, pc.if_else(asked, told.take(reasons.indices), NO_ERROR))
 

@@ -1,7 +1,7 @@
 """The options models that adapters publish.
 
-An adapter has one pydantic model for its section of the config. Its package names the model in an entry point
-(`replicator.source_options`, `replicator.sink_options`, `replicator.dead_letter_options`), under the name of the adapter.
+A source has one pydantic model for its section of the config. Its package names the model in an entry point in the group
+`replicator.source_options`, under the name of the transport.
 `replicator check` then checks the keys and the values, the JSON Schema has them, and the adapter gets the validated object.
 A module with a model is imported by every command that reads a config, so it must not import a driver.
 """
@@ -73,7 +73,12 @@ class AdapterOptions(Strict):
         except ValidationError as error:
             wrong = error.errors(include_input=False, include_url=False, include_context=False)
             text = "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}".removeprefix(": ") for e in wrong)
-            raise ConfigProblem(f"The options of {cls.what} are not valid: {text}.") from None
+            raise cls.refuse(text) from None
+
+    @classmethod
+    def refuse(cls, why: str) -> ConfigProblem:
+        """The error for options that do not fit together. `why` ends without a full stop."""
+        return ConfigProblem(f"The options of {cls.what} are not valid: {why}.")
 
     @classmethod
     def list_keys(cls) -> Mapping[str, FieldInfo]:

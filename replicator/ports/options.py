@@ -305,6 +305,12 @@ def _check_duration(text: Any) -> str:
     return text
 
 
+def _check_positive(duration: str) -> str:
+    if not to_timedelta(duration):
+        raise make_value_error("duration", "must be longer than 0")
+    return duration
+
+
 def to_timedelta(duration: str) -> timedelta:
     """The length of a `Duration`."""
     count, unit = duration.split(" ")
@@ -363,6 +369,7 @@ Topic = Annotated[str, AfterValidator(_check_topic)]
 Into = Annotated[str, AfterValidator(_check_target)]
 Duration = Annotated[str, Field(json_schema_extra={"pattern": DURATION}), BeforeValidator(_check_duration)]
 """A length of time, such as 30 seconds."""
+PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
 
 Servers = Annotated[str, AfterValidator(_check_servers)]
 Address = Annotated[str, AfterValidator(_check_address)]

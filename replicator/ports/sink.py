@@ -357,8 +357,8 @@ class TombstoneStore(Protocol[F]):
     Entries are facts: storing one twice, or before the target's own commit, is harmless.
     """
 
-    def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> SequenceKey | None:
-        """Store the deletes of a folded frame; returns the highest stored sequence."""
+    def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> None:
+        """Store the deletes of a folded frame."""
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: F, applied: Position, *, again: bool = False) -> F:
         """The tombstones of these keys: the key columns and `_cdc_seq_1..n`, the highest sequence per key. Tombstones

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from replicator.domain.connectors import Connector
 from replicator.domain.events import AppendedEvent, Event, NewEvent
 from replicator.domain.position import Position
 
-from .sink import CompactionResult, VacuumResult
+if TYPE_CHECKING:  # Without it, the completion of names in a shell imports no pyarrow.
+    from .sink import CompactionResult, VacuumResult
 
 # Rejected records.
 

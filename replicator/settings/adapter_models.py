@@ -25,25 +25,34 @@ class FreeForm(AdapterOptions):
 M = TypeVar("M", bound=AdapterOptions)
 
 
-def load_models(group: str, base: type[M]) -> Mapping[str, type[M]]:
-    """The models in an entry point group, by the names of their adapters. Built-in adapters come first.
+def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mapping[str, EnvironmentProblem]]:
+    """The models in an entry point group, by the names of their adapters, built-in adapters first. And the errors of those
+    that cannot be used, so that they stop only the pipelines that name them.
 
-    EnvironmentProblem if there is none, and for an entry that is not a subclass of `base`.
+    EnvironmentProblem if there is none.
     """
-    found = {name: load_adapter(group, name) for name in list_names(group)}
+    found: dict[str, type[M]] = {}
+    broken: dict[str, EnvironmentProblem] = {}
+    for name in list_names(group):
+        step = "Install another version of its package, or remove it."
+        try:
+            model = load_adapter(group, name)
+        except Exception as error:
+            why = str(error) if isinstance(error, EnvironmentProblem) else f"{type(error).__name__} was raised"
+            broken[name] = EnvironmentProblem(f"The options of {name!r} ({group}) cannot be loaded: {why}", next_step=step)
+            continue
+        if isinstance(model, type) and issubclass(model, base):
+            found[name] = model
+        else:
+            sentence = f"The entry point {name!r} in the group {group!r} is not a subclass of"
+            broken[name] = EnvironmentProblem(f"{sentence} {base.__module__}.{base.__name__}", next_step=step)
     if not found:
         raise EnvironmentProblem(
             f"No installed package has adapters in the group {group!r}: the package of Replicator is not installed, or by "
             "an older version",
             next_step="Install it again: pip install replicator; for a checkout: pip install -e .",
         )
-    for name, model in found.items():
-        if not (isinstance(model, type) and issubclass(model, base)):
-            raise EnvironmentProblem(
-                f"The entry point {name!r} in the group {group!r} is not a subclass of {base.__module__}.{base.__name__}",
-                next_step="Install another version of its package, or remove it.",
-            )
-    return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0])))
+    return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0]))), broken
 
 
 def join_models(models: Mapping[str, type[Any]], plugin: type[Any], find_tag: Callable[[Any], str]) -> Any:

@@ -103,7 +103,7 @@ def resolve_lane(
 ) -> LaneSettings:
     """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
     at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events. `has_tombstones`: see
-    `SourceSettings`."""
+    `SourceOptions.has_tombstones`."""
     entry, table, _ = said
     keys = find_first(*(level.keys for level in said))
     policy: Policy = find_first(*(level.get_policy() for level in said)) or "scd1"

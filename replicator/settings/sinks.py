@@ -59,22 +59,8 @@ OWNED_BY_DEAD_LETTERS = frozenset(
 """The same where rejected records are written: they are durable, or the write fails."""
 
 
-def check_client_options(options: dict[str, str]) -> dict[str, str]:
-    """Refuse options of librdkafka that have keys of their own."""
-    for name in options:
-        if name.startswith(SECURITY_PREFIXES):
-            raise make_value_error(
-                "option", "holds a security setting; write security settings under 'security', where they are kept secret"
-            )
-        if name in OWNED_OPTIONS:
-            instead = OWNED_OPTIONS[name]
-            hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
-            raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
-    return options
-
-
 def check_dead_letter_options(options: dict[str, str]) -> dict[str, str]:
-    """As `check_client_options`, where rejected records are written and read."""
+    """Refuse options of librdkafka that have keys of their own, and those on which correctness depends."""
     for name in options:
         if name.startswith(SECURITY_PREFIXES):
             raise make_value_error(

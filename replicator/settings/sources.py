@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic.json_schema import SkipJsonSchema
+
 from replicator.ports.adapter_options import SourceOptions
 
 from .adapter_models import PLUGIN, FreeForm, join_models, load_models
@@ -19,14 +21,21 @@ class PluginSourceSettings(SourceOptions, FreeForm):
     """A transport of an installed package without a model. Its adapter checks its own keys."""
 
     transport: str
+    # The pipeline adds its values to the mapping of the adapter, not to this model: here they are keys of the adapter.
+    session: SkipJsonSchema[Any] = None
+    stores: SkipJsonSchema[Any] = None
+    batch_bytes: SkipJsonSchema[Any] = None
+    batch_records: SkipJsonSchema[Any] = None
 
 
-SOURCES = load_models("replicator.source_options", SourceOptions)
-"""The options models of sources, by transport."""
+SOURCES, BROKEN = load_models("replicator.source_options", SourceOptions)
+"""The options models of sources, by transport; and the errors of those that cannot be loaded."""
 
 
 def _get_transport(value: Any) -> str:
     name = value.get("transport") if isinstance(value, dict) else getattr(value, "transport", None)
+    if isinstance(name, str) and name in BROKEN:
+        raise BROKEN[name]
     return name if isinstance(name, str) and name in SOURCES else PLUGIN
 
 

@@ -643,7 +643,8 @@ class EnginePrefetchContract(EngineBase):
         """Batches of one table, of others, of several, with unreadable or empty records, and without records. Also
         after `rest`."""
         engine = self.new_engine()
-        prefetch = require_feature(engine.features.prefetch, "the engine does not prefetch")
+        prefetch = engine.features.prefetch
+        assert prefetch is not None
         plain = [_make_item_records(ITEMS, number) for number in range(3)]
         mixed = pa.concat_tables([plain[0].slice(0, ROWS // 2), _make_item_records(OTHERS, 3).slice(0, ROWS // 2)])
         batches = [*plain, mixed, _spoil_records(plain[2]), RAW.empty_table(), *plain[:2]]

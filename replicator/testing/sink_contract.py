@@ -451,8 +451,7 @@ class TombstoneContract(Contract):
         deletes = [e for e in history.events if e.change and e.change.op == "d"]
         for batch in (deletes[:2], deletes[2:], deletes[:2]):
             folded = engine.fold(self.to_frame(history.frame(batch, plan.table)), plan)
-            last = ledger.record(lane, plan, folded.frame)
-        assert last == max(e.change.sequence for e in deletes if e.change)
+            ledger.record(lane, plan, folded.frame)
         keys = engine.fold(self.to_frame(history.frame(history.events[:3], plan.table)), plan).frame
         found = self.to_arrow(ledger.lookup(lane, plan, keys, find_applied(history.frame(deletes, plan.table)))).to_pylist()
         names = (*plan.table.keys, *cdc_sequence_columns(3))

@@ -40,7 +40,7 @@ class DebeziumOutboxDecoder(CompositeDecoder):
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
         read = read_options(given)
-        self._events, self._veiling = OutboxReader(read), OutboxMasker(read)
+        self._events, self._masker = OutboxReader(read), OutboxMasker(read)
         super().__init__(given, routing=self._events, decoding=self._events, envelopes=self._events)
 
     @property
@@ -49,17 +49,17 @@ class DebeziumOutboxDecoder(CompositeDecoder):
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - arguments of the port
         """See `ports.decoder.Decoder.learn`: all tables of events have the same columns, except for masks."""
-        return self._veiling.masked_spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
+        return self._masker.masked_spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """Private columns are masked before records are decoded."""
-        return super().decode(self.mask_records(raw) if self._veiling.get_masks(table.name) else raw, table)
+        return super().decode(self.mask_records(raw) if self._masker.get_masks(table.name) else raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         return super().envelope(self.mask_records(raw))
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        return self._veiling.mask_records(raw, self._events.read_records(raw)) if self._veiling else raw
+        return self._masker.mask_records(raw, self._events.read_records(raw)) if self._masker else raw
 
 
 class OutboxReader:

@@ -15,7 +15,7 @@ from replicator.ports.decoder import ENVELOPE, DecoderFeatures
 
 from ...arrow.frame_slices import build_rejected, split_frame
 from ..common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
-from ..json.headers import NOT_STORED, find_read_errors, is_redacted
+from ..json.headers import find_read_errors, is_redacted
 from .records import RecordMasker, RecordOpener
 from .tables import MaskedTables
 
@@ -35,14 +35,14 @@ class MaskingDecoder(CompositeDecoder):
     ) -> None:
         super().__init__(given, routing=routing, decoding=decoding, envelopes=envelopes)
         self._tables = tables
-        self._veils = RecordMasker(tables, opens, routing.route)
+        self._masker = RecordMasker(tables, opens, routing.route)
 
     @property
     def features(self) -> DecoderFeatures:
         return DecoderFeatures(mask_records=self.mask_records)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        return self._veils.mask_records(raw)
+        return self._masker.mask_records(raw)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         if not self._tables.get_masks(table.name):
@@ -73,8 +73,15 @@ class MaskingDecoder(CompositeDecoder):
         whole, withheld = super().envelope(stored), pc.fill_null(is_redacted(stored["value"]), False)
         if not pc.any(withheld).as_py():
             return whole
-        said = {"error": pa.scalar(str(NOT_STORED))}
+        # The source may have sent a reason of its own (`find_read_errors`). A topic may name the table.
+        reasons = [
+            str(errors[place]) if place in errors else None
+            for batch in stored.to_batches()
+            for errors in [find_read_errors(batch)]
+            for place in range(batch.num_rows)
+        ]
+        known = {"error": pa.array(reasons, pa.string()), "table": whole["table"]}
         columns = [
-            pc.if_else(withheld, said.get(field.name, pa.scalar(None, field.type)), whole[field.name]) for field in ENVELOPE
+            pc.if_else(withheld, known.get(field.name, pa.scalar(None, field.type)), whole[field.name]) for field in ENVELOPE
         ]
         return pa.Table.from_arrays(columns, schema=ENVELOPE)

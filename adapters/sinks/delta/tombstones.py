@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from replicator.domain.change import OP, Op, sequence_columns
-from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns, find_highest
+from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns
 from replicator.domain.policy.policies import list_sequence_columns
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence
@@ -18,7 +18,6 @@ from replicator.ports.frames import Lane
 
 from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
-from ...apply.stages import find_highest_sequence
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
@@ -48,9 +47,8 @@ class DeltaTombstones:
         self._upkeep = TableMaintenance(compact_every)
         self._recording = Lock()
         self._open: dict[Folder, DeltaTable] = {}
-        self._highest: dict[Folder, Sequence | None] = {}
 
-    def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
+    def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> None:
         """Rows of other operations are left out. Tombstones are visible on return. Safe for use from several
         threads."""
         path = self._lake.tombstones(lane.into)
@@ -60,8 +58,6 @@ class DeltaTombstones:
             if entries.num_rows:
                 write_deltalake(table, entries, mode="append")
                 self._upkeep.after_commit(table, table.version())
-            self._highest[path] = find_highest(self._highest[path], find_highest_sequence(plan, entries))
-        return self._highest[path]
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
         """See `ports.sink.TombstoneStore.lookup`. `keys` is a folded or a rows frame."""
@@ -84,7 +80,6 @@ class DeltaTombstones:
         """Deletes all tombstones of this lane's target."""
         path = self._lake.tombstones(lane.into)
         self._open.pop(path, None)
-        self._highest.pop(path, None)
         with translate_errors(f"tombstones of {lane.into}"):
             path.clear()
 
@@ -97,7 +92,6 @@ class DeltaTombstones:
             if not has_table(path):
                 create_table(path, lane.into, tombstone_columns(plan, lane, self._lake), settings={}, partition_by=[])
             self._open[path] = open_table(path)
-            self._highest[path] = find_highest_sequence(plan, _read_sequences(self._open[path], plan))
         return self._open[path]
 
 
@@ -167,10 +161,3 @@ def _highest_per_key(plan: ApplyPlan, found: pa.Table) -> pa.Table:
         connection.register("found", found.append_column("_row", pa.array(range(found.num_rows), pa.int64())))
         best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()
     return found.take(best["_row"])
-
-
-def _read_sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
-    names = list(cdc_sequence_columns(plan.table.sequence))
-    known = read_schema(table)
-    found = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
-    return found.cast(pa.schema([known.field(name) for name in names]))  # Arrow cannot sort string views.

@@ -326,11 +326,11 @@ class PostgresWriter:
         outcome.counts += Counts(superseded=found)
         if not facts.has_doubtful_deletes:
             return found
-        untold = [number for (number,) in self._cursor.execute(self._target.select_ambiguous_deletes(), prepare=False)]
-        if untold:
-            _reject(outcome, rows.rejects(self._cursor, self._target, dict.fromkeys(untold, str(AMBIGUOUS_DELETE))))
-            self._delete_staged(self._target.stage, untold)
-        return found + len(untold)
+        ambiguous = [number for (number,) in self._cursor.execute(self._target.select_ambiguous_deletes(), prepare=False)]
+        if ambiguous:
+            _reject(outcome, rows.rejects(self._cursor, self._target, dict.fromkeys(ambiguous, str(AMBIGUOUS_DELETE))))
+            self._delete_staged(self._target.stage, ambiguous)
+        return found + len(ambiguous)
 
     def _merge(self, rows: TargetRows, left: int, outcome: WriteOutcome, reconciled: bool, bulk: bool) -> None:
         refused = self._merge_or_refuse(rows, reconciled=reconciled, bulk=bulk)

@@ -14,8 +14,6 @@ from replicator.ports.frames import Stop
 from .file_list import Place, fixed_part
 
 log = logging.getLogger(__name__)
-EVERY = 10.0
-"""Seconds after which files are listed without a notification, as in object stores and folders of other machines."""
 STEP_MS, GATHER_MS = 50, 200
 """Changes within a step of each other are one notification, for at most `GATHER_MS`."""
 AFTER = 0.5
@@ -24,10 +22,11 @@ AFTER = 0.5
 
 class FilePoller:
     """Watches `place`, including subfolders for `deep` and globs. Starts on creation, so no later change is missed.
-    `every`: the longest time between two listings in seconds; 0 lists always."""
+    `every`: the longest time between two listings in seconds, as in object stores and folders of other machines; 0 lists
+    always."""
 
-    def __init__(self, place: Place, *, deep: bool, every: float | None = None) -> None:
-        self._every = EVERY if every is None else every
+    def __init__(self, place: Place, *, deep: bool, every: float) -> None:
+        self._every = every
         self._due = time.monotonic() + self._every
         self._folder = _find_folder(place) if isinstance(place, str) else None
         self._deep = deep or (isinstance(place, str) and has_magic(place))

@@ -28,12 +28,12 @@ from .file_list import ArchiveFile
 from .file_reader import FileFormat, FileProgress, log_unfinished, unusable_error
 from .source import FileDelivery
 from .spark_splits import (
+    BOUNDS_SCHEMA,
     CHUNK,
     FACTS,
     IN_PIECE,
     ROWS,
     STRETCH,
-    TOLD,
     FileSplit,
     OffsetRuns,
     SliceFacts,
@@ -79,7 +79,7 @@ class SparkOffsetIndex(OffsetIndex):
         pieces, moved = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:
-                chunks = read_facts(scan_splits(self._spark, pieces, self._read_bounds, TOLD), pieces)
+                chunks = read_facts(scan_splits(self._spark, pieces, self._read_bounds, BOUNDS_SCHEMA), pieces)
             except FilesChanged as found:
                 moved |= found.labels
                 pieces = [piece for piece in pieces if piece.file.label not in moved]

@@ -95,7 +95,7 @@ def group_splits(pieces: Iterable[FileSplit], most: int) -> Iterator[list[FileSp
 CHUNK, STRETCH, FACTS = "_chunk", "_stretch", "_facts"
 ROWS = pa.schema([*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (STRETCH, pa.int32()), (FACTS, pa.binary())])
 """Records with the number of their slice and run. After the records of a slice follows one row with its facts."""
-TOLD = pa.schema([(CHUNK, pa.int64()), (FACTS, pa.binary())])
+BOUNDS_SCHEMA = pa.schema([(CHUNK, pa.int64()), (FACTS, pa.binary())])
 IN_PIECE = 2**32
 """Numbers of slices per split: slices are numbered within a split, and splits within a frame."""
 SHARE = "Put the files into a folder that every machine sees at the same path."
@@ -279,7 +279,7 @@ def scan_rows(form: FileFormat, limits: SliceLimits, number: int, piece: FileSpl
 
 
 def scan_bounds(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:
-    """A split as a table with schema `TOLD`: first offset and end of each partition."""
+    """A split as a table with schema `BOUNDS_SCHEMA`: first offset and end of each partition."""
     hulls: dict[tuple[str, int], tuple[int, int]] = {}
     facts = SliceFacts([])
     for _, _, facts in SplitScan(form, piece, limits).read_slices():
@@ -288,4 +288,4 @@ def scan_bounds(form: FileFormat, limits: SliceLimits, number: int, piece: FileS
             known = hulls.get((stretch.topic, stretch.partition), (first, end))
             hulls[stretch.topic, stretch.partition] = min(first, known[0]), max(end, known[1])
     facts.stretches = [OffsetRuns(topic, partition, 0, list(hull)) for (topic, partition), hull in hulls.items()]
-    yield pa.Table.from_pylist([{CHUNK: number * IN_PIECE, FACTS: msgspec.msgpack.encode(facts)}], TOLD)
+    yield pa.Table.from_pylist([{CHUNK: number * IN_PIECE, FACTS: msgspec.msgpack.encode(facts)}], BOUNDS_SCHEMA)

@@ -1,1 +1,1 @@
-"""Options and masking of sources that write rows to a journal first."""
+"""Sources that write rows to a journal first: its rows and state, their masks, and the pollers."""

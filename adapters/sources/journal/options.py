@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from pydantic import InstanceOf
 
@@ -25,6 +25,14 @@ class JournalOptions(SourceOptions):
     """The declared columns, with their types."""
     private: dict[str, InstanceOf[Mask]] = given({})
     """The masks of columns."""
+
+    @classmethod
+    def read(cls, options: Self | Mapping[str, Any]) -> Self:
+        """See `AdapterOptions.read`. Also ConfigProblem without a folder for the journal."""
+        found = super().read(options)
+        if not found.state:
+            raise cls.refuse("state is missing")
+        return found
 
     @property
     def name(self) -> str:

@@ -94,12 +94,12 @@ class PacedPoller:
     stream. After `catch_up`, in which it runs once, it never runs again."""
 
     def __init__(self, take: Callable[[], bool], every: float) -> None:
-        self._beside, self._every = BackgroundTask(take), every
+        self._task, self._every = BackgroundTask(take), every
         self._due = time.monotonic()
         self._once = self._was_read = False
 
     def waited_for(self) -> tuple[str, float] | None:
-        seconds = self._beside.running_seconds
+        seconds = self._task.running_seconds
         return None if seconds is None else ("asking its database", seconds)
 
     def poll(self) -> None:
@@ -113,7 +113,7 @@ class PacedPoller:
 
     def _wait(self, seconds: float) -> None:
         is_due = not self._was_read if self._once else time.monotonic() >= self._due
-        if self._beside.wait(seconds, begin=is_due) is not None:
+        if self._task.wait(seconds, begin=is_due) is not None:
             self._due = time.monotonic() + self._every
             self._was_read = True
 
@@ -145,11 +145,11 @@ class BackgroundTask:
         ended, self._running = self._running, None
         return ended.result()
 
-    def _run(self, told: Future[bool]) -> None:
+    def _run(self, done: Future[bool]) -> None:
         self._since = time.monotonic()
         try:
-            told.set_result(self._take())
+            done.set_result(self._take())
         except BaseException as problem:  # Raised in `wait`.
-            told.set_exception(problem)
+            done.set_exception(problem)
         finally:
             self._since = None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.adapter_options import ROWS, ColumnName, given
-from replicator.ports.options import DatabaseUrl, Duration, Into, unset
+from replicator.ports.options import DatabaseUrl, Duration, Into, PositiveDuration, unset
 
 from ..journal.options import JournalOptions
 
@@ -40,7 +40,7 @@ class QuerySettings(JournalOptions):
     overlap: Annotated[int, Field(ge=0)] | Duration | None = None
     """How far below the highest value each reading starts, for transactions that commit late. Default: 5 minutes for
     times, 1000 for numbers."""
-    every: Duration | None = unset(EVERY)
+    every: PositiveDuration | None = unset(EVERY)
     """The time between two readings."""
     ranges: Annotated[int, Field(ge=1, le=64)] = 1
     """How many connections do the first reading, each for a range of `cursor_column`."""
@@ -59,14 +59,9 @@ class QuerySettings(JournalOptions):
         """See `AdapterOptions.read`. Also ConfigProblem for a missing key, and for columns that do not fit."""
         found = super().read(options)
         if (found.query is None) == bool(found.columns):
-            raise ConfigProblem(
-                f"The options of {cls.what} are not valid: columns are declared in 'schema' where there is a 'query', and "
-                "only there."
-            )
+            raise cls.refuse("columns are declared in 'schema' where there is a 'query', and only there")
         if found.cursor_column in found.private:
-            raise ConfigProblem(
-                f"The options of {cls.what} are not valid: the cursor_column cannot be masked: it shows which rows are new."
-            )
+            raise cls.refuse("the cursor_column cannot be masked: it shows which rows are new")
         if not found.keys:
             raise ConfigProblem(
                 f"The key of {found.name} is unknown. It is needed to recognise rows that were read before.",

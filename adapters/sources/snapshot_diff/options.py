@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from replicator.ports.adapter_options import ROWS, given
-from replicator.ports.options import ConfigPath, Dsn, Duration, Into, unset
+from replicator.ports.options import ConfigPath, Dsn, Into, PositiveDuration, unset
 
 from ..journal.options import JournalOptions
 
@@ -36,13 +36,22 @@ class SnapshotsSettings(JournalOptions):
     """With `dsn`: the table, as TABLE or SCHEMA.TABLE. It also names the stream."""
     query: Annotated[str, Field(min_length=1)] | None = None
     """With `dsn`: the SELECT whose rows are one copy. By default all rows of the table."""
-    every: Duration | None = unset(EVERY)
+    every: PositiveDuration | None = unset(EVERY)
     """With `dsn`: the time between two copies."""
     allow_empty: bool = False
     """True accepts a copy without rows, which deletes every row. Otherwise the program stops."""
 
     memory: int = given(1 << 30, ge=1)
     """The most bytes of an unpacked snapshot."""
+
+    @classmethod
+    def read(cls, options: Self | Mapping[str, Any]) -> Self:
+        """See `AdapterOptions.read`. Also ConfigProblem unless the copies are at one place."""
+        found = super().read(options)
+        in_database = found.dsn is not None and found.table is not None and found.path is None
+        if not in_database and (found.path is None or found.dsn or found.table or found.query):
+            raise cls.refuse("set either path, or dsn and table")
+        return found
 
     @property
     def name(self) -> str:

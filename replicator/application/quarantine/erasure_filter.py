@@ -169,10 +169,10 @@ class ErasureFilter:
     as JSON. This applies in the topics of the table.
     """
 
-    def __init__(self, decoder: Decoder, forgotten: Iterable[ErasedKeys]) -> None:
+    def __init__(self, decoder: Decoder, erased_keys: Iterable[ErasedKeys]) -> None:
         self._decoder = decoder
-        self._forgotten = tuple(forgotten)
-        self._topics = frozenset(topic for one in self._forgotten for topic in one.topics)
+        self._erased_keys = tuple(erased_keys)
+        self._topics = frozenset(topic for one in self._erased_keys for topic in one.topics)
         self._specs: dict[tuple[str, str], TableSpec | None] = {}
 
     @property
@@ -206,7 +206,7 @@ class ErasureFilter:
         """The keys of changes in these records that were not erased, as texts: the row had them before or after a
         key change."""
         routes, found = self._decoder.route(raw), set()
-        for one in self._forgotten:
+        for one in self._erased_keys:
             of_table = _is_routed_to(routes, one.table)
             mine, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
             for fingerprint in pc.unique(prints).to_pylist():
@@ -222,16 +222,16 @@ class ErasureFilter:
     def _find_erased_records(self, raw: pa.Table, routes: pa.Table) -> pa.Array | None:
         erased: set[int] = set()
         unclear = self._group_unrouted(raw, routes)
-        for table in {one.table for one in self._forgotten}:
+        for table in {one.table for one in self._erased_keys}:
             mine = pc.indices_nonzero(_is_routed_to(routes, table))
             if len(mine):
                 found, unread = self._find_in_table(
-                    raw, routes, mine, [one for one in self._forgotten if one.table == table]
+                    raw, routes, mine, [one for one in self._erased_keys if one.table == table]
                 )
                 erased |= found
                 unclear[table] |= unread
         for table, numbers in unclear.items():
-            asked = [one for one in self._forgotten if table in ("", one.table)]
+            asked = [one for one in self._erased_keys if table in ("", one.table)]
             erased |= self._find_by_message(raw, sorted(numbers - erased), asked, routed=bool(table))
         if not erased:
             return None
@@ -246,7 +246,7 @@ class ErasureFilter:
         return found
 
     def _find_in_table(
-        self, raw: pa.Table, routes: pa.Table, mine: pa.Array, forgotten: Sequence[ErasedKeys]
+        self, raw: pa.Table, routes: pa.Table, mine: pa.Array, erased_keys: Sequence[ErasedKeys]
     ) -> tuple[set[int], set[int]]:
         """The records (of `mine`) that belong to an erased key, and the ones whose key cannot be decoded."""
         found: set[int] = set()
@@ -255,7 +255,7 @@ class ErasureFilter:
         for fingerprint in pc.unique(prints).to_pylist():
             at = mine.filter(pc.equal(prints, fingerprint).combine_chunks())
             records = raw.take(at)
-            for one in forgotten:
+            for one in erased_keys:
                 hits, errors = self._decode_keys(records, one, fingerprint)
                 found |= {
                     at[number].as_py() for number in _find_matching_images(self._read_old_keys(records, one.columns), one)
@@ -307,7 +307,7 @@ class ErasureFilter:
         return replace(spec, columns=tuple(c for c in spec.columns if c.name in one.columns), keys=one.columns)
 
     def _find_by_message(
-        self, raw: pa.Table, numbers: Sequence[int], forgotten: Sequence[ErasedKeys], *, routed: bool
+        self, raw: pa.Table, numbers: Sequence[int], erased_keys: Sequence[ErasedKeys], *, routed: bool
     ) -> set[int]:
         """The records that belong to an erased key by their messages. `routed`: they are of its table."""
         if not numbers:
@@ -317,7 +317,7 @@ class ErasureFilter:
         envelopes = self._decoder.envelope(records if mask_records is None else mask_records(records))
         own = (records[n].to_pylist() for n in ("topic", "key", "value"))  # Images are null if the operation is unknown.
         rows = zip(numbers, *own, *_read_images(envelopes), strict=True)
-        return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in forgotten)}
+        return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in erased_keys)}
 
 
 def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:

@@ -21,7 +21,7 @@ from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import MAIN_READER, PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
 from replicator.application.schema_history import store_schema_version
-from replicator.application.transactions.barrier import NoTransactions, TransactionBarrier
+from replicator.application.transactions.barrier import TransactionBarrier, TransactionStage
 from replicator.application.transactions.tracker import TransactionTracker
 from replicator.domain.errors import DataLoss, Fenced, Retryable
 from replicator.domain.policy.plan import Counts, LaneState
@@ -79,7 +79,7 @@ class SourcePipeline(Generic[F]):
         )
         prefetch, records = shared.engine.features.prefetch, self._write_builder.batch_records
         self._prefetcher = None if prefetch is None else Prefetcher(prefetch, safe_decoder, records)
-        self._transactions: NoTransactions[F] = NoTransactions()
+        self._transactions: TransactionStage[F] = TransactionStage()
         if (rules := context.transactions) is not None:
             kind = TransactionBarrier if rules.together else TransactionTracker
             self._transactions = kind(rules, context, safe_decoder, self.registry, shared)
@@ -318,7 +318,7 @@ class SourcePipeline(Generic[F]):
         minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
         """
         options = self._shared.options
-        if not self._transactions.is_absent:  # They do not count changes that are read before a lane has its position.
+        if not self._transactions.is_absent:  # A barrier counts no changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)

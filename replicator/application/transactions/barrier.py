@@ -50,9 +50,14 @@ class TransactionProgress:
     waits_for: str | None = None
 
 
-class NoTransactions(Generic[F]):
-    """The stage of a source without `transactions`: nothing waits, and nothing is published. Subclasses say when a pipeline
-    calls what."""
+class TransactionStage(Generic[F]):
+    """How a source's pipeline follows transactions. This one is for sources without `transactions`: nothing waits, and
+    nothing is published. `TransactionBarrier` and `TransactionTracker` say what each method does for the others.
+
+    - `is_absent`: the stage does nothing.
+    - `hold_from`: per partition the offset from which on changes are held back.
+    - `end`: the end of the stream, as last read.
+    """
 
     is_absent = True
 
@@ -104,14 +109,11 @@ class NoTransactions(Generic[F]):
     def publish_complete(self) -> None: ...
 
 
-class TransactionBarrier(NoTransactions[F]):
+class TransactionBarrier(TransactionStage[F]):
     """Holds changes back until their transaction is complete. Only the thread of its source uses it.
 
     Every table of the source also has the transaction topic. So a lane's position, which is committed with its
     rows, also contains the transaction up to which the lane is complete.
-
-    - `hold_from`: per partition the offset from which on changes are held back.
-    - `end`: the end of the stream, as last read.
     """
 
     is_absent = False
@@ -187,7 +189,7 @@ class TransactionBarrier(NoTransactions[F]):
     def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:
         """The start of the main stream instead of `start`: not above any lane that the barrier holds.
 
-        `usual`: where lanes without a position begin. `read_end`: the end of the stream.
+        `usual`: where lanes without a position begin. `read_end` returns the end of the stream.
         """
         self.end = read_end()
         if not self._has_transaction_topic:

@@ -446,7 +446,9 @@ def test_doctor_asks_and_takes_nothing_in(shop, tmp_path):
     assert "hunter2" not in diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[1]
 
 
-@pytest.mark.parametrize("options", [{"table": None}, {"dsn": "no dsn"}, {"keys": ()}, {"every": 0}])
+@pytest.mark.parametrize(
+    "options", [{"table": None}, {"path": "x"}, {"dsn": "no dsn"}, {"keys": ()}, {"every": "0 seconds"}, {"state": ""}]
+)
 def test_options_that_cannot_be(shop, tmp_path, options):
     with pytest.raises(ConfigProblem):
         source(shop, tmp_path, **options)

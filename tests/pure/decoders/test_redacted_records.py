@@ -33,4 +33,5 @@ def test_a_redacted_record_becomes_no_row(kind: str) -> None:
         assert (row["_error"] or "").startswith("MALFORMED: ")
         (told,) = by.envelope(records).to_pylist()
         assert told["error"].startswith("MALFORMED: ")
+        assert told["table"] == (None if kind == "flattened" else "a.t")  # The topic names it.
         assert (told["op"], told["after"]) == (None, None)

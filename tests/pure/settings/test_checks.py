@@ -6,11 +6,14 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from replicator.settings import Plugins
+from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.adapter_options import SourceOptions
+from replicator.settings import Plugins, adapter_models, plugins, sources
 from replicator.settings.checks import SHARED_TARGET_HINT
 from replicator.settings.formats import FORMATS
 from replicator.settings.sinks import SINKS
 from replicator.settings.sources import SOURCES
+from replicator.wiring.adapters import make_options
 
 ACROSS = [
     ("      - sink: lake\n  - match", "      - sink: lak\n  - match", "unknown_sink", "did you mean 'lake'?"),
@@ -234,6 +237,42 @@ def test_adapters_of_other_packages_bring_their_own_keys(folder):
     settings = folder.load(overrides=overrides).settings
     assert settings.sinks["target"].model_extra == {"dsn": "postgresql://u:p@h:5432/d", "schema": "mirror"}
     assert settings.sources["other"].model_extra == {"subject": "a"}
+
+
+def test_keys_of_other_packages_reach_their_adapter(folder):
+    """Also those that the pipeline adds for the adapters of this package."""
+    folder.plugins = Plugins(transports=frozenset({"nats"}), formats=frozenset({"xml"}))
+    own = "session: one, stores: [a], batch_records: 7, subject: a"
+    source = folder.load(overrides=[f"sources.other={{format: xml, transport: nats, {own}}}", "tables[2].source=other"])
+    given = make_options(source.settings.sources["other"], {"batch_bytes": 5})
+    assert given == {"session": "one", "stores": ["a"], "batch_records": 7, "subject": "a", "batch_bytes": 5}
+
+
+def test_only_a_pipeline_that_names_a_broken_package_stops(folder, monkeypatch):
+    monkeypatch.setitem(sources.BROKEN, "nats", EnvironmentProblem("The options of 'nats' cannot be loaded"))
+    assert folder.load()
+    folder.plugins = Plugins(transports=frozenset({"nats"}), formats=frozenset({"xml"}))
+    with pytest.raises(EnvironmentProblem, match="nats"):
+        folder.load(overrides=["sources.other={format: xml, transport: nats}", "tables[2].source=other"])
+
+
+def test_the_error_of_a_broken_package_names_it(monkeypatch):
+    known = plugins.load_adapter
+    broken = {"nats": RuntimeError("x"), "odd": str}
+    monkeypatch.setattr(adapter_models, "list_names", lambda group: ("kafka", *broken))
+
+    def load(group: str, name: str) -> object:
+        if name not in broken:
+            return known(group, name)
+        if isinstance(broken[name], Exception):
+            raise broken[name]
+        return broken[name]
+
+    monkeypatch.setattr(adapter_models, "load_adapter", load)
+    found, errors = adapter_models.load_models("replicator.source_options", SourceOptions)
+    assert list(found) == ["kafka"]
+    assert "'nats'" in str(errors["nats"]) and "RuntimeError" in str(errors["nats"])
+    assert "'odd'" in str(errors["odd"]) and "SourceOptions" in str(errors["odd"])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:65536"])

@@ -446,6 +446,9 @@ def test_there_is_no_table(path):
 
 
 WRONG = [
+    ({"path": None}, "give one of 'path' and 'table'"),
+    ({"table": "a.b"}, "give one of 'path' and 'table'"),
+    ({"operation_column": "op"}, "the feed says operations"),
     ({"start_from": "2024-01-01"}, "start_from"),
     ({"topic": "x"}, "topic"),
 ]

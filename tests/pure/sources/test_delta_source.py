@@ -364,7 +364,7 @@ def test_features_that_files_do_not_tell_are_refused(log: RecordedLog) -> None:
         source(log).end()
 
 
-@pytest.mark.parametrize("wrong", [{"paths": "x"}, {"batch_records": 0}, {"topics": []}])
+@pytest.mark.parametrize("wrong", [{"paths": "x"}, {"batch_records": 0}, {"topics": []}, {"start_from": "latest"}])
 def test_options(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem, match=next(iter(wrong))):
         DeltaSource({"path": str(tmp_path), **wrong})

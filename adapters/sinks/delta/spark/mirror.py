@@ -183,7 +183,7 @@ class SparkMirror:
         if not needs_reconcile(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
         known = related()
-        rows, others, untold = drop_foreign_deletes(write.plan, write.folded.facts, rows, known)
+        rows, others, ambiguous = drop_foreign_deletes(write.plan, write.folded.facts, rows, known)
         tombstones = self._read_tombstones(write, rows, state)
         relations = {"rows": rows, "related": known} | ({} if tombstones is None else {"ledger": tombstones})
         resent = get_resent_limit(write.plan, state, write.span)
@@ -211,9 +211,9 @@ class SparkMirror:
             applied=seen.get(APPLY, 0),
             superseded=seen.get(SUPERSEDED, 0) + others,
             duplicate=seen.get(DUPLICATE, 0),
-            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0) + (untold.count() if untold else 0),
+            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0) + (ambiguous.count() if ambiguous else 0),
         )
-        return filter_rows(done, column(VERDICT) == APPLY), to_rejects(keep_parents(given_up, done), untold), verdicts
+        return filter_rows(done, column(VERDICT) == APPLY), to_rejects(keep_parents(given_up, done), ambiguous), verdicts
 
     def _read_candidates(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
@@ -309,7 +309,7 @@ Refusal = tuple[Column, str]
 
 
 def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
-    """See `delta.types.require_values`."""
+    """See `apply.conform.require_values`."""
     strict = [f.name for f in read_schema(snapshot) if not f.nullable and f.name in rows.columns]
     return [(column(n).isNull(), out_of_range_reason(f"column {n!r} of the target must not be null")) for n in strict]
 
@@ -344,7 +344,7 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
     for condition, reason in reversed(refusals):
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
     if plan.soft_deletes:
-        # As in `delta.types.reject_rows`, a delete with bad values counts as a delete without values.
+        # As in `apply.conform.reject_rows`, a delete with bad values counts as a delete without values.
         deleted = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
         rows = keep_parents(rows.withColumn(CDC_DELETED, deleted), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error

@@ -72,7 +72,7 @@ class SparkScd2:
         related = cache_frame(
             self._read_candidates(snapshot, plan, rows, lowest, late_truncates, moves=facts.has_key_changes)
         )
-        rows, others, untold = drop_foreign_deletes(plan, facts, rows, related)
+        rows, others, ambiguous = drop_foreign_deletes(plan, facts, rows, related)
         absorbed_matter = state.max_side_table_sequence is not None and has_overlap(facts, state)
         absorbed = (
             self._absorbed_changes.lookup(write.lane, plan, rows, related, state.position, again=write.out_of_band)
@@ -94,9 +94,9 @@ class SparkScd2:
         hidden = self._run_select(lambda names: absorbed_select(plan, SPARK, found, names["events"]), made)
         recorded = facts.highest if self._absorbed_changes.record(write.lane, plan, keep_parents(hidden, events)) else None
         incomplete = seen.get(INCOMPLETE, 0)
-        rejected = incomplete + (untold.count() if untold else 0)
+        rejected = incomplete + (ambiguous.count() if ambiguous else 0)
         counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=rejected, superseded=others)
-        rejects = to_rejects(_select_rejects(plan, rows, events) if incomplete else None, untold)
+        rejects = to_rejects(_select_rejects(plan, rows, events) if incomplete else None, ambiguous)
         return SparkScd2Result(cache_frame(keep_parents(written, events)), rejects, counts, recorded)
 
     def _run_select(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:
