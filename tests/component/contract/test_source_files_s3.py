@@ -12,15 +12,11 @@ from support.dms_folder import DmsFolder, ReadsDms
 from support.stored_files import StoredFiles
 from support.variants import READ_TESTS
 
-from adapters.sources.files import poller
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.source import ArchiveSource
 from replicator.testing.source_contract import SourceContract
 
-
-@pytest.fixture(autouse=True)
-def _looks_often(monkeypatch):
-    monkeypatch.setattr(poller, "EVERY", 0.3)
+OFTEN = {"look_every": "300 milliseconds"}
 
 
 @dataclass
@@ -40,7 +36,7 @@ class StoredArchive:
         self.files.move(self.folder)
 
     def open(self):
-        return ArchiveSource({**self.files.options, "batch_records": 6})
+        return ArchiveSource({**self.files.options, **OFTEN, "batch_records": 6})
 
     def close(self):
         pass
@@ -70,7 +66,7 @@ class StoredDms(DmsFolder):
         self.files.move(self.path / "bucket")
 
     def open(self):
-        return self.source({**self.files.options, "csv": {"header": self.header}, **self.options})
+        return self.source({**self.files.options, **OFTEN, "csv": {"header": self.header}, **self.options})
 
 
 class TestStoredDmsFiles(ReadsDms, SourceContract):
