@@ -37,8 +37,11 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
         step = "Install another version of its package, or remove it."
         try:
             model = load_adapter(group, name)
+        except EnvironmentProblem as problem:
+            broken[name] = problem
+            continue
         except Exception as error:
-            why = str(error) if isinstance(error, EnvironmentProblem) else f"{type(error).__name__} was raised"
+            why = f"{type(error).__name__} was raised"
             broken[name] = EnvironmentProblem(f"The options of {name!r} ({group}) cannot be loaded: {why}", next_step=step)
             continue
         if isinstance(model, type) and issubclass(model, base):
@@ -46,6 +49,8 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
         else:
             sentence = f"The entry point {name!r} in the group {group!r} is not a subclass of"
             broken[name] = EnvironmentProblem(f"{sentence} {base.__module__}.{base.__name__}", next_step=step)
+    if broken and not found:
+        raise next(iter(broken.values()))
     if not found:
         raise EnvironmentProblem(
             f"No installed package has adapters in the group {group!r}: the package of Replicator is not installed, or by "
