@@ -32,8 +32,8 @@ class PostgresSink:
     Options: `dsn`, `schema` (default `public`), `query_timeout` (seconds, default 60) and `answer_timeout`
     (seconds, default 300).
 
-    `lanes` does the work. `RestorableLanes` extends `SwappableLanes` and `DroppableLanes` (all in `table_swap`), and they extend
-    `PostgresLanes` (`lanes`), which has `apply`.
+    `lanes` does the work. `RestorableLanes` extends `SwappableLanes` and `DroppableLanes` (all in `table_swap`). These
+    extend `PostgresLanes` (`lanes`), which has `apply`.
 
     All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named
     `into`, with any characters, in at most 63 bytes. Needs PostgreSQL 15.
