@@ -28,6 +28,7 @@ from ..debezium.schema import NOT_JSON
 from ..debezium.table_schema import TableLearner
 from ..debezium.transaction_marks import find_connector, read_markers
 from ..json.envelopes import build_envelope
+from ..masking.records import MaskedRecord, replace_records
 from .json_text import AS_TEXT, FORMAT, AvroTextReader, JsonTexts, get_schemas
 
 UNBOUNDED = 2**62
@@ -197,9 +198,6 @@ def _reject_envelope(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
 # Records of tables with private columns as JSON text, which can hold any masked value.
 
 
-NAMES = ("headers", "key", "value")
-
-
 def to_masked_text(
     raw: pa.Table,
     reading: AvroTextReader,
@@ -214,7 +212,7 @@ def to_masked_text(
     wanted = [error is None and private.is_masked(table, topic) for table, topic, error in named]
     if not any(wanted):
         return raw
-    rows = raw.select(NAMES).to_pylist()
+    rows = raw.select(MaskedRecord._fields).to_pylist()
     start = 0
     for piece in split_frame(raw):
         texts = reading.read_texts(piece)
@@ -225,11 +223,7 @@ def to_masked_text(
                 kept = None if place in texts.of_keys else key
                 rows[start + place] = {"headers": _mark_headers(rows[start + place]["headers"]), "key": kept, "value": value}
         start += piece.num_rows
-    for name in NAMES:
-        field = raw.schema.field(name)
-        values = pa.chunked_array([pa.array([row[name] for row in rows], field.type)])
-        raw = raw.set_column(raw.column_names.index(name), field, values)
-    return raw
+    return replace_records(raw, [MaskedRecord(**row) for row in rows])
 
 
 def _mark_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:

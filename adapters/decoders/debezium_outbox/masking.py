@@ -27,7 +27,16 @@ from ..debezium.metadata_fields import mask_source_block
 from ..json.headers import WITHHELD, strip_values
 from ..json.schema_frames import split_record
 from ..masking.json_values import NULL, Object, read_object
-from ..masking.records import HEADER, Header, MaskedRecord, MaskHeader, add_mask_header, read_mask_headers
+from ..masking.records import (
+    HEADER,
+    Header,
+    MaskedRecord,
+    MaskHeader,
+    add_mask_header,
+    read_mask_headers,
+    redact_whole,
+    replace_records,
+)
 from ..masking.tables import MaskedTables, Masks
 from .event import ID, TYPES, OutboxEvent
 from .options import FIELDS, OutboxDecoderOptions
@@ -76,10 +85,7 @@ class OutboxMasker:
         done = [
             self._mask_record(record, one, known.get(i)) for i, (record, one) in enumerate(zip(records, said, strict=True))
         ]
-        for name, values in zip(MaskedRecord._fields, zip(*done, strict=True), strict=True):
-            field = raw.schema.field(name)
-            raw = raw.set_column(raw.column_names.index(name), field, pa.chunked_array([pa.array(values, field.type)]))
-        return raw
+        return replace_records(raw, done)
 
     def _mask_record(self, record: _RawRecord, said: Said, mark: MaskHeader | None) -> MaskedRecord:
         as_it_is = MaskedRecord(record.headers, record.key, record.value)
@@ -98,7 +104,7 @@ class OutboxMasker:
                 if isinstance(error, UNREADABLE)
                 else Reject(RejectCode.MALFORMED, "it cannot be masked")
             )
-            return _redact_whole(record)._replace(headers=add_mask_header(None, now, why))
+            return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, now, why))
         others = [one for one in record.headers or () if one["name"] not in (ID, *TYPES, HEADER)]
         told = {"name": HEADER, "value": msgspec.json.encode(now)}
         return found._replace(headers=[*(found.headers or ()), *(strip_values(others) or ()), told])
@@ -107,7 +113,8 @@ class OutboxMasker:
         """A record that is not an event. Only the topic of an EventRouter message names its table."""
         if isinstance(said, Reject):
             is_open = _is_routed(record) and self._tables.find_masks(record.topic) == {}
-            return MaskedRecord(record.headers, record.key, record.value) if is_open else _redact_whole(record)
+            as_it_is = MaskedRecord(record.headers, record.key, record.value)
+            return as_it_is if is_open else redact_whole(record.key, record.value)
         value = record.value and msgspec.json.encode(self._strip_row(record.value))
         return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, value)
 
@@ -194,7 +201,3 @@ def _mask_text(mask: Mask | None, text: str | None) -> str | None:
     if mask.kind in ("nothing", "fixed"):
         return mask.text if mask.kind == "fixed" else None
     return make_text_mask(mask)(text)
-
-
-def _redact_whole(record: _RawRecord) -> MaskedRecord:
-    return MaskedRecord(None, record.key and WITHHELD, record.value and WITHHELD)

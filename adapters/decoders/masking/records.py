@@ -99,6 +99,18 @@ class UnmaskedRecord:
         return MaskedRecord(headers, self.key and self.key.close(), self.opened.close())
 
 
+def replace_records(raw: pa.Table, records: Sequence[MaskedRecord]) -> pa.Table:
+    """The frame with these headers, keys and values."""
+    for name, values in zip(MaskedRecord._fields, zip(*records, strict=True), strict=True):
+        at, field = raw.column_names.index(name), raw.schema.field(name)
+        raw = raw.set_column(at, field, pa.chunked_array([pa.array(values, field.type)]))
+    return raw
+
+
+FEW = 1024
+"""Records that are open at the same time. The garbage collector slows down with more of them (measured)."""
+
+
 class RecordMasker:
     """Replaces private values in records of a source. `route` is the decoder's."""
 
@@ -108,6 +120,10 @@ class RecordMasker:
     def mask_records(self, raw: pa.Table) -> pa.Table:
         if not self._tables or not raw.num_rows:
             return raw
+        done = [one for start in range(0, raw.num_rows, FEW) for one in self._mask_few(raw.slice(start, FEW))]
+        return replace_records(raw, done)
+
+    def _mask_few(self, raw: pa.Table) -> list[MaskedRecord]:
         masking, records = ValueMasker(), self._read_records(raw)
         waiting = [self._has_masked_columns(record) for record in records]
         opened = iter(self._opens.open_records([record for record, waits in zip(records, waiting, strict=True) if waits]))
@@ -116,11 +132,7 @@ class RecordMasker:
             for place, (record, waits) in enumerate(zip(records, waiting, strict=True))
         ]
         errors = masking.mask_all()
-        done = [one.to_masked(errors.get(i)) if isinstance(one, UnmaskedRecord) else one for i, one in enumerate(found)]
-        for name, values in zip(MaskedRecord._fields, zip(*done, strict=True), strict=True):
-            at, kind = raw.column_names.index(name), raw.schema.field(name).type
-            raw = raw.set_column(at, raw.schema.field(name), pa.chunked_array([pa.array(values, kind)]))
-        return raw
+        return [one.to_masked(errors.get(i)) if isinstance(one, UnmaskedRecord) else one for i, one in enumerate(found)]
 
     def _read_records(self, raw: pa.Table) -> list[RoutedRecord]:
         routes = self._route(raw)
@@ -140,7 +152,7 @@ class RecordMasker:
         masks = self._tables.get_masks(record.table_name)
         mark = MaskHeader(record.table_name, tuple(sorted(masks)))
         if isinstance(opened, Reject):
-            return _redact_whole(record)._replace(headers=add_mask_header(None, mark, opened))
+            return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, mark, opened))
         key = None if record.key is None else self._opens.open_key(record.key, opened)
         left = _remaining_masks(masks, record.mark)
         masking.add(place, opened, left)
@@ -157,10 +169,10 @@ class RecordMasker:
             if named is not None and self._tables.find_masks(named) == {}:
                 return MaskedRecord(record.headers, record.key, record.value)
             if record.ignored is None or record.value is None:
-                return _redact_whole(record)
+                return redact_whole(record.key, record.value)
             return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, self._opens.mask_ignored(record))
         except UNREADABLE:
-            return _redact_whole(record)
+            return redact_whole(record.key, record.value)
 
 
 def _remaining_masks(masks: Masks, mark: MaskHeader | None) -> Masks:
@@ -168,8 +180,9 @@ def _remaining_masks(masks: Masks, mark: MaskHeader | None) -> Masks:
     return masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
 
 
-def _redact_whole(record: RoutedRecord) -> MaskedRecord:
-    return MaskedRecord(None, record.key and WITHHELD, record.value and WITHHELD)
+def redact_whole(key: bytes | None, value: bytes | None) -> MaskedRecord:
+    """The record without content."""
+    return MaskedRecord(None, key and WITHHELD, value and WITHHELD)
 
 
 # Values in records, and their replacements.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 from replicator.domain.table import Column, TableSpec
@@ -20,15 +21,16 @@ class MaskedTables:
     columns that the configuration declares; records may lack them."""
 
     def __init__(self, private: Mapping[str, Masks], declared: Mapping[str, Mapping[str, str]] = NOWHERE) -> None:
-        self._private, self._declared = private, declared
+        self._declared = declared
         self._any = any(private.values())
+        self._find = lru_cache(4096)(partial(find_table_entry, private))
 
     def __bool__(self) -> bool:
         return self._any
 
     def find_masks(self, table: str) -> Masks | None:
         """The masks of the table's columns; None for a table that is not configured."""
-        return find_table_entry(self._private, table) if self._any else None
+        return self._find(table) if self._any else None
 
     def get_masks(self, table: str) -> Masks:
         """The masks of the table's columns."""
