@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.postgres.literals import ARRAY_FORM, JSON_FORM, distant_date, distant_instant, json_text, text_column
 from adapters.postgres.types import ColumnConversion
-from adapters.sinks.postgres.inline_rows import rows_to_json
+from adapters.sinks.postgres.row_provider import rows_to_json
 
 POINT = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 COLUMNS = [
