@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from adapters.postgres.names import quote_name
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.allocators import SETTINGS
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position

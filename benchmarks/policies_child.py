@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.ports.frames import Lane, Write
 
 from .applying import Case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.ports.frames import Lane
+from replicator.ports.options import StorageSettings, to_timedelta
 
-from ..object_store.options import Storage
 from .lake import Lake
 from .maintenance import EVERY_COMMITS, VacuumSchedule
 from .tables import stored_name, stored_names
@@ -23,6 +23,21 @@ class _StrictOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
+class LakeSettings(Protocol):
+    """The keys of a sink in a lake, as its validated model has them."""
+
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def storage(self) -> StorageSettings | None: ...
+    @property
+    def compact_every(self) -> int | None: ...
+    @property
+    def vacuum_every(self) -> str | None: ...
+    @property
+    def vacuum_retain(self) -> str | None: ...
+
+
 class LakeOptions(_StrictOptions):
     """The options of a sink in a lake.
 
@@ -31,7 +46,7 @@ class LakeOptions(_StrictOptions):
     """
 
     path: str
-    storage: Storage | None = None
+    storage: StorageSettings | None = None
     compact_every: int = Field(EVERY_COMMITS, ge=0)
     vacuum_every: float = Field(0, ge=0)
     vacuum_retain: float | None = Field(None, gt=0)
@@ -48,6 +63,18 @@ class LakeOptions(_StrictOptions):
                 "`vacuum_every` and `vacuum_retain`, numbers of seconds.",
             ) from None
 
+    @classmethod
+    def from_settings(cls, settings: LakeSettings) -> LakeOptions:
+        """The options of a sink whose model is validated already."""
+        retain = settings.vacuum_retain
+        return cls.model_construct(
+            path=settings.path or "",
+            storage=settings.storage,
+            compact_every=EVERY_COMMITS if settings.compact_every is None else settings.compact_every,
+            vacuum_every=to_timedelta(settings.vacuum_every or "0 seconds").total_seconds(),
+            vacuum_retain=None if retain is None else to_timedelta(retain).total_seconds(),
+        )
+
     @property
     def lake(self) -> Lake:
         """The lake at `path`. Raises ConfigProblem when it is not possible."""
@@ -57,12 +84,6 @@ class LakeOptions(_StrictOptions):
     def vacuum(self) -> VacuumSchedule:
         """When its tables are vacuumed."""
         return VacuumSchedule(self.vacuum_every, self.vacuum_retain)
-
-
-class MirrorOptions(LakeOptions):
-    """Options of a mirror sink. `schema`: the schema of Spark's catalog for its tables. Other engines ignore it."""
-
-    schema_name: str | None = Field(None, alias="schema", pattern=r"^[A-Za-z0-9_]+$")
 
 
 class TableOptions(_StrictOptions):

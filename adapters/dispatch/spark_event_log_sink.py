@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from replicator.ports.sink import Sink
 
+from ..event_log.options import EventLogSettings
 from ..sinks.delta.spark.event_log import DeltaSparkEventLog
 from ..sinks.postgres.event_log import PostgresEventLog
 from ..sinks.postgres.spark.lanes import THROUGH_DRIVER, SparkPostgresLanes
 from ..spark.session import split_options_lazily
-from .event_log_sink import check_location
 
 
-def event_log_spark_sink(options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> Sink[DataFrame]:
+def event_log_spark_sink(
+    options: EventLogSettings | Mapping[str, Any], through_driver: int = THROUGH_DRIVER
+) -> Sink[DataFrame]:
     """`event_log_sink` for Spark's frames."""
     own, session = split_options_lazily(options)
-    check_location(own)
-    if "path" in own:
+    found = EventLogSettings.read(own)
+    if found.path is not None:
         return DeltaSparkEventLog(options)
-    log = PostgresEventLog(own)
+    log = PostgresEventLog(found)
     return SparkPostgresLanes(log, log.features, session, through_driver)

@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from replicator.domain.errors import ConfigProblem
 
-from .connection import ANSWER_SECONDS
 from .names import quote_name
 
 
@@ -59,12 +58,9 @@ class PostgresServerOptions(BaseModel):
 
 
 class PostgresOptions(PostgresServerOptions):
-    """`schema`: the schema of the tables. `query_timeout`: seconds that a query may take. `answer_timeout`: see
-    `connection.TimeoutConnection`."""
+    """`schema`: the schema of the tables."""
 
     schema_name: str = Field("public", alias="schema")
-    query_timeout: float = Field(60, gt=0)
-    answer_timeout: float = Field(ANSWER_SECONDS, gt=0)
 
 
 class EventLogOptions(PostgresOptions):

@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from duckdb_options import DuckDbOptions
 
 from adapters.apply.column_versions import BESIDE
 from adapters.apply.conform import REJECTED, conform_to_schema
@@ -62,13 +61,6 @@ OWN = "pipeline = ? AND lane = ?"
 quote = DUCKDB.quote_name
 
 
-class Options(BaseModel):
-    """The keys of the sink in the config. `path`: the DuckDB file."""
-
-    model_config = ConfigDict(extra="forbid")
-    path: Path
-
-
 @dataclass(frozen=True)
 class Target:
     """A prepared lane. `epoch`: the number of this instance among the writers of the lane."""
@@ -84,8 +76,8 @@ class DuckDbSink:
     DuckDB locks the file for one process. Within a process, the last instance that prepares a lane may write it.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._path = Options.model_validate(options).path
+    def __init__(self, options: DuckDbOptions | Mapping[str, Any]) -> None:
+        self._path = DuckDbOptions.read(options).path
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._targets: dict[str, Target] = {}
 

@@ -1,7 +1,7 @@
 """The options models that adapters publish.
 
-A source has one pydantic model for its section of the config. Its package names the model in an entry point in the group
-`replicator.source_options`, under the name of the transport.
+A source or a sink has one pydantic model for its section of the config. Its package names the model in an entry point in the
+group `replicator.source_options` or `replicator.sink_options`, under the name of the adapter.
 `replicator check` then checks the keys and the values, the JSON Schema has them, and the adapter gets the validated object.
 A module with a model is imported by every command that reads a config, so it must not import a driver.
 """
@@ -28,6 +28,7 @@ from replicator.domain.errors import ConfigProblem
 
 from .options import (
     OF_PROGRAM,
+    Count,
     CsvSettings,
     Duration,
     HttpUrl,
@@ -37,6 +38,7 @@ from .options import (
     Strict,
     Text,
     make_value_error,
+    to_timedelta,
     unset,
 )
 
@@ -263,3 +265,69 @@ class RecordOptions(SourceOptions):
             return said
         inserts = {} if "operation_column" in said else {"inserts_only": True}
         return {"sequence_columns": (), **inserts, **said}
+
+
+# Sinks.
+
+Engine = Literal["local", "spark"]
+
+
+class SinkOptions(AdapterOptions):
+    """Base of the options of sinks: the keys that every sink has, and facts that the core needs of its kind."""
+
+    is_event_log: ClassVar[bool] = False
+    """It keeps records as they came. See `LogSinkOptions`."""
+    is_lake: ClassVar[bool] = False
+    """Its tables have the types of Delta, and some may be rewritten only by the engine that wrote them."""
+    has_table_options: ClassVar[bool] = True
+    """Its targets may have options of their own, such as `partition_by`."""
+    in_seconds: ClassVar[frozenset[str]] = frozenset()
+    """Durations that checks and projectors get as numbers."""
+
+    if TYPE_CHECKING:  # Each model describes it.
+        kind: str
+
+    engines: list[Engine] = Field(["local", "spark"], min_length=1)
+    """The engines that may write the sink. Any other engine is refused at the start."""
+
+    @property
+    def catalog_of(self) -> Engine | None:
+        """The engine in whose catalog the targets have names; only that one can take them away. None: they have none."""
+        return None
+
+    @classmethod
+    def place_dead_letters(cls, section: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG003 - Of a store.
+        """The `dead_letters` of a pipeline that names no store, in the sink of this section of the config; None: it holds
+        none."""
+        return None
+
+
+class SnapshotSettings(Strict):
+    """When checkpoints of lanes are stored. A replay of the event log then starts at the last checkpoint. Set `every`,
+    `after_records` or both."""
+
+    every: Duration | None = None
+    """The time between two checkpoints of a lane. No checkpoint is stored if nothing has changed."""
+    after_records: Count | None = None
+    """The number of records between two checkpoints of a lane."""
+    keep: Count = 2
+    """How many checkpoints of each lane are kept. The oldest are deleted."""
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> SnapshotSettings:
+        if self.every is None and self.after_records is None:
+            raise make_value_error("schedule", "needs 'every' or 'after_records', or both")
+        if self.every is not None and not to_timedelta(self.every):
+            raise make_value_error("schedule", "has an 'every' that must be longer than none")
+        return self
+
+
+class LogSinkOptions(SinkOptions):
+    """Base of the options of event logs."""
+
+    is_event_log: ClassVar[bool] = True
+    has_table_options: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # Each model describes them.
+        snapshots: SnapshotSettings | None
+        retention: str | None

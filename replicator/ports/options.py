@@ -307,7 +307,7 @@ def _check_duration(text: Any) -> str:
 
 def _check_positive(duration: str) -> str:
     if not to_timedelta(duration):
-        raise make_value_error("duration", "must be longer than 0")
+        raise make_value_error("duration", "must be longer than none")
     return duration
 
 
@@ -371,6 +371,23 @@ Duration = Annotated[str, Field(json_schema_extra={"pattern": DURATION}), Before
 """A length of time, such as 30 seconds."""
 PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
 
+
+def _check_retention(value: Any) -> str:
+    if value == NO_RETENTION:
+        return NO_RETENTION
+    if not isinstance(value, str) or not re.fullmatch(DURATION, value) or not int(value.split(" ")[0]):
+        raise make_value_error("duration", "must be a time such as 7 days, longer than none, or off")
+    return value
+
+
+NO_RETENTION = "off"
+Retention = Annotated[
+    str,
+    Field(json_schema_extra={"pattern": f"{DURATION}|^{NO_RETENTION}$"}),
+    BeforeValidator(_check_retention),
+]
+"""A length of time, or `off`."""
+
 Servers = Annotated[str, AfterValidator(_check_servers)]
 Address = Annotated[str, AfterValidator(_check_address)]
 HttpUrl = Annotated[str, AfterValidator(_check_http)]
@@ -389,6 +406,9 @@ SecretText = Annotated[Secret, BeforeValidator(_to_text), SCALAR]
 
 
 # Options that several adapters have. An adapter may inherit a model, and add what it does with the values.
+
+VACUUM = ("vacuum_every", "vacuum_retain")
+"""Keys of scheduled vacuums."""
 
 
 class StorageSettings(Strict):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import ConfigDict, Discriminator, Tag
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.adapter_options import AdapterOptions
+from replicator.ports.adapter_options import AdapterOptions, SinkOptions, SourceOptions
 
 from .plugins import list_names, load_adapter
 
@@ -60,7 +60,21 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
     return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0]))), broken
 
 
-def join_models(models: Mapping[str, type[Any]], plugin: type[Any], find_tag: Callable[[Any], str]) -> Any:
-    """The type of a section of the config: the model that `find_tag` names, or else `plugin`."""
+def join_models(key: str, models: Mapping[str, type[M]], broken: Mapping[str, Exception], plugin: type[M]) -> Any:
+    """The type of a section of the config: the model of the adapter that its `key` names, or else `plugin`. The section of a
+    broken adapter raises its error."""
+
+    def find_tag(value: Any) -> str:
+        name = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+        if isinstance(name, str) and name in broken:
+            raise broken[name]
+        return name if isinstance(name, str) and name in models else PLUGIN
+
     tagged = [Annotated[model, Tag(name)] for name, model in {**models, PLUGIN: plugin}.items()]
     return Annotated[Union[tuple(tagged)], Discriminator(find_tag)]  # noqa: UP007 - Their number is not known.
+
+
+SOURCES, BROKEN_SOURCES = load_models("replicator.source_options", SourceOptions)
+"""The options models of sources, by transport; and the errors of those that cannot be loaded."""
+SINKS, BROKEN_SINKS = load_models("replicator.sink_options", SinkOptions)
+"""The same for sinks, by kind."""

@@ -24,6 +24,7 @@ from replicator.domain.patterns import (
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.table import get_unqualified_name
 from replicator.domain.topics import TopicFilter
+from replicator.ports.options import NO_RETENTION
 
 from .column_checks import check_columns
 from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text, to_mapping
@@ -33,7 +34,7 @@ from .formats import get_format
 from .projections import check_projections
 from .row_transform_checks import check_row_transforms
 from .source_checks import check_source_options
-from .tables import EXCLUSIVE_KEYS, NO_RETENTION, EntrySettings
+from .tables import EXCLUSIVE_KEYS, EntrySettings
 from .target_checks import check_target_options
 
 FindOrigin = Callable[[Path], Origin]
@@ -132,7 +133,7 @@ def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
     allowed = frozenset({"sink"})
     keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
     for _, entry in config.list_entries():
-        if config.get_kind(entry.sink) == "event_log":
+        if config.is_event_log(entry.sink):
             for key in sorted(entry.keys & keys - allowed):
                 sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for an event log"
                 yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
@@ -165,7 +166,7 @@ def _check_agreement(config: ConfigView, where: FindOrigin) -> Iterator[PathProb
     for table in config.tables:
         first: EntryView | None = None
         for entry in table.to or ():
-            if config.get_kind(entry.sink) == "event_log":
+            if config.is_event_log(entry.sink):
                 continue
             first = first or entry
             for (key, value), (_, other) in zip(entry.of_table, first.of_table, strict=True):
@@ -262,7 +263,7 @@ def _find_target(config: ConfigView, table: TableView, entry: EntryView) -> str 
     `(log)`."""
     if table.match is None:
         return None
-    if config.get_kind(entry.sink) == "event_log":
+    if config.is_event_log(entry.sink):
         return f"(log) {table.match} of {table.source}"
     own = get_unqualified_name(table.match) if is_exact(table.match) else f"(own) {table.match} of {table.source}"
     return entry.into or table.into or own
@@ -334,7 +335,7 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
 def check_checkpoints(config: ConfigView) -> Iterator[PathProblem]:
     """Logs whose snapshots would never be taken."""
     for name, sink in (config.sinks or {}).items():
-        if sink.get("kind") != "event_log" or not sink.get("snapshots"):
+        if not config.is_event_log(name) or not sink.get("snapshots"):
             continue
         at: Path = ("sinks", name)
         if name not in _list_read_logs(config):
@@ -351,7 +352,7 @@ def _list_read_logs(config: ConfigView) -> set[str]:
     found = set()
     for table in config.tables:
         sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
-        logs = [sink for sink in sinks if config.get_kind(sink) == "event_log" and _is_in_folder(config, sink)]
+        logs = [sink for sink in sinks if config.is_event_log(sink) and _is_in_folder(config, sink)]
         if logs and any(config.get_kind(sink) not in NON_MIRROR_KINDS for sink in sinks):
             found.add(logs[0])
     return found
@@ -375,7 +376,7 @@ def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
     """Warnings, because only the source knows if several such tables exist."""
     for table, entry in config.list_entries():
         match, template = table.match or "", entry.into or table.into or ""
-        if config.get_kind(entry.sink) == "event_log" or is_exact(match) or describe_malformed(match):
+        if config.is_event_log(entry.sink) or is_exact(match) or describe_malformed(match):
             continue
         at = _get_path(table, entry)
         if not template and is_glob(match) and "." in match and is_exact(own := get_unqualified_name(match)):
@@ -428,7 +429,7 @@ def check_verification(config: ConfigView) -> Iterator[PathProblem]:
 def _describe_incomparable(config: ConfigView, table: TableView, entry: EntryView) -> str:
     """Why the target cannot be compared; empty if it can, or if the source is not known."""
     source = (config.sources or {}).get(table.source or "")
-    if source is None or any(config.get_kind(one.sink) == "event_log" for one in table.to or ()):
+    if source is None or any(config.is_event_log(one.sink) for one in table.to or ()):
         return ""
     if entry.policy in CHANGE_POLICIES:
         return f"the policy {quote_name(entry.policy)} is compared with the event log of the table, which has none"

@@ -8,6 +8,7 @@ from typing import Any
 
 from replicator.domain.events import EVENT_STORE
 
+from .adapter_models import SINKS
 from .findings import Path, quote_name
 from .formats import OUTBOX
 from .sources import EVENT_COLUMNS
@@ -123,6 +124,11 @@ class ConfigView:
         if sink == EVENT_STORE and self.event_store and EVENT_STORE not in (self.sinks or {}):
             return EVENT_STORE
         return get_text((self.sinks or {}).get(sink or "", {}), "kind")
+
+    def is_event_log(self, sink: str | None) -> bool:
+        """True if the sink is an event log."""
+        model = SINKS.get(self.get_kind(sink) or "")
+        return model is not None and model.is_event_log
 
     def list_entries(self) -> Iterator[tuple[TableView, EntryView]]:
         """Every `to` entry with its table."""

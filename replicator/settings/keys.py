@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from replicator.domain.errors import find_nearest, suggest_name
 from replicator.ports.options import StorageSettings
 
+from .adapter_models import SINKS, SOURCES
 from .columns import ColumnSettings
 from .event_store import EventStoreSettings, ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
@@ -19,12 +20,11 @@ from .plugins import Plugins
 from .projections import LineageSettings, ProjectionSettings
 from .schema import HttpSettings, LimitSettings, Settings
 from .sinks import (
-    SINKS,
     DeadLetterSettings,
     PluginDeadLetterSettings,
     PluginSinkSettings,
 )
-from .sources import SOURCES, PluginSourceSettings
+from .sources import PluginSourceSettings
 from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
 
 Models = tuple[type[BaseModel], ...]

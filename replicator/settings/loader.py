@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from replicator.ports.options import is_secret
 
+from .adapter_models import SINKS, SOURCES
 from .checks import check_config
 from .config_view import build_view, to_mapping
 from .document import Document
@@ -23,7 +24,6 @@ from .keys import KeyCheck, prune_keys
 from .layers import load_layers
 from .plugins import NO_PLUGINS, Plugins
 from .schema import Settings, add_event_store, remove_event_store
-from .sources import SOURCES
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,6 @@ def _to_findings(document: Document, found: Iterable[PathProblem]) -> list[Findi
 
 # Values of missing keys that depend on other keys or on the location of the config.
 
-DEAD_LETTERS_FOLDER = "_replicator/dead_letters"
 DEFAULT_NAME = "pipeline"
 
 
@@ -140,14 +139,10 @@ def _make_name(root: FilePath) -> str:
 
 
 def _place_in_sink(sinks: dict[str, Any]) -> dict[str, Any] | None:
-    """In the folder of the first Delta sink on a disk, otherwise in the first PostgreSQL sink; None without either."""
-    known = [sink for sink in sinks.values() if isinstance(sink, dict)]
-    paths = [sink.get("path") for sink in known if sink.get("kind") == "delta"]
-    lake = next((path for path in paths if isinstance(path, str) and "://" not in path), None)
-    if lake is not None:
-        return {"path": f"{lake.rstrip('/')}/{DEAD_LETTERS_FOLDER}"}
-    dsn = next((sink["dsn"] for sink in known if sink.get("kind") == "postgres" and sink.get("dsn")), None)
-    return None if dsn is None else {"dsn": dsn}
+    """In a folder of the first sink that has one, otherwise in the first sink that holds dead letters; None without any."""
+    known = [(SINKS.get(str(sink.get("kind"))), sink) for sink in sinks.values() if isinstance(sink, dict)]
+    places = [dict(place) for model, sink in known if model and (place := model.place_dead_letters(sink))]
+    return min(places, key=lambda place: "path" not in place, default=None)
 
 
 # Options of engines, judged by the engines' own packages.

@@ -11,11 +11,11 @@ from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns, refuse_condition, resolve_computed_column
+from replicator.ports.options import NO_RETENTION
 
 from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, Rule, TableView
 from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
 from .findings import Path, PathProblem, describe_path, quote_name
-from .tables import NO_RETENTION
 
 LIST_KEYS = (
     *("sequence_by", "column_list", "except_column_list"),

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializ
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import find_best
 from replicator.domain.plain_values import is_loopback
+from replicator.ports.adapter_options import Engine
 from replicator.ports.options import (
     Address,
     ConfigPath,
@@ -31,7 +32,7 @@ from .findings import Path
 from .formats import OUTBOX
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
-from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
+from .sinks import DeadLetters, DeadLetterSettings, EventStoreSinkSettings, Sink
 from .sources import Source
 from .tables import EntrySettings, OnReject, PolicyKeys, TableSettings
 
@@ -143,7 +144,7 @@ class Settings(Strict):
         return tuple(
             self._resolve_entry(name, table, entry, (*at, index))
             for index, entry in enumerate(table.to)
-            if self.sinks[entry.sink].kind != "event_log"
+            if not self.sinks[entry.sink].is_event_log
         )
 
     def resolve_changed_lane(self, lane: LaneSettings, changes: Mapping[str, Any]) -> LaneSettings:
@@ -166,12 +167,12 @@ class Settings(Strict):
     def list_table_event_logs(self, name: str, source: str | None = None) -> tuple[str, ...]:
         """The names of the event-log sinks that take the records of the source table `name`."""
         table = self.find_table(name, source)
-        return tuple(e.sink for e in table.to if self.sinks[e.sink].kind == "event_log") if table else ()
+        return tuple(e.sink for e in table.to if self.sinks[e.sink].is_event_log) if table else ()
 
     def list_event_logs(self, source: str) -> tuple[str, ...]:
         """The names of the event-log sinks that any table of `source` names, in the order of `sinks`."""
         named = {entry.sink for table in self.tables if table.source == source for entry in table.to}
-        return tuple(name for name, sink in self.sinks.items() if sink.kind == "event_log" and name in named)
+        return tuple(name for name, sink in self.sinks.items() if sink.is_event_log and name in named)
 
 
 def add_event_store(settings: Settings) -> Settings:

@@ -1,15 +1,15 @@
-"""Settings of sinks: one model per kind, and the dead-letter store."""
+"""Settings of sinks: the models of their adapters, by kind. And those of the dead-letter store."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
+from replicator.ports.adapter_options import SinkOptions
 from replicator.ports.options import (
-    CatalogSchema,
     ConfigPath,
-    Count,
     Dsn,
     Duration,
     FromZero,
@@ -20,16 +20,10 @@ from replicator.ports.options import (
     Strict,
     Text,
     make_value_error,
-    refuse_idle_storage,
-    to_timedelta,
-    unset,
 )
 
+from .adapter_models import BROKEN_SINKS, SINKS, FreeForm, join_models
 from .event_store import EventStoreSettings
-from .tables import NO_RETENTION, VACUUM, Retain, Retention
-
-Engine = Literal["local", "spark"]
-
 
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 OWNED_OPTIONS = {
@@ -81,125 +75,10 @@ def check_security_options(options: dict[str, SecretStr]) -> dict[str, SecretStr
     return options
 
 
-class SinkSettings(Strict):
-    """The keys of every sink."""
-
-    engines: list[Engine] = Field(["local", "spark"], min_length=1)
-    """The engines that may write the sink. Any other engine is refused at the start."""
-
-    @property
-    def catalog_of(self) -> Engine | None:
-        """The engine in whose catalog the targets have names; only that one can take them away. None: they have none."""
-        return None
-
-
-class DeltaSettings(SinkSettings):
-    """Delta Lake tables, one folder for each table."""
-
-    kind: Literal["delta"]
-    path: LakePath
-    """The folder of the lake, or `s3://BUCKET/FOLDER`. Each table is a folder in it."""
-    storage: StorageSettings | None = None
-    """The access to the object store of an `s3://` path."""
-    compact_every: FromZero | None = unset(50)
-    """Compact the small files of a table after this number of commits. 0: never."""
-    vacuum_every: Duration | None = None
-    """The time between two vacuums of a table. A vacuum deletes old files after a commit. By default never."""
-    vacuum_retain: Retain | None = None
-    """How long a vacuum leaves old files, rounded up to whole hours. Readers of older versions need them. By default
-    as the table's properties say, usually 7 days."""
-    in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
-    schema_name: CatalogSchema | None = Field(None, alias="schema")
-    """Spark only: the schema of the session's catalog for the tables, and for views of their current rows."""
-
-    @property
-    def catalog_of(self) -> Engine | None:
-        return None if self.schema_name is None else "spark"
-
-    @model_validator(mode="after")
-    def _check_storage(self) -> DeltaSettings:
-        refuse_idle_storage(self.path, self.storage)
-        return self
-
-
-class SnapshotSettings(Strict):
-    """When checkpoints of lanes are stored. A replay of the event log then starts at the last checkpoint. Set `every`,
-    `after_records` or both."""
-
-    every: Duration | None = None
-    """The time between two checkpoints of a lane. No checkpoint is stored if nothing has changed."""
-    after_records: Count | None = None
-    """The number of records between two checkpoints of a lane."""
-    keep: Count = 2
-    """How many checkpoints of each lane are kept. The oldest are deleted."""
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> SnapshotSettings:
-        if self.every is None and self.after_records is None:
-            raise make_value_error("schedule", "needs 'every' or 'after_records', or both")
-        if self.every is not None and not to_timedelta(self.every):
-            raise make_value_error("schedule", "has an 'every' that must be longer than none")
-        return self
-
-
-class EventLogSettings(SinkSettings):
-    """An event log: every record as it came, append-only. It is a Delta table at `path`, or `cdc_raw.cdc_events` at
-    `dsn`."""
-
-    kind: Literal["event_log"]
-    path: LakePath | None = None
-    """The folder of the Delta table itself, or its `s3://BUCKET/FOLDER`. Set `path` or `dsn`."""
-    storage: StorageSettings | None = None
-    """The access to the object store of an `s3://` path."""
-    dsn: Dsn | None = None
-    """The PostgreSQL database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
-    compact_every: FromZero | None = unset(50)
-    """With `path`: compact the small files after this number of commits. 0: never."""
-    vacuum_every: Duration | None = None
-    """With `path`: the time between two vacuums. By default never."""
-    vacuum_retain: Retain | None = None
-    """With `path`: how long a vacuum leaves old files, as in a sink of kind `delta`."""
-    in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
-    snapshots: SnapshotSettings | None = None
-    """With a `path` on a disk: store checkpoints of the lanes next to the log."""
-    retention: Retention | None = None
-    """With `snapshots`: delete records that are older. Each is kept until checkpoints of all lanes cover it, and until
-    all readers have read it. By default, and with `off`, all records are kept."""
-
-    @model_validator(mode="after")
-    def _check_retention(self) -> EventLogSettings:
-        if self.retention is not None and self.retention != NO_RETENTION and self.snapshots is None:
-            raise make_value_error("retention", "has a 'retention' and needs 'snapshots', from which replays then start")
-        if self.snapshots is not None and (self.path is None or "://" in self.path):
-            raise make_value_error("inapplicable", "has 'snapshots', which are supported only if 'path' is a local folder")
-        return self
-
-    @model_validator(mode="after")
-    def _check_location(self) -> EventLogSettings:
-        if (self.path is None) == (self.dsn is None):
-            raise make_value_error("place", "needs exactly one of 'path' and 'dsn'")
-        for key in ("compact_every", *VACUUM):
-            if self.path is None and getattr(self, key) is not None:
-                raise make_value_error("inapplicable", f"has a '{key}', which means nothing without 'path'; remove it")
-        refuse_idle_storage(self.path, self.storage)
-        return self
-
-
-class PostgresSettings(SinkSettings):
-    """Tables in one schema of a PostgreSQL database."""
-
-    kind: Literal["postgres"]
-    dsn: Dsn
-    """The database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
-    schema_name: str = Field("public", alias="schema", min_length=1, max_length=63)
-    """The schema of the target tables."""
-    answer_timeout: Duration = "5 minutes"
-    """How long a server may stay silent if a second connection gets no answer either. Long statements are allowed."""
-    in_seconds: ClassVar[frozenset[str]] = frozenset({"answer_timeout"})
-
-
-class EventStoreSinkSettings(SinkSettings):
+class EventStoreSinkSettings(SinkOptions):
     """The event store as the target of an outbox's events. It is not written in a config: tables name `event_store`."""
+
+    has_table_options: ClassVar[bool] = False
 
     kind: Literal["event_store"] = "event_store"
     path: LakePath | None = None
@@ -220,32 +99,19 @@ class EventStoreSinkSettings(SinkSettings):
         return "delta" if self.path is not None else "postgres"
 
 
-class PluginSinkSettings(SinkSettings):
-    """A sink of an installed package; its own keys are checked by its adapter."""
+class PluginSinkSettings(SinkOptions, FreeForm):
+    """A sink of an installed package without a model. Its adapter checks its own keys."""
 
-    model_config = ConfigDict(extra="allow")
     kind: str
+    # As in `PluginSourceSettings`.
+    session: SkipJsonSchema[Any] = None
+    stores: SkipJsonSchema[Any] = None
 
 
-SINKS: dict[str, type[SinkSettings]] = {
-    "delta": DeltaSettings,
-    "event_log": EventLogSettings,
-    "postgres": PostgresSettings,
-}
-
-
-def _get_kind(value: Any) -> str:
-    name = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return name if isinstance(name, str) and name in SINKS else "plugin"
-
-
-Sink = Annotated[
-    Annotated[DeltaSettings, Tag("delta")]
-    | Annotated[EventLogSettings, Tag("event_log")]
-    | Annotated[PostgresSettings, Tag("postgres")]
-    | Annotated[PluginSinkSettings, Tag("plugin")],
-    Discriminator(_get_kind),
-]
+if TYPE_CHECKING:
+    Sink = SinkOptions
+else:
+    Sink = join_models("kind", SINKS, BROKEN_SINKS, PluginSinkSettings)
 
 
 class PluginDeadLetterSettings(Strict):

@@ -217,9 +217,9 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
         form = get_text(source, "format")
-        if source.get("flattened") is True and config.get_kind(entry.sink) != "event_log":
+        if source.get("flattened") is True and not config.is_event_log(entry.sink):
             yield from _check_flattened(table.path, dict(entry.of_table))
-        if not get_format(form).is_rows or config.get_kind(entry.sink) == "event_log":
+        if not get_format(form).is_rows or config.is_event_log(entry.sink):
             continue
         said = dict(entry.of_table)
         if form == DMS_CSV and "schema" not in table.keys and not _has_header(source):
@@ -295,9 +295,9 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
     for table, entry in config.list_entries():
         source = (config.sources or {}).get(table.source or "", {})
         of_events = get_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
-        every = entry.policy in VERSION_POLICIES | CHANGE_POLICIES or config.get_kind(entry.sink) == "event_log"
+        every = entry.policy in VERSION_POLICIES | CHANGE_POLICIES or config.is_event_log(entry.sink)
         if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
-            kept = "the event log" if config.get_kind(entry.sink) == "event_log" else f"policy {quote_name(entry.policy)}"
+            kept = "the event log" if config.is_event_log(entry.sink) else f"policy {quote_name(entry.policy)}"
             sentence = (
                 f"{describe_path(entry.path)}: {kept} keeps every change, and a topic that is compacted, as "
                 f"`tombstones: delete` "
@@ -356,6 +356,6 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
 
 def _is_missing_deletes(config: ConfigView, entry: EntryView) -> bool:
     """True if its target has deletes, but the config has neither `deletes: ignore` nor a way to recognise them."""
-    keeps = config.get_kind(entry.sink) == "event_log" or entry.policy in CHANGE_POLICIES
+    keeps = config.is_event_log(entry.sink) or entry.policy in CHANGE_POLICIES
     ignores = entry.row_transforms.get("deletes", ((), None))[1] == "ignore"
     return not (keeps or ignores or "apply_as_deletes" in entry.row_transforms)

@@ -8,7 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from replicator.ports.adapter_options import SourceOptions
 
-from .adapter_models import PLUGIN, FreeForm, join_models, load_models
+from .adapter_models import BROKEN_SOURCES, SOURCES, FreeForm, join_models
 
 EVENT_COLUMNS = {
     **dict.fromkeys(("id", "aggregatetype", "aggregateid", "type", "payload"), "string"),
@@ -28,18 +28,7 @@ class PluginSourceSettings(SourceOptions, FreeForm):
     batch_records: SkipJsonSchema[Any] = None
 
 
-SOURCES, BROKEN = load_models("replicator.source_options", SourceOptions)
-"""The options models of sources, by transport; and the errors of those that cannot be loaded."""
-
-
-def _get_transport(value: Any) -> str:
-    name = value.get("transport") if isinstance(value, dict) else getattr(value, "transport", None)
-    if isinstance(name, str) and name in BROKEN:
-        raise BROKEN[name]
-    return name if isinstance(name, str) and name in SOURCES else PLUGIN
-
-
 if TYPE_CHECKING:
     Source = SourceOptions
 else:
-    Source = join_models(SOURCES, PluginSourceSettings, _get_transport)
+    Source = join_models("transport", SOURCES, BROKEN_SOURCES, PluginSourceSettings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,15 +10,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from replicator.domain.policy.policy_names import Policy
 from replicator.domain.transform.columns import Mask
 from replicator.ports.options import (
-    DURATION,
+    VACUUM,
     Count,
     Duration,
     FromZero,
     Glob,
     Into,
+    PositiveDuration,
+    Retention,
     Strict,
     make_value_error,
-    to_timedelta,
     unset,
 )
 
@@ -34,7 +34,6 @@ OutOfRangeRules = OutOfRangeRule | dict[str, OutOfRangeRule]
 SchemaChanges = Literal["evolve", "try_evolve", "ignore", "fail", "quarantine"]
 DroppedColumns = Literal["keep", "remove"]
 POLICY_OF_SCD_TYPE: dict[int | None, Policy] = {1: "scd1", 2: "scd2"}
-VACUUM = ("vacuum_every", "vacuum_retain")
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every", *VACUUM)
 """Keys that a sink interprets, not the core: options of Delta tables."""
 
@@ -85,31 +84,6 @@ Layout = Annotated[Columns, AfterValidator(_refuse_repeated), AfterValidator(_re
 Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_to_list)]
 """Columns, or the name of one."""
 
-
-def _refuse_zero(duration: str) -> str:
-    if not to_timedelta(duration):
-        raise make_value_error("duration", "must be longer than none")
-    return duration
-
-
-def _check_retention(value: Any) -> str:
-    if value == NO_RETENTION:
-        return NO_RETENTION
-    if not isinstance(value, str) or not re.fullmatch(DURATION, value) or not int(value.split(" ")[0]):
-        raise make_value_error("duration", "must be a time such as 7 days, longer than none, or off")
-    return value
-
-
-NO_RETENTION = "off"
-Retention = Annotated[
-    str,
-    Field(json_schema_extra={"pattern": f"{DURATION}|^{NO_RETENTION}$"}),
-    BeforeValidator(_check_retention),
-]
-"""A length of time, or `off`."""
-
-Retain = Annotated[Duration, AfterValidator(_refuse_zero)]
-"""How long a scheduled vacuum leaves files that the newest version does not need."""
 
 Condition = Annotated[str, AfterValidator(_check_condition)]
 
@@ -231,7 +205,7 @@ class PolicyKeys(Strict):
     """Compact the small files after this number of commits. 0: never. By default as the sink says."""
     vacuum_every: Duration | None = None
     """The time between two vacuums. `0 days`: never. By default as the sink says."""
-    vacuum_retain: Retain | None = None
+    vacuum_retain: PositiveDuration | None = None
     """How long a vacuum leaves old files, rounded up to whole hours. By default as the sink says."""
     columns: ColumnRules | None = None
     """Rules for single columns by name: drop, rename, cast or mask them, or add columns. A mask or drop of a table

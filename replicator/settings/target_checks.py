@@ -10,9 +10,9 @@ from replicator.domain.errors import suggest_name
 from replicator.ports.options import DURATION, to_timedelta
 
 from .column_checks import LISTS, get_new_name, is_added, is_selected, list_rules
-from .config_view import ConfigView, EntryView, TableView
+from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView
 from .findings import Path, PathProblem, describe_path, quote_name
-from .lanes import WITHOUT_OPTIONS
+from .lanes import has_table_options
 from .tables import TABLE_OPTIONS
 
 LAYOUT_KEYS = ("partition_by", "cluster_by")
@@ -48,7 +48,9 @@ def _check_entries(config: ConfigView) -> Iterator[PathProblem]:
     """Options of entries whose sink has none; event logs have no keys at all, which is said elsewhere."""
     for _, entry in config.list_entries():
         kind = config.get_kind(entry.sink)
-        for key in sorted(entry.keys & set(TABLE_OPTIONS)) if kind == "postgres" else ():
+        if has_table_options(kind) or kind in NON_MIRROR_KINDS:
+            continue
+        for key in sorted(entry.keys & set(TABLE_OPTIONS)):
             sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for a sink of kind {quote_name(kind)}"
             yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it; it is an option of Delta tables")
 
@@ -68,7 +70,7 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
 
 def _has_options(config: ConfigView, entry: EntryView) -> bool:
     """True as well for a sink that is not known: that is said elsewhere."""
-    return config.get_kind(entry.sink) not in WITHOUT_OPTIONS
+    return has_table_options(config.get_kind(entry.sink))
 
 
 def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:

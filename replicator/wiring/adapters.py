@@ -22,12 +22,11 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.adapter_models import FreeForm
+from replicator.settings.adapter_models import SOURCES, FreeForm
 from replicator.settings.formats import FORMAT_KEYS, get_format
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
-from replicator.settings.sources import SOURCES
 from replicator.settings.tables import PolicyKeys, TableSettings, find_private_columns
 
 LOCAL = "local"
@@ -308,7 +307,7 @@ def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict
     """By table, the decoders' rules for dates and times that no target can store. Event logs keep records as they are."""
     found: dict[str, OutOfRange] = {}
     for table in tables:
-        lanes = [lane for lane in loaded.settings.resolve_entry_lanes(table, table.match) if lane.kind != "event_log"]
+        lanes = loaded.settings.resolve_entry_lanes(table, table.match)
         masks = {name: mask.kind for name, mask in find_private_columns(table, loaded.settings.defaults).items()}
         said: RangeRules = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
         found[table.match] = OutOfRange(said, tuple(find_reads(lane.row_transforms) for lane in lanes), masks)
@@ -339,13 +338,13 @@ def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) ->
 def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
     """The sink `name` in this process, by its kind. It reads a target and its lanes, whichever engine writes them."""
     settings = loaded.settings.sinks[name]
+    made: Sink[Any]
     if isinstance(settings, EventStoreSinkSettings):
-        return _call_factory(
-            load_adapter(STORES, settings.place, f"{loaded.describe_origin('event_store')}: "),
-            _list_store_options(loaded, settings),
-        )
+        factory = load_adapter(STORES, settings.place, f"{loaded.describe_origin('event_store')}: ")
+        made = _call_factory(factory, _list_store_options(loaded, settings))
+        return made
     factory = load_adapter("replicator.sinks", settings.kind, f"{loaded.describe_origin('sinks', name, 'kind')}: ")
-    made: Sink[Any] = _call_factory(factory, list_options(settings))
+    made = _call_factory(factory, make_options(settings, {}))
     return made
 
 
@@ -354,9 +353,10 @@ def build_engine_sink(loaded: Loaded, name: str, engine: str | None = None) -> S
     settings, more = loaded.settings.sinks[name], _list_engine_options(loaded, engine)
     if isinstance(settings, EventStoreSinkSettings):
         of_store = _load_for_engine(loaded, STORES, settings.place, ("event_store",), engine)
-        return _call_factory(of_store, {**_list_store_options(loaded, settings), **more})
+        stored: Sink[Any] = _call_factory(of_store, {**_list_store_options(loaded, settings), **more})
+        return stored
     factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
-    made: Sink[Any] = _call_factory(factory, {**list_options(settings), **more})
+    made: Sink[Any] = _call_factory(factory, _add_session(loaded, make_options(settings, {}), engine))
     return made
 
 

@@ -16,6 +16,7 @@ from replicator.domain.checkpoints import CheckpointSchedule
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy.expr import Expr
+from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.components import (
     CONTINUE,
     DeadLetterPlace,
@@ -28,14 +29,12 @@ from replicator.ports.components import (
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
-from replicator.ports.options import to_timedelta
+from replicator.ports.options import NO_RETENTION, to_timedelta
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters, Register
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
-from replicator.settings.sinks import EventLogSettings
-from replicator.settings.tables import NO_RETENTION
 
 from . import adapters, build, daemon, event_logs, rebuild
 from .catch_up_run import build_container, run_until_caught_up
@@ -149,7 +148,7 @@ class ConfiguredComponents:
         of_engine = {
             "read": False,
             "write": True,
-            "rewrite": settings.kind == "delta",
+            "rewrite": settings.is_lake,
             "drop": settings.catalog_of == self.engine,
         }
         if of_engine[use]:
@@ -194,7 +193,7 @@ def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
         to_plain_options(settings).get("schema"),
         has_lanes,
     )
-    if not isinstance(settings, EventLogSettings):
+    if not isinstance(settings, LogSinkOptions):
         return rules
     said, kept = settings.snapshots, settings.retention
     every = None if said is None or said.every is None else to_timedelta(said.every).total_seconds()

@@ -200,7 +200,7 @@ def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]
     form = settings.sources[source].format
     for table in (table for table in settings.tables if table.source == source):
         lanes = settings.resolve_entry_lanes(table, table.match)
-        logs = [f"event log {entry.sink}" for entry in table.to if settings.sinks[entry.sink].kind == "event_log"]
+        logs = [f"event log {entry.sink}" for entry in table.to if settings.sinks[entry.sink].is_event_log]
         named = {f"{lane.sink} under {lane.policy}": lane for lane in lanes}
         every = [name for name, lane in named.items() if lane.policy not in CURRENT_ROW_POLICIES or form == OUTBOX]
         blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == DEBEZIUM_JSON]

@@ -14,7 +14,6 @@ from replicator.ports.components import make_event_log_lane
 from replicator.ports.source import BACKFILL_TOPICS
 from replicator.settings import Loaded
 from replicator.settings.plugins import load_adapter
-from replicator.settings.sinks import EventLogSettings
 
 from . import adapters, build
 
@@ -71,7 +70,7 @@ def get_log_transport(loaded: Loaded, sink: str) -> str:
 def get_log_location(loaded: Loaded, sink: str) -> dict[str, Any]:
     """The location options of an event log, with secrets in clear. Empty for another kind of sink."""
     settings = loaded.settings.sinks[sink]
-    if not isinstance(settings, EventLogSettings):
+    if not settings.is_event_log:
         return {}
     said = adapters.list_options(settings)
     return {key: said[key] for key in ("path", "storage", "dsn") if key in said}

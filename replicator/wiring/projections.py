@@ -17,14 +17,13 @@ from replicator.domain.errors import ConfigProblem, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
 from replicator.domain.projection import GroupKey, Projection, ProjectionInput
-from replicator.ports.options import to_timedelta
+from replicator.ports.options import VACUUM, to_timedelta
 from replicator.ports.runtime import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
 from replicator.settings.lanes import LaneSettings
 from replicator.settings.plugins import load_adapter
 from replicator.settings.projections import ProjectionSettings, sort_projections
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query
-from replicator.settings.tables import VACUUM
 
 from . import adapters
 

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 from replicator.ports.components import RebuildRequest, TableRules
 from replicator.ports.frames import Lane
+from replicator.ports.options import NO_RETENTION
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.tables import NO_RETENTION, find_private_columns
+from replicator.settings.tables import find_private_columns
 
 from . import adapters
 from .build import PipelineLanes, PipelineSource

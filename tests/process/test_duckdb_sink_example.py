@@ -44,10 +44,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_pipeline(folder: Path, installed: Path) -> None:
+def run_python(folder: Path, installed: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(installed)}
-    command = [sys.executable, "-c", "from replicator.cli import entry; entry()", "run", "--until-caught-up"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def run_program(folder: Path, installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_python(folder, installed, "from replicator.cli import entry; entry()", *arguments)
+
+
+def run_pipeline(folder: Path, installed: Path) -> None:
+    done = run_program(folder, installed, "run", "--until-caught-up")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -66,6 +74,28 @@ def test_a_pipeline_writes_with_the_installed_package(installed: Path, tmp_path:
         versions = db.sql("SELECT id, name, _cdc_end_seq_1 IS NULL FROM items_history ORDER BY _cdc_seq_1, id").fetchall()
         assert sorted(versions) == [(1, "a", False), (1, "c", True), (2, "b", False)]
         assert db.sql("SELECT count(*) FROM items_log").fetchall() == [(4,)]
+
+
+def test_wrong_keys_of_its_options_are_found_with_their_lines(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.replace("path: ./shop.duckdb", "pth: ./shop.duckdb"))
+    done = run_program(tmp_path, installed, "check")
+    assert done.returncode == 2
+    assert "replicator.yaml:6: unknown key 'pth' in sinks.file; did you mean 'path'?" in done.stdout + done.stderr
+
+
+def test_its_keys_are_in_the_json_schema_and_its_driver_is_not_imported(installed: Path, tmp_path: Path) -> None:
+    program = """
+import sys
+from replicator.settings.json_schema import build_config_schema
+part = build_config_schema()["$defs"]["DuckDbOptions"]
+assert set(part["properties"]) == {"engines", "kind", "path"}, part
+assert part["properties"]["path"]["description"] == "The DuckDB file."
+drivers = {"duckdb", "confluent_kafka", "deltalake", "psycopg", "pyspark", "sqlalchemy", "obstore"}
+assert not drivers & sys.modules.keys(), drivers & sys.modules.keys()
+"""
+    done = run_python(tmp_path, installed, program)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_module_is_short_and_uses_only_published_modules() -> None:

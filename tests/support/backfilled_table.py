@@ -14,7 +14,7 @@ from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from adapters.sources.backfill import JournalSource
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.change import changes_schema
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for

@@ -40,6 +40,7 @@ from ...delta.table_reader import read_table
 from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions, vacuum_files
 from ...delta.tables import STATISTICS, create_table, find_missing_columns, has_table, open_table, read_schema, refuse_unsafe
 from ...delta.types import conform_to_table
+from ...event_log.options import EventLogSettings
 from ...event_log.records import merge_batches, to_raw
 from ...sql.dialect import text_literal
 from .erasure import blank_records
@@ -189,8 +190,8 @@ class DeltaEventLog(LogTable[pa.Table]):
 
     frame = pa.Table
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        said = LakeOptions.from_options(options)
+    def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
+        said = LakeOptions.from_settings(EventLogSettings.read(options))
         lake = said.lake
         super().__init__(lake, _LogAppend(lake.root), said)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,21 +14,22 @@ from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows
 from replicator.ports.sink import BulkLoads, SinkFeatures
 
 from ...apply.explain import explain
-from ...delta.options import MirrorOptions
+from ...delta.options import LakeOptions
 from ...delta.tables import to_stored_plan
 from ...sql.dialect import DELTA_RS, DUCKDB
 from .lanes import DeltaLanes
 from .mirror import DeltaMirror
 from .mirror_sink import MirrorSink
+from .options import DeltaSettings
 
 
 class DeltaRsSink(MirrorSink[pa.Table]):
-    """`ports.sink.Sink` over `pyarrow.Table`; options: see `MirrorOptions`."""
+    """`ports.sink.Sink` over `pyarrow.Table`; options: see `DeltaSettings`."""
 
     frame = pa.Table
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        said = MirrorOptions.from_options(options)
+    def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
+        said = LakeOptions.from_settings(DeltaSettings.read(options))
         lake = said.lake
         stages = DeltaMirror(lake, said.compact_every)
         lanes = DeltaLanes(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 
 from replicator.domain.as_of import CutSides, LogCut, Offsets, is_time_ordered
 from replicator.domain.erasures import ERASED_RECORD
-from replicator.domain.errors import DataLoss
+from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
@@ -20,11 +21,12 @@ from replicator.ports.sink import (
     SinkFeatures,
 )
 
+from ...event_log.options import EventLogSettings
 from ...postgres.erasure import empty_records, read_topic_records
 from ...postgres.event_log_reader import open_snapshot
 from ...postgres.lane_state import TOUCH_STATE, read_state
 from ...postgres.names import quote_name
-from ...postgres.options import EventLogOptions, TableLocation
+from ...postgres.options import TableLocation, read_dsn
 from ...sql.dialect import text_literal
 from .lanes import PostgresLanes
 
@@ -40,10 +42,13 @@ class PostgresEventLog(PostgresLanes):
     policies = frozenset({EVENT_LOG_POLICY})
     frame = pa.Table
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        given = EventLogOptions.from_options(options)
-        self._log = TableLocation(given.dsn.get_secret_value(), given.schema_name, given.table)
-        super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
+    def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
+        given = EventLogSettings.read(options)
+        if given.dsn is None:
+            raise ConfigProblem("an event log in PostgreSQL needs `dsn`", next_step="Name the database.")
+        dsn = read_dsn(given.dsn)
+        self._log = TableLocation(dsn, given.schema_name, given.table)
+        super().__init__(dsn, lambda _: (given.schema_name, given.table), "event log")
 
     @property
     def features(self) -> SinkFeatures:

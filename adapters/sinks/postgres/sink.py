@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.options import to_timedelta
 from replicator.ports.sink import (
     KeyErasure,
     LaneRemoval,
@@ -19,10 +21,11 @@ from replicator.ports.sink import (
 from ...apply.explain import explain
 from ...postgres.ddl import render_view
 from ...postgres.names import quote_name
-from ...postgres.options import PostgresOptions
+from ...postgres.options import read_dsn
 from ...postgres.table_reader import TableReader
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
+from .options import PostgresSettings
 from .table_swap import RestorableLanes
 
 
@@ -41,11 +44,11 @@ class PostgresSink:
 
     frame = pa.Table
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        given = PostgresOptions.from_options(options)
-        dsn = given.dsn.get_secret_value()
+    def __init__(self, options: PostgresSettings | Mapping[str, Any]) -> None:
+        given = PostgresSettings.read(options)
+        dsn, timeout = read_dsn(given.dsn), to_timedelta(given.answer_timeout).total_seconds()
         self._schema, self._dsn = given.schema_name, dsn
-        self.lanes = RestorableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink", given.answer_timeout)
+        self.lanes = RestorableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink", timeout)
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     @property

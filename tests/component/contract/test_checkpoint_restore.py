@@ -8,7 +8,7 @@ from support.partitioned_sink import by_key
 from support.postgres_target import PostgresTarget
 from support.restored_targets import FromLake, by_first
 
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.testing.restore_contract import RestoreContract
 
 

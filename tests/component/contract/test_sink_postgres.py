@@ -5,8 +5,9 @@ import pytest
 from support.postgres_target import PostgresTarget
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.postgres import PostgresSink, scd2_in_process
+from adapters.sinks.postgres import scd2_in_process
 from adapters.sinks.postgres.scd2_in_process import InProcessScd2
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.sink_row_transforms import SinkColumnVersions, SinkRowTransforms
 

@@ -177,7 +177,7 @@ def test_a_lane_vacuums_its_table_when_that_is_due(tmp_path: Path, clock: Clock)
     """By the table's log, so that a program that is started every hour does not do so every hour."""
     folder = tmp_path / "items"
     for number in range(4):
-        made = DeltaRsSink({"path": str(tmp_path), "vacuum_every": DAY, "vacuum_retain": 8 * DAY})
+        made = DeltaRsSink({"path": str(tmp_path), "vacuum_every": "1 day", "vacuum_retain": "8 days"})
         if number:
             made_old(folder)
             stale = folder / f"part-that-died-{number}.parquet"
@@ -196,13 +196,13 @@ def test_a_lane_vacuums_its_table_when_that_is_due(tmp_path: Path, clock: Clock)
     ("options", "entry", "expected"),
     [
         ({}, {}, 0),
-        ({"vacuum_every": 1.0}, {}, 1),
-        ({"vacuum_every": 1.0}, {"vacuum_every": 0.0}, 0),
+        ({"vacuum_every": "1 second"}, {}, 1),
+        ({"vacuum_every": "1 second"}, {"vacuum_every": 0.0}, 0),
         ({}, {"vacuum_every": 1.0}, 1),
     ],
 )
 def test_the_entry_speaks_before_the_sink(
-    tmp_path: Path, options: dict[str, float], entry: dict[str, float], expected: int
+    tmp_path: Path, options: dict[str, str], entry: dict[str, float], expected: int
 ) -> None:
     made = DeltaRsSink({"path": str(tmp_path), **options})
     of = replace(LANE, options=entry)

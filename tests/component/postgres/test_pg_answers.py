@@ -108,7 +108,7 @@ def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], q
 def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> None:
     _, dsn = path
     feed = Feed(TABLE)
-    with open_sink(dsn, answer_timeout=0.5) as sink:
+    with open_sink(dsn, answer_timeout="500 milliseconds") as sink:
         put(sink, feed.write(row(1)))
         fetch(
             dsn, "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'"
@@ -140,7 +140,7 @@ def test_one_look_that_fails_ends_no_statement(
     _, dsn = path
     looks, look = iter([(None, None)]), connection.read_backend_activity
     monkeypatch.setattr(connection, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
-    with open_sink(dsn, answer_timeout=0.1) as sink, sink.lanes.session.cursor("waiting") as cursor:
+    with open_sink(dsn, answer_timeout="100 milliseconds") as sink, sink.lanes.session.cursor("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
 
@@ -148,7 +148,7 @@ def test_one_look_that_fails_ends_no_statement(
 def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str], quick: None) -> None:
     box, dsn = path
     feed = Feed(TABLE)
-    with open_sink(dsn, answer_timeout=3) as sink:
+    with open_sink(dsn, answer_timeout="3 seconds") as sink:
         put(sink, feed.write(row(1)))
         box.closed, began = True, time.monotonic()
         with pytest.raises(Retryable, match="no other connection either"):

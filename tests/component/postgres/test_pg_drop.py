@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.errors import Fatal, Fenced
 
 pytestmark = pytest.mark.postgres

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
-from adapters.sinks.postgres import PostgresSink, table_swap
+from adapters.sinks.postgres import table_swap
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.errors import Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
 

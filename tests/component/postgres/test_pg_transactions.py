@@ -19,7 +19,7 @@ from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.observability.prometheus import PrometheusTelemetry
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns

@@ -16,7 +16,7 @@ from paths import PROJECT, TESTS
 from support.pg_case import TOPIC, Feed, fetch, no_rejects, open_sink, put, table_of
 
 from adapters.postgres import connection
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
 
 pytestmark = pytest.mark.postgres
@@ -211,7 +211,7 @@ import sys
 sys.path[:0] = [{root!r}, {tests!r}]
 from support.pg_case import Feed, no_rejects, table_of
 import pyarrow as pa
-from adapters.sinks.postgres import PostgresSink
+from adapters.sinks.postgres.sink import PostgresSink
 feed = Feed(table_of({{"id": pa.int64(), "name": pa.string()}}))
 sink = PostgresSink({{"dsn": {dsn!r}, "schema": "mirror"}})
 sink.prepare(feed.lane, feed.plan)

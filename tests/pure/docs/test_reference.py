@@ -15,13 +15,13 @@ from adapters.postgres.lane_state import META
 from adapters.sinks.delta import transaction_table
 from adapters.sinks.delta.event_log import DAY
 from adapters.sinks.delta.event_store import COLUMNS as EVENT_COLUMNS
+from adapters.sinks.delta.options import DEAD_LETTERS_FOLDER
 from replicator.application.operations.checkpoint import CHECKPOINTS_FOLDER
 from replicator.application.quarantine import erasure_filter
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
 from replicator.ports.stores import DeadLetter
 from replicator.settings.formats import FORMATS
-from replicator.settings.loader import DEAD_LETTERS_FOLDER
 from replicator.wiring import daemon_page
 
 REFERENCE = PROJECT / "docs" / "reference"

@@ -8,11 +8,10 @@ import pytest
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.adapter_options import SourceOptions
-from replicator.settings import Plugins, adapter_models, plugins, sources
+from replicator.settings import Plugins, adapter_models, plugins
+from replicator.settings.adapter_models import SINKS, SOURCES
 from replicator.settings.checks import SHARED_TARGET_HINT
 from replicator.settings.formats import FORMATS
-from replicator.settings.sinks import SINKS
-from replicator.settings.sources import SOURCES
 from replicator.wiring.adapters import make_options
 
 ACROSS = [
@@ -249,7 +248,7 @@ def test_keys_of_other_packages_reach_their_adapter(folder):
 
 
 def test_only_a_pipeline_that_names_a_broken_package_stops(folder, monkeypatch):
-    monkeypatch.setitem(sources.BROKEN, "nats", EnvironmentProblem("The options of 'nats' cannot be loaded"))
+    monkeypatch.setitem(adapter_models.BROKEN_SOURCES, "nats", EnvironmentProblem("The options of 'nats' cannot be loaded"))
     assert folder.load()
     folder.plugins = Plugins(transports=frozenset({"nats"}), formats=frozenset({"xml"}))
     with pytest.raises(EnvironmentProblem, match="nats"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -13,6 +14,7 @@ from replicator.domain.policy.plan import Counts, LaneState
 from replicator.ports.frames import Write
 
 from ....delta.options import LakeOptions
+from ....event_log.options import EventLogSettings
 from ....spark.frames import column, keep_parents
 from ....spark.merge import append_stage
 from ....spark.redelivery import drop_applied
@@ -38,9 +40,9 @@ class SparkLogAppend(LogClearing):
 class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
     """The event log as one Delta table; options of `DeltaEventLog`, and `spark`."""
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
         own, self._session = split_options_lazily(options)
-        said = LakeOptions.from_options(own)
+        said = LakeOptions.from_settings(EventLogSettings.read(own))
         lake = said.lake
         self._session.add_store(lake.root, said.storage)
         super().__init__(lake, SparkLogAppend(lake.root), said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -13,7 +14,7 @@ from replicator.ports.sink import LaneArtifact, SinkFeatures
 
 from ....apply.explain import explain
 from ....delta.errors import translate_errors
-from ....delta.options import MirrorOptions
+from ....delta.options import LakeOptions
 from ....delta.tables import has_table, to_stored_plan
 from ....spark.catalog import CatalogNames
 from ....spark.session import split_options_lazily
@@ -22,6 +23,7 @@ from ....sql.dialect import SPARK
 from ....sql.views import find_lane_view, find_view
 from ..lanes import DeltaLanes
 from ..mirror_sink import MirrorSink
+from ..options import DeltaSettings
 from .absorbed_changes import SparkAbsorbedChanges
 from .column_versions_table import SparkColumnVersions
 from .lane_sink import SparkLaneSink
@@ -33,7 +35,7 @@ AT_ONCE = 4
 
 
 class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
-    """`ports.sink.Sink` over `pyspark.sql.DataFrame`; options: see `MirrorOptions`.
+    """`ports.sink.Sink` over `pyspark.sql.DataFrame`; options: see `DeltaSettings`.
 
     Tables, positions, locks and tombstones are the same as those of `DeltaRsSink`, so a lane can change between
     the two. Tables with liquid clustering are an exception. Other tables are created and widened by delta-rs on
@@ -43,9 +45,10 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
     position, the first `state` does. Both raise an error if the catalog prevents it; no row is applied before.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: DeltaSettings | Mapping[str, Any]) -> None:
         own, session = split_options_lazily(options)
-        said = MirrorOptions.from_options(own)
+        settings = DeltaSettings.read(own)
+        said = LakeOptions.from_settings(settings)
         lake = said.lake
         session.add_store(lake.root, said.storage)
         every = said.compact_every
@@ -65,7 +68,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
             writer=writer,
         )
         self._session = session
-        schema = said.schema_name
+        schema = settings.schema_name
         self._names = None if schema is None else CatalogNames(session, schema, lambda lane: lake.table(lane.into))
         super().__init__(lake, lanes, tombstones, writer)
 
