@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from replicator.domain.errors import ReplicatorError
 
@@ -25,12 +26,19 @@ def translate_client_error(options: ClientOptions, error: KafkaError, doing: str
 
 # Requests to a broker that fail with the program's own errors.
 
+REOPEN = 10.0
+"""Seconds after which a client that gets no answer is opened again. A client that once gets an empty list of brokers forgets
+those it knows and never connects again (librdkafka 5301). A new one starts at the configured addresses."""
+
 
 class Requests:
-    """Requests of clients with the same options. Threads may share it."""
+    """Requests of clients with the same options, and the client for administration. Threads may share it."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
+        self._opening = threading.Lock()
+        self._admin: Any = None
+        self._opened = 0.0
         self._denied: KafkaError | None = None
         self._denied_at = 0.0
         self._failing_since: float | None = float("-inf")
@@ -40,27 +48,52 @@ class Requests:
         if is_access_denied(error):
             self._denied, self._denied_at = error, time.monotonic()
 
+    def open_admin(self) -> Any:
+        """The client for administration. Later calls return the same one, until a request fails."""
+        with self._opening:
+            if self._admin is None:
+                settings: dict[str, Any] = {**self._options.client_settings(), "error_cb": self.note_error}
+                try:
+                    self._admin = AdminClient(settings, logger=client_log(self._options.hide_secrets))
+                except KafkaException as error:
+                    doing = "The Kafka client cannot be set up"
+                    raise translate_client_error(self._options, unwrap_error(error), doing) from None
+                self._opened = time.monotonic()
+            return self._admin
+
+    def close(self) -> None:
+        """Close the client for administration; may be called twice."""
+        self._admin = None
+
     @contextmanager
-    def request(self, doing: str, poll: Callable[[], object]) -> Iterator[None]:
-        """Raise the errors of a request as the program's own. `doing`: the action, for messages.
+    def request(self, doing: str, poll: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Raise the errors of a request as the program's own. `doing`: the action, for messages. `poll`: polls other
+        clients that the request uses.
 
         If access is denied, the request times out. The client reports the reason only to `error_cb`, during `poll`, and
         repeats the same reason after 30 seconds at the earliest. So a reason counts if it came after requests began to
         fail, or before the first success. Older reasons belong to an earlier outage.
         """
-        poll()  # The client reports errors from before this request here.
+        self._poll(poll)  # The client reports errors from before this request here.
         began = time.monotonic()
         try:
             yield
         except (KafkaException, TimeoutError) as error:
             found = unwrap_error(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
             since = self._failing_since = self._failing_since or began
-            poll()
+            self._poll(poll)
+            if time.monotonic() - self._opened >= REOPEN:
+                self.close()
             denied, self._denied = self._denied, None
             if denied is not None and self._denied_at >= since and not is_access_denied(found):
                 found = denied
             raise translate_client_error(self._options, found, doing) from None
         self._denied = self._failing_since = None
+
+    def _poll(self, others: Callable[[], object]) -> None:
+        if (client := self._admin) is not None:
+            client.poll(0)
+        others()
 
 
 # The log of librdkafka.

@@ -22,6 +22,7 @@ class KafkaProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
+        self._named, self._renamed = (host.encode() + struct.pack(">i", number) for number in (int(port), self.port))
         self.hides_brokers = False
         self.hidden = 0
         """Answers without brokers so far."""
@@ -45,7 +46,9 @@ class KafkaProxy:
             while True:
                 frame = _receive(source, struct.unpack(">i", _receive(source, 4))[0])
                 if is_answer:
-                    frame = self._rewrite(frame) if struct.unpack_from(">i", frame)[0] in metadata else frame
+                    hidden = self.hides_brokers and struct.unpack_from(">i", frame)[0] in metadata
+                    # Metadata and FindCoordinator name the broker.
+                    frame = self._hide_brokers(frame) if hidden else frame.replace(self._named, self._renamed)
                 else:
                     key, version, number = struct.unpack_from(">hhi", frame)
                     if key == METADATA:
@@ -53,18 +56,13 @@ class KafkaProxy:
                         metadata.add(number)
                 target.sendall(struct.pack(">i", len(frame)) + frame)
 
-    def _rewrite(self, frame: bytes) -> bytes:
-        """The answer with the proxy's port for the broker's, or without brokers."""
+    def _hide_brokers(self, frame: bytes) -> bytes:
         head, at = frame[:9], 9  # correlation id, no tags, throttle time
         brokers, at = _read_varint(frame, at)
         for _ in range(brokers - 1):
             size, at = _read_varint(frame, at + 4)
-            at += size - 1
-            frame = frame[:at] + struct.pack(">i", self.port) + frame[at + 4 :]
-            rack, at = _read_varint(frame, at + 4)
+            rack, at = _read_varint(frame, at + size - 1 + 4)
             at += max(rack - 1, 0) + 1  # and no tags
-        if not self.hides_brokers:
-            return frame
         self.hidden += 1
         return head + b"\x01" + frame[at:]
 

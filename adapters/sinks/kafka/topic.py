@@ -51,11 +51,11 @@ class DeadLetterTopic:
         self._log = client_log(options.hide_secrets)
         self._requests = Requests(options)
         self._producer: Any = None
-        self._admin: Any = None
 
     def close(self) -> None:
         """Close the connections; may be called twice."""
-        self._producer = self._admin = None
+        self._producer = None
+        self._requests.close()
 
     def exists(self) -> bool:
         """True if the topic exists."""
@@ -70,7 +70,7 @@ class DeadLetterTopic:
         """The description of the topic; None if it does not exist. Other metadata requests may make the broker create it."""
         asked = TopicCollection([self.name])
         with self._translate_errors("could not be found"):
-            (found,) = self._open_admin().describe_topics(asked, request_timeout=TIMEOUT).values()
+            (found,) = self._requests.open_admin().describe_topics(asked, request_timeout=TIMEOUT).values()
             try:
                 return found.result(2 * TIMEOUT)
             except KafkaException as error:
@@ -82,7 +82,7 @@ class DeadLetterTopic:
         """The broker's settings of the existing topic."""
         asked = cast(Any, admin).ConfigResource(cast(Any, admin).ConfigResource.Type.TOPIC, self.name)
         with self._translate_errors("could not be described"):
-            (found,) = self._open_admin().describe_configs([asked], request_timeout=TIMEOUT).values()
+            (found,) = self._requests.open_admin().describe_configs([asked], request_timeout=TIMEOUT).values()
             return {key: entry.value for key, entry in found.result(2 * TIMEOUT).items()}
 
     def create(self) -> None:
@@ -97,9 +97,9 @@ class DeadLetterTopic:
 
     def _try_create(self) -> bool:
         """Create the topic; False if another process has just created it."""
-        wanted = admin.NewTopic(self.name, 1, self._options.copies, config=KEPT)
+        wanted = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=KEPT)
         with self._translate_errors("could not be created"):
-            (made,) = self._open_admin().create_topics([wanted], request_timeout=TIMEOUT).values()
+            (made,) = self._requests.open_admin().create_topics([wanted], request_timeout=TIMEOUT).values()
             try:
                 made.result(2 * TIMEOUT)
             except KafkaException as error:
@@ -180,7 +180,7 @@ class DeadLetterTopic:
     def truncate_before(self, offset: int) -> None:
         """Delete every message below `offset`, of any writer."""
         with self._translate_errors("could not be truncated"):
-            (done,) = self._open_admin().delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
+            (done,) = self._requests.open_admin().delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
             try:
                 done.result(2 * TIMEOUT)
             except KafkaException as error:
@@ -190,11 +190,6 @@ class DeadLetterTopic:
 
     def _truncated_error(self, done: str) -> TopicTruncated:
         return TopicTruncated(f"Records of the topic {self.name} were deleted while it was {done}.", next_step="Try again.")
-
-    def _open_admin(self) -> Any:
-        if self._admin is None:
-            self._admin = admin.AdminClient(self._add_error_callback(self._options.client_settings()), logger=self._log)
-        return self._admin
 
     def _open_producer(self) -> Any:
         if self._producer is None:
@@ -222,9 +217,8 @@ class DeadLetterTopic:
                 raise
 
     def _poll(self) -> None:
-        for client in (self._admin, self._producer):
-            if client is not None:
-                client.poll(0)
+        if self._producer is not None:
+            self._producer.poll(0)
 
 
 # Options, and the settings of librdkafka.

@@ -17,7 +17,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.topics import TopicFilter
 
-from ...kafka.clients import Requests, client_log, translate_client_error
+from ...kafka.clients import Requests
 from ...kafka.errors import unwrap_error
 from .options import KafkaSettings
 
@@ -58,28 +58,24 @@ class Cluster:
         self._options = options
         self._requests = Requests(options)
         self.wanted = TopicFilter(options.topics)
-        try:
-            settings: dict[str, Any] = {**options.client_settings(), "error_cb": self._requests.note_error}
-            self._admin = admin.AdminClient(settings, logger=client_log(options.hide_secrets))
-        except KafkaException as error:
-            raise translate_client_error(options, unwrap_error(error), "The Kafka client cannot be set up") from None
+        self._requests.open_admin()  # Wrong options are found here.
 
     def note_error(self, error: KafkaError) -> None:
         """See `Requests.note_error`; for other clients of the same source."""
         self._requests.note_error(error)
 
     def _request(self, failing: str) -> AbstractContextManager[None]:
-        return self._requests.request(f"{failing} at {self._options.bootstrap_servers}", lambda: self._admin.poll(0))
+        return self._requests.request(f"{failing} at {self._options.bootstrap_servers}")
 
     def names(self, timeout: float = TIMEOUT) -> tuple[str, ...]:
         """All topics, wanted or not."""
         with self._request("The topics could not be listed"):
-            return tuple(self._admin.list_topics(timeout=timeout).topics)
+            return tuple(self._requests.open_admin().list_topics(timeout=timeout).topics)
 
     def partitions(self, timeout: float = TIMEOUT) -> tuple[TopicPartition, ...]:
         """All partitions of the existing wanted topics, from one request. Ids are only in `describe_topics`."""
         with self._request("The topics could not be listed"):
-            listed = self._admin.list_topics(timeout=timeout).topics
+            listed = self._requests.open_admin().list_topics(timeout=timeout).topics
         return tuple(TopicPartition(name, n) for name, t in listed.items() if self.wanted(name) for n in t.partitions)
 
     def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
@@ -92,7 +88,7 @@ class Cluster:
         if not names:
             return {}
         with self._request("The topics could not be described"):
-            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+            futures = self._requests.open_admin().describe_topics(TopicCollection(names), request_timeout=timeout)
             described = {name: _read_description(future) for name, future in futures.items()}
         return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
 
@@ -113,7 +109,7 @@ class Cluster:
         if not request:
             return {}
         with self._request("Offsets could not be read"):
-            futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
+            futures = self._requests.open_admin().list_offsets(request, isolation_level=isolation, request_timeout=timeout)
             return {TopicPartition(p.topic, p.partition): _read_result(f).offset for p, f in futures.items()}
 
     def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
@@ -139,7 +135,7 @@ class Cluster:
     def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
         """The replicas of these topics, which must exist."""
         with self._request("The topics could not be described"):
-            futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+            futures = self._requests.open_admin().describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
             described = {name: _read_result(future).partitions for name, future in futures.items()}
         return {
             name: Replicas(tuple(len(p.replicas) for p in parts), tuple(len(p.isr) for p in parts))
@@ -150,7 +146,7 @@ class Cluster:
         """The broker's settings of these topics, which must exist."""
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         with self._request("The topics' settings could not be read"):
-            futures = self._admin.describe_configs(wanted, request_timeout=TIMEOUT)
+            futures = self._requests.open_admin().describe_configs(wanted, request_timeout=TIMEOUT)
             found = {resource.name: _read_result(future) for resource, future in futures.items()}
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -20,7 +20,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...arrow.record_positions import payload_bytes
-from ...kafka.clients import client_log, close_consumer, translate_client_error
+from ...kafka.clients import REOPEN, client_log, close_consumer, translate_client_error
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
 from .options import KafkaSettings
 
@@ -34,6 +34,8 @@ BACKLOG = 1_000
 LINGER = 0.2
 """Seconds that a batch may wait for more records during a backlog. Without a backlog nothing waits."""
 PAUSE = 0.02
+LOOK = 2.0
+"""Seconds for the broker's answer about a topic. The shutdown may wait for it."""
 
 
 @dataclass
@@ -59,11 +61,8 @@ class PartitionReader:
 
     def __init__(self, options: KafkaSettings, error_cb: Callable[[KafkaError], None], wait_ms: int = 500) -> None:
         self._options = options
-        settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer()}
-        try:
-            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=client_log(options.hide_secrets))
-        except KafkaException as error:
-            raise translate_client_error(options, unwrap_error(error), "The Kafka consumer cannot be set up") from None
+        self._settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer(), "error_cb": error_cb}
+        self._consumer = self._open_consumer()
         self.next: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, int] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -73,6 +72,15 @@ class PartitionReader:
         self._failed: dict[TopicPartition, str] = {}
         self._bounded = self._doubt = False
         self._looks = ThreadPoolExecutor(1, "topics of the reader")
+        self._look: Future[bool] | None = None
+        self._heard = time.monotonic()
+        """When the client last got something from the broker."""
+
+    def _open_consumer(self) -> Consumer:
+        try:
+            return Consumer(self._settings, logger=client_log(self._options.hide_secrets))
+        except KafkaException as error:
+            raise translate_client_error(self._options, unwrap_error(error), "The Kafka consumer cannot be set up") from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -99,11 +107,13 @@ class PartitionReader:
         """
         self._looks.submit(self._refresh_topic, topic)
 
-    def _refresh_topic(self, topic: str) -> None:
+    def _refresh_topic(self, topic: str) -> bool:
+        """True if a broker answered and named the brokers."""
         try:
-            self._consumer.list_topics(topic, timeout=1)
+            return bool(self._consumer.list_topics(topic, timeout=LOOK).brokers)
         except KafkaException as error:
             log.debug("Topic %s could not be checked: %s", topic, self._options.hide_secrets(str(error)))
+            return False
 
     def _is_finished(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]
@@ -142,6 +152,10 @@ class PartitionReader:
         """All available records. If there are none, the first record within `wait` seconds, or nothing."""
         got = RecordBuffer()
         first = self._consumer.poll(wait)
+        if first is not None:
+            self._heard = time.monotonic()
+        elif time.monotonic() - self._heard >= REOPEN and self._assigned:
+            self._check_client()
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
         until = time.monotonic() + LINGER
         while messages:
@@ -150,6 +164,19 @@ class PartitionReader:
             messages.clear()
             messages = self._read_more(got, moved, until)
         return got
+
+    def _check_client(self) -> None:
+        """Request a topic, without waiting. Open the client again if the broker did not answer: see `REOPEN`."""
+        if self._look is None:
+            self._look = self._looks.submit(self._refresh_topic, min(self._assigned).topic)
+        elif self._look.done():
+            if not self._look.result():
+                log.warning("The Kafka client gets no answer. It is opened again.")
+                # Behind a refresh that may still use it.
+                self._looks.submit(close_consumer, self._consumer)
+                self._consumer = self._open_consumer()
+                self._consumer.incremental_assign([KafkaPartition(*p, self.next[p]) for p in self._assigned])
+            self._look, self._heard = None, time.monotonic()
 
     def _read_more(self, got: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
         """The next messages of a batch with room left: queued ones, or ones that a known backlog will provide."""
@@ -212,7 +239,7 @@ class PartitionReader:
     def _handle_event(self, event: Message, error: KafkaError) -> None:
         partition = to_partition(event)
         if error.code() == KafkaError._PARTITION_EOF:
-            self._at_end(partition, event.offset())
+            self._at_end(partition, cast(int, event.offset()))
         elif error.code() in OFFSETS:
             self._refused[partition] = error.str()
         elif not is_transient(error):
@@ -243,7 +270,7 @@ class PartitionReader:
 
 def to_partition(message: Message) -> TopicPartition:
     """The partition of a message or event."""
-    return TopicPartition(message.topic(), message.partition())
+    return TopicPartition(cast(str, message.topic()), cast(int, message.partition()))
 
 
 # Messages of librdkafka to raw record batches, without Python objects per field that outlive their chunk.

@@ -16,7 +16,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 from replicator.ports.source import SourceFeatures
 
-from ...kafka.clients import client_log, close_consumer
+from ...kafka.clients import REOPEN, client_log, close_consumer
 from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
 from .options import KafkaSettings
 from .reader import PartitionReader, RecordBuffer
@@ -198,10 +198,13 @@ class GroupOffsets:
         self._sent: dict[tuple[str, int], int] = {}
         self._waiting = 0
         self._failing = False
+        self._answered = 0.0
 
     def commit(self, position: Position) -> None:
         """Send offsets that changed since the last call. Later calls read the answer."""
         self._serve(0)
+        if self._waiting > 0 and time.monotonic() - self._answered >= REOPEN:
+            self._disconnect()
         changed = [KafkaPartition(*p, offset) for p, offset in position.items() if self._sent.get(p) != offset]
         if not changed:
             return
@@ -210,6 +213,8 @@ class GroupOffsets:
         except KafkaException as error:
             self._log_failure(error)
             return
+        if self._waiting == 0:
+            self._answered = time.monotonic()
         self._waiting += 1
         self._sent.update({(p.topic, p.partition): p.offset for p in changed})
 
@@ -245,9 +250,13 @@ class GroupOffsets:
     def close(self) -> None:
         """Wait up to `PATIENCE` seconds for answers, and close the connection."""
         self._serve(PATIENCE)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._consumer is not None:
             close_consumer(self._consumer)
-            self._consumer = None
+        self._consumer, self._waiting = None, 0
+        self._sent.clear()
 
     def _ignore(self, error: KafkaError) -> None:
         """Connection errors are handled and reported where records are read."""

@@ -1,17 +1,25 @@
-"""A broker whose session with the controller has expired answers, and names no broker. Clients that take this for the truth
-never connect again; why the version of the client is held back."""
+"""A broker whose session with the controller has expired answers, and names no broker. A client that takes this for the
+truth never connects again (librdkafka 5301). It must be opened again."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 from servers.kafka_proxy import KafkaProxy
 from support.kafka_fixtures import Broker, Running
 
+from adapters.sinks.kafka.topic import DeadLetterTopic, TopicOptions
 from adapters.sources.kafka.source import KafkaSource
+from replicator.domain.errors import Retryable
 
 pytestmark = pytest.mark.stack
+REFRESH = {"topic.metadata.refresh.interval.ms": "500"}
+PATIENCE = 60.0
+"""Seconds until a client counts as dead and the next one has read on, on a loaded machine."""
 
 
 @pytest.fixture
@@ -22,20 +30,52 @@ def proxy(broker: Broker) -> Iterator[KafkaProxy]:
 
 
 def test_a_source_reads_on_after_answers_without_brokers(
-    proxy: KafkaProxy, broker: Broker, topic: str, follow_source: Callable[..., Running]
+    proxy: KafkaProxy,
+    broker: Broker,
+    topic: str,
+    follow_source: Callable[..., Running],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker.create(topic)
     broker.produce(topic, [b"1"])
-    source = KafkaSource({"bootstrap_servers": proxy.address, "topics": [f"{topic}*"]})
+    source = KafkaSource(
+        {
+            "bootstrap_servers": proxy.address,
+            "topics": [f"{topic}*"],
+            "group_id": topic,
+            "options": REFRESH,
+            "patience_seconds": 120,
+        }
+    )
     run = follow_source(source)
     run.until(lambda: run.seen.values == [b"1"])
 
+    def find_committed() -> int:
+        source.committed(run.seen.position)
+        asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic)])[topic].result(20)
+        return sum(p.offset for p in asked.topic_partitions or [])
+
+    run.until(lambda: find_committed() == 1)
     proxy.hides_brokers = True
-    run.until(lambda: proxy.hidden > 3)
+    with caplog.at_level(logging.WARNING):
+        run.until(lambda: "It is opened again." in caplog.text, PATIENCE)
     proxy.hides_brokers = False
 
     broker.create(f"{topic}-new")
     broker.produce(topic, [b"2"])
     broker.produce(f"{topic}-new", [b"3"])
-    run.until(lambda: sorted(run.seen.values) == [b"1", b"2", b"3"])
+    run.until(lambda: sorted(run.seen.values) == [b"1", b"2", b"3"], PATIENCE)
     assert sum(source.end().values()) == 3
+    run.until(lambda: find_committed() == 3, PATIENCE)
+
+
+def test_dead_letters_are_written_after_answers_without_brokers(proxy: KafkaProxy, topic: str) -> None:
+    options = TopicOptions.read({"bootstrap_servers": proxy.address, "topic": topic})
+    with closing(DeadLetterTopic(options)) as letters:
+        letters.create()
+        proxy.hides_brokers = True
+        with pytest.raises(Retryable):
+            while True:
+                letters.exists()
+        proxy.hides_brokers = False
+        assert letters.exists()

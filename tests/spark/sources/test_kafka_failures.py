@@ -87,7 +87,7 @@ def test_dead_letters_that_are_deleted_meanwhile_are_read_or_cut_again(code: int
         topic._next_offset(message, 5, lambda *_: None)
     refused: Future[None] = Future()
     refused.set_exception(KafkaException(KafkaError(code)))
-    topic._admin = SimpleNamespace(delete_records=lambda _: {"": refused}, poll=lambda _: None)
+    topic._requests._admin = SimpleNamespace(delete_records=lambda _: {"": refused}, poll=lambda _: None)
     with pytest.raises(TopicTruncated, match="letters were deleted while it was cut") as caught:
         topic.truncate_before(5)
     assert "lanes" not in caught.value.next_step
