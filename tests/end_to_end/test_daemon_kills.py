@@ -21,8 +21,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 KILLS = int(os.environ.get("REPLICATOR_KILLS", "5"))
 SEED = int(os.environ.get("REPLICATOR_SEED", "20240229"))
-RESTART_SECONDS = 30.0
-"""Much more than a restart takes, on machines that do other things too, and less than any server waits for a lost client."""
 
 
 def are_up(daemon: Daemon, count: int) -> bool:
@@ -34,7 +32,7 @@ def are_up(daemon: Daemon, count: int) -> bool:
 def await_running(world: World, daemon: Daemon, extra: int = 0) -> None:
     """Wait until every lane runs."""
     count = len(LOGS) + len(MIRRORS) * len(TABLES) + extra
-    daemon.until(lambda: are_up(daemon, count), "every lane runs", RESTART_SECONDS)
+    daemon.until(lambda: are_up(daemon, count), "every lane runs")
 
 
 @pytest.mark.slow
