@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from deltalake import DeltaTable
 
 from replicator.domain.errors import Fenced
+from replicator.local_files import FileLock, FileLocked, make_folder, replace_file, sync_path
 
 Record = Mapping[str, object]
 """The content of a small JSON file."""
@@ -186,36 +186,10 @@ class LocalFolder(PosixPath):
         return LaneLock(self.with_name(self.name + ".lock"), lane)
 
 
-# Files of local folders. They exist completely or not at all, even after a kill.
-
-
 def write_json(path: Path, record: Mapping[str, object]) -> None:
     """Replaces `path` by `record`, atomically. The file and its folder are on the disk on return."""
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(record, file, ensure_ascii=False, separators=(",", ":"))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Returns when writes to this file, or to the entries of this folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folder(path: Path) -> None:
-    """Creates this folder and its missing parents. Their names are on the disk on return."""
-    new = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in new:
-        sync(folder.parent)
+    replace_file(path, json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def sync_commit(table: Path, version: int) -> None:
@@ -232,40 +206,31 @@ def sync_commit(table: Path, version: int) -> None:
             added = json.loads(line).get("add") if line.strip() else None
             # A file of the commit before may be vacuumed already. Partition values are URL-encoded in paths.
             if added and (file := table / unquote(added["path"])).exists():
-                sync(file)
+                sync_path(file)
                 folders.add(file.parent)
-        sync(entry)
+        sync_path(entry)
     if version < 2:
         folders |= {table, *(folder for folder in table.parents if os.access(folder, os.R_OK))}
     for folder in folders:
-        sync(folder)
+        sync_path(folder)
 
 
-class LaneLock:
-    """One writer per lane on a local lake: a lock of the operating system, which is released when its holder dies.
+class LaneLock(FileLock):
+    """One writer per lane on a local lake.
 
     Held from construction to `release`. Raises `Fenced`, with the holder, when another instance has it.
-    The file stays: without it, two instances could lock two files of the same name.
     """
 
     def __init__(self, path: Path, lane: str) -> None:
+        super().__init__(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as taken:
-            holder = os.pread(self._handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            self.release()
+            self.acquire()
+        except FileLocked as taken:
             raise Fenced(
-                f"lane {lane} is already written by another instance (process {holder})",
+                f"lane {lane} is already written by another instance (process {taken.holder})",
                 next_step=f"Stop that instance first: it holds the lock {path.name}.",
             ) from taken
-        try:
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, str(os.getpid()).encode(), 0)
-        except OSError:
-            self.release()
-            raise
 
     def expect(self, version: int) -> None:
         """Does nothing: the lock keeps others out."""
@@ -275,9 +240,3 @@ class LaneLock:
 
     def doubt(self, version: int) -> None:
         """Does nothing."""
-
-    def release(self) -> None:
-        """Releases the lock; may be called twice."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None

@@ -6,8 +6,6 @@ missing.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from replicator.domain.errors import EnvironmentProblem
+from replicator.local_files import FileLock, FileLocked
 from replicator.ports.runtime import Service, ServiceState, ServiceStatus
 from replicator.shipped import find_shipped
 
@@ -187,14 +186,23 @@ class EmbeddedStack:
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
         """Allow one `up` or `down` at a time per folder. The system releases the lock if the caller dies."""
-        path = self.home.make_subfolder() / "lock"
+        lock = FileLock(self.home.folder / "lock")
         deadline = time.monotonic() + LOCK_SECONDS
-        while (held := _try_lock(path)) is None:
-            if time.monotonic() > deadline:
-                raise EnvironmentProblem(f"Another start or stop of the stack in {self.home.folder} does not end.")
-            time.sleep(0.1)
-        with held:
+        while True:
+            try:
+                self.home.make_subfolder()
+                lock.acquire()
+                break
+            except (FileLocked, FileNotFoundError):  # Another process has the lock, or has just deleted the folder.
+                if time.monotonic() > deadline:
+                    raise EnvironmentProblem(
+                        f"Another start or stop of the stack in {self.home.folder} does not end."
+                    ) from None
+                time.sleep(0.1)
+        try:
             yield
+        finally:
+            lock.release()
 
     def _bring_up(self, service: Service) -> None:
         began = time.monotonic()
@@ -274,17 +282,3 @@ def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
         running = [pool.submit(action, service) for service in services]
     for done in running:
         done.result()
-
-
-def _try_lock(path: Path) -> IO[str] | None:
-    """The open file with the lock; None if another process has it or has just deleted the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    held = path.open("w")
-    try:
-        fcntl.flock(held.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists() and path.stat().st_ino == os.fstat(held.fileno()).st_ino:
-            return held
-    except BlockingIOError:
-        pass
-    held.close()
-    return None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from replicator.application.durable import create_file
 from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.local_files import create_file
 from replicator.ports.options import ENCODE, has_unclear_user
 from replicator.ports.source import DiscoveredSource, PasswordNeeded
 from replicator.settings import check_document

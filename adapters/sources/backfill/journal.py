@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +17,9 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import TopicPartition
+from replicator.local_files import FileLock, FileLocked, make_folder, replace_file, write_whole
 from replicator.ports.decoder import Decoder
 from replicator.ports.source import BACKFILL_TOPICS
-
-from ...delta.folders import make_folder, sync
 
 STATE = "run.json"
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
@@ -80,32 +77,26 @@ class BackfillFolder:
         self.folder = folder / quote(table, safe="")
         self.topic = to_topic(table)
         self._mask_records = None if private is None else private.features.mask_records
-        self._lock: int | None = None
+        self._lock = FileLock(self.folder / "lock")
 
     def lock(self) -> None:
         """Become the only writer. Raises Fenced if another process is."""
         try:
             make_folder(self.folder)
-            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock.acquire()
         except OSError as error:
             raise EnvironmentProblem(
                 f"{self.folder} cannot be written ({error.strerror}).", next_step="Make the folder `state` writable."
             ) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
+        except FileLocked:
             raise Fenced(
                 f"Another process backfills {self.topic.topic.removeprefix(BACKFILL_TOPICS)}.",
                 next_step="Wait until it has ended.",
             ) from None
-        self._lock = handle
 
     def unlock(self) -> None:
         """Let others write; may be called twice."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def read_state(self) -> BackfillState | None:
         """The state of the last run; None before the first one."""
@@ -122,9 +113,7 @@ class BackfillFolder:
 
     def write_state(self, state: BackfillState) -> BackfillState:
         """Replace the state."""
-        new = self.folder / f"{STATE}.new"
-        new.write_text(json.dumps(asdict(state)), encoding="utf-8")
-        _make_durable(new, self.folder / STATE)
+        replace_file(self.folder / STATE, json.dumps(asdict(state)).encode())
         return state
 
     def begin_run(self, below: tuple[int, ...], begun: str, system: str, form: str) -> BackfillState:
@@ -155,10 +144,9 @@ class BackfillFolder:
         offsets = pa.array(range(first, first + count), RAW.field("offset").type)
         table = records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)
         path = self.folder / f"{first:020}-{first + count:020}.parquet"
-        new = path.with_suffix(".new")
         noted = table.replace_schema_metadata({"replicator": json.dumps(said)})
-        pq.write_table(noted, new, compression="zstd", use_dictionary=["topic"])
-        _make_durable(new, path)
+        with write_whole(path) as draft:
+            pq.write_table(noted, draft, compression="zstd", use_dictionary=["topic"])
 
     def build_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
         """Records in the form in which they may be stored. `append` sets their offsets."""
@@ -203,9 +191,3 @@ def list_tables(folder: Path) -> list[str]:
         return sorted(unquote(path.name) for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _make_durable(new: Path, path: Path) -> None:
-    sync(new)
-    new.replace(path)
-    sync(path.parent)

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from replicator.domain.errors import DataLoss, EnvironmentProblem, Fenced
+from replicator.domain.errors import DataLoss, EnvironmentProblem
+from replicator.local_files import FileLock, FileLocked
 
 from ...delta.errors import translate_errors
-from ...delta.folders import LaneLock, sync_commit, write_json
+from ...delta.folders import sync_commit, write_json
 from ...delta.lake import local_folder
 from ...delta.tables import has_table
 from .access import Noted, find_journal, make_row_masker
@@ -106,16 +107,18 @@ class StateFolder:
     @contextmanager
     def lock(self) -> Iterator[bool]:
         """Be the only writer. False if another process is."""
+        lock = FileLock(self.path / "lock")
         try:
             with self.translate_errors():
-                lock = LaneLock(self.path / "lock", self._name)
-        except Fenced:
-            lock = None
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock.acquire()
+        except FileLocked:
+            yield False
+            return
         try:
-            yield lock is not None
+            yield True
         finally:
-            if lock is not None:
-                lock.release()
+            lock.release()
 
     def read(self, file: str, parse: Callable[[Any], T]) -> T | None:
         """The parsed JSON of a file; None if it does not exist. Raises DataLoss if it is damaged."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replicator.domain.errors import DataLoss
+from replicator.local_files import write_whole
 
-from ...delta.folders import sync
 from ..journal.access import Noted
 from ..journal.journal import MASKS, RowJournal
 from .options import SnapshotsSettings
@@ -147,12 +146,8 @@ class SnapshotJournal(RowJournal):
             ) from gone
 
     def _store_rows(self, version: int, rows: pa.Table) -> None:
-        file = self.state.path / f"{version}.parquet"
-        draft = self.state.path / f".{file.name}.{os.getpid()}"
-        pq.write_table(rows, draft)
-        sync(draft)
-        draft.replace(file)
-        sync(self.state.path)
+        with write_whole(self.state.path / f"{version}.parquet") as draft:
+            pq.write_table(rows, draft)
 
 
 def _parse_versions(record: Mapping[str, Any]) -> dict[int, int | None]:

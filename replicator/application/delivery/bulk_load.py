@@ -7,7 +7,6 @@ are partitioned by key hash. A partition contains all changes of its keys, so it
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,12 +17,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from replicator.application.durable import make_folder, sync_path
 from replicator.application.problem import ensure_accounting
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts, Facts, LaneState, merge_facts
 from replicator.domain.position import Position, Span
+from replicator.local_files import make_folder, replace_file, sync_path
 from replicator.ports.engine import Engine, KeyPartitions
 from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
 from replicator.ports.sink import BulkLoads, Sink
@@ -125,11 +124,10 @@ class SpillFiles:
         with (folder / RECORDS_FILE).open("wb") as file:
             for one in records:
                 lengths.append(one.write(file))
-            _sync_file(file)
         with (folder / ROWS_FILE).open("wb") as file:
             batches = _write_partitions(file, parts)
-            _sync_file(file)
-        sync_path(folder)
+        for path in (folder / RECORDS_FILE, folder / ROWS_FILE, folder):
+            sync_path(path)
         self.slices.append(replace(piece, batches=batches, records=tuple(lengths)))
         self._write_manifest()
 
@@ -170,12 +168,8 @@ class SpillFiles:
 
     def _write_manifest(self) -> None:
         manifest = {"format": FORMAT, "made_by": self.made_by, "rule": self.rule, "identity": self.identity}
-        new = self.folder / f"{MANIFEST_FILE}.new"
-        with new.open("wb") as file:
-            file.write(json.dumps({**manifest, "pieces": [piece.to_json() for piece in self.slices]}).encode())
-            _sync_file(file)
-        new.replace(self.folder / MANIFEST_FILE)
-        sync_path(self.folder)
+        document = {**manifest, "pieces": [piece.to_json() for piece in self.slices]}
+        replace_file(self.folder / MANIFEST_FILE, json.dumps(document).encode())
 
 
 def _write_partitions(file: Any, parts: Sequence[pa.Table]) -> tuple[int, ...]:
@@ -187,11 +181,6 @@ def _write_partitions(file: Any, parts: Sequence[pa.Table]) -> tuple[int, ...]:
                 writer.write_batch(batch)
             counts.append(len(batches))
     return tuple(counts)
-
-
-def _sync_file(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 LOAD_BYTES = 16 << 20

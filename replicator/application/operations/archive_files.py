@@ -13,11 +13,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from replicator.application.durable import sync_path
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.event_log import encode_bytes
 from replicator.domain.plain_values import format_count
+from replicator.local_files import write_whole
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
 
@@ -41,25 +41,13 @@ def open_archive(path: Path) -> Iterator[ArchiveWriter]:
     """
     if not path.name.endswith(SUFFIXES):
         raise ConfigProblem(f"{path} is no name of an archive", next_step=f"End it in one of {', '.join(SUFFIXES)}.")
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with _open_partial(partial, path.name) as writer:
-            yield writer
-        sync_path(partial)
-        partial.replace(path)
-        sync_path(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _open_partial(partial: Path, name: str) -> Iterator[ArchiveWriter]:
-    if name.endswith(PARQUET):
-        with pq.ParquetWriter(partial, RAW) as writer:
-            yield _ParquetWriter(writer)
-        return
-    with gzip.open(partial, "wb") if name.endswith(GZIP) else partial.open("wb") as stream:
-        yield JsonLinesWriter(stream)
+    with write_whole(path) as partial:
+        if path.name.endswith(PARQUET):
+            with pq.ParquetWriter(partial, RAW) as writer:
+                yield _ParquetWriter(writer)
+        else:
+            with gzip.open(partial, "wb") if path.name.endswith(GZIP) else partial.open("wb") as stream:
+                yield JsonLinesWriter(stream)
 
 
 class _ParquetWriter:

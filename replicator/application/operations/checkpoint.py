@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from replicator.application import durable
 from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.operations import cutover
@@ -23,6 +22,7 @@ from replicator.domain.checkpoints import Checkpoint, find_newest_usable
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
+from replicator.local_files import make_folder, sync_path
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink
@@ -119,7 +119,7 @@ class CheckpointStore:
         """A folder for the next checkpoint, with the content of `last`. Needs `lock`."""
         path = self.folder / DRAFT_FOLDER
         with self._wrap_write_errors():
-            durable.make_folder(path)
+            make_folder(path)
             if last is not None:
                 self.copy_checkpoint(last, path)
         return path
@@ -134,9 +134,9 @@ class CheckpointStore:
             (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
             _list_files(draft)
             for path in (*draft.rglob("*"), draft):
-                durable.sync_path(path)
+                sync_path(path)
             draft.rename(self.folder / str(snapshot.number))
-            durable.sync_path(self.folder)
+            sync_path(self.folder)
 
     @contextmanager
     def _wrap_write_errors(self) -> Iterator[None]:
@@ -158,13 +158,13 @@ class CheckpointStore:
         is_mine = (path / CHANGING_MARK).exists() or not self.describe_damage(snapshot)
         if is_mine:
             (path / CHANGING_MARK).touch()
-            durable.sync_path(path)
+            sync_path(path)
         yield
         if is_mine:
             _list_files(path)
-            durable.sync_path(path / FILE_LIST)
+            sync_path(path / FILE_LIST)
             (path / CHANGING_MARK).unlink()
-            durable.sync_path(path)
+            sync_path(path)
 
     def remove_checkpoint(self, snapshot: Checkpoint) -> None:
         """Remove a checkpoint. Needs `lock`."""

@@ -4,16 +4,14 @@ A running comparison also has a temporary folder there, with rows."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -25,11 +23,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import structlog
 
-from replicator.application.durable import make_folder, replace_file
 from replicator.application.problem import Stopped, to_problem
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
+from replicator.local_files import FileLock, FileLocked, make_folder, replace_file
 from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetSnapshot
 from replicator.ports.runtime import Telemetry
@@ -46,46 +44,21 @@ def open_temporary_folder(parent: Path) -> Iterator[Path]:
     OSError if it cannot be created."""
     remove_abandoned_folders(parent)
     parent.mkdir(parents=True, exist_ok=True)
-    path, handle = _create_lock(parent)
-    try:
-        folder = path.with_suffix("")
-        folder.mkdir(mode=0o700)
-        yield folder
-    finally:
-        _remove_folder(path)
-        os.close(handle)
+    path = parent / f"{secrets.token_hex(8)}{LOCK}"
+    with FileLock(path, 0o600):
+        try:
+            folder = path.with_suffix("")
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            _remove_folder(path)
 
 
 def remove_abandoned_folders(parent: Path) -> None:
     """Remove the folders in `parent` that no process uses any more. A folder that cannot be removed stays."""
     for path in parent.glob(f"*{LOCK}"):
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError, FileLocked), FileLock(path, 0o600):
             _remove_folder(path)
-        except OSError:
-            continue
-        finally:
-            os.close(handle)
-
-
-def _create_lock(parent: Path) -> tuple[Path, int]:
-    """A new lock file, and its locked handle."""
-    while True:
-        path = parent / f"{secrets.token_hex(8)}{LOCK}"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            continue
-        # Between the two calls another process may have locked and removed the file.
-        if path.exists():
-            return path, handle
-        os.close(handle)
 
 
 def _remove_folder(path: Path) -> None:
@@ -201,7 +174,7 @@ def open_work_folder(folder: Path) -> Iterator[Path]:
     with ExitStack() as opened:
         try:
             place = opened.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
-        except OSError:
+        except (OSError, FileLocked):  # Another process may have taken the new lock file for an abandoned one.
             place = Path(opened.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
         yield place
 
@@ -265,30 +238,23 @@ class DiffProgressFile:
 
     def __init__(self, folder: Path, lane: Lane) -> None:
         self._path = get_progress_path(folder, lane.id)
-        self._lock: int | None = None
+        self._lock = FileLock(self._path.with_suffix(".lock"), 0o600)
+        self._is_kept = False
 
     def __enter__(self) -> Self:
-        try:
+        with suppress(OSError, FileLocked):  # If the folder cannot be written, who stores the result says so.
             make_folder(self._path.parent)
-            handle = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:  # The folder cannot be written. Who stores the result says so.
-            return self
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-        else:
-            self._lock = handle
+            self._lock.acquire()
+            self._is_kept = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
+        self._is_kept = False
 
     def read(self) -> UnfinishedDiff | None:
         """The progress; None if the last comparison has ended, or was begun too long ago."""
-        if self._lock is None:
+        if not self._is_kept:
             return None
         try:
             keys = pa.ipc.open_file(self._path).read_all()
@@ -307,7 +273,7 @@ class DiffProgressFile:
 
     def write(self, progress: UnfinishedDiff) -> None:
         """Replace the progress."""
-        if self._lock is None:
+        if not self._is_kept:
             return
         said = {
             "before": progress.before.to_json(),
@@ -325,7 +291,7 @@ class DiffProgressFile:
 
     def remove(self) -> None:
         """The comparison has ended."""
-        if self._lock is not None:
+        if self._is_kept:
             self._path.unlink(missing_ok=True)
 
 

@@ -15,11 +15,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.application import durable
 from replicator.domain.change import ERROR, OFFSET, OLD_KEY, PARTITION, TOPIC
 from replicator.domain.erasures import ERASED_KIND, Erasure, ErasureHashes, find_keys, to_key_text, to_key_texts
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.table import TableSpec
+from replicator.local_files import make_folder, replace_file
 from replicator.ports.decoder import ROUTE, Decoder, DecoderFeatures
 
 # The erasure list: the erased keys, as keyed hashes, in a folder of its own.
@@ -80,9 +80,9 @@ class ErasureList:
         if known is not None:
             return known.hashes
         try:
-            durable.make_folder(self._list.parent)
+            make_folder(self._list.parent)
             key = secrets.token_bytes(KEY_BYTES)
-            durable.replace_file(self._key, key.hex().encode(), 0o600)
+            replace_file(self._key, key.hex().encode(), 0o600)
         except OSError as error:
             raise self._make_write_error(error) from error
         return ErasureHashes(key)
@@ -93,7 +93,7 @@ class ErasureList:
         others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
         content = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
         try:
-            durable.replace_file(self._list, (json.dumps(content, indent=1) + "\n").encode(), 0o644)
+            replace_file(self._list, (json.dumps(content, indent=1) + "\n").encode(), 0o644)
         except OSError as error:
             raise self._make_write_error(error) from error
 

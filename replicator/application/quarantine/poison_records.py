@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from replicator.application.durable import make_folder
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Reject, RejectCode
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
+from replicator.local_files import make_folder
 from replicator.ports.decoder import Decoder, DecoderFeatures
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, F

@@ -16,7 +16,6 @@ from typing import Any, Generic
 import pyarrow as pa
 import structlog
 
-from replicator.application import durable
 from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import RuntimeOptions
@@ -37,6 +36,7 @@ from replicator.domain.errors import (
 from replicator.domain.event_log import decode_bytes, encode_bytes
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
+from replicator.local_files import create_file, make_folder
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, RejectedRecord, Stop
@@ -134,8 +134,8 @@ class KeyFile:
     def _load_secret(self) -> bytes:
         if not self._path.exists():
             try:
-                durable.make_folder(self._path.parent)
-                durable.create_file(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
+                make_folder(self._path.parent)
+                create_file(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
             except OSError as error:
                 raise EnvironmentProblem(
                     f"{self._path.parent} cannot be written ({error.strerror})",

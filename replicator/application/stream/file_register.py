@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
-from replicator.application import durable
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
+from replicator.local_files import make_folder, replace_file
 from replicator.ports.stores import RegisterEntry
 
 
@@ -43,13 +43,13 @@ class FileRegister:
         topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
         beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
         try:
-            durable.make_folder(self.folder)
+            make_folder(self.folder)
             began = (seen.began or Position()).to_json()
             document = {
                 "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began,
                 "connectors": [asdict(connector) for connector in seen.connectors],
             }  # fmt: skip
-            durable.replace_file(self._source_file(source), json.dumps(document).encode(), 0o666)
+            replace_file(self._source_file(source), json.dumps(document).encode())
         except OSError as error:
             raise EnvironmentProblem(
                 f"{self.folder} cannot be written ({error.strerror})",

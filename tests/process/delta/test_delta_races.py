@@ -147,7 +147,7 @@ def test_endless_races_are_left_to_the_caller(sink: DeltaRsSink, tmp_path: Path,
 
 
 def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.delta.folders.fcntl.flock", lambda *_: None)
+    monkeypatch.setattr("replicator.local_files.fcntl.flock", lambda *_: None)
     first, second = (DeltaRsSink({"path": str(tmp_path)}) for _ in range(2))
     for each in (first, second):
         each.prepare(LANE, plan_for("scd1", ITEMS))

@@ -1,0 +1,74 @@
+"""Files are whole or absent, and one lock holds a file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from replicator.local_files import FileLock, FileLocked, replace_file, write_whole
+
+
+def test_a_file_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("old")
+    with write_whole(path) as draft:
+        draft.write_text("new")
+        assert path.read_text() == "old" and draft.parent == tmp_path
+    assert path.read_text() == "new" and [one.name for one in tmp_path.iterdir()] == ["rows"]
+
+
+def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), write_whole(path) as draft:
+        draft.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and [one.name for one in tmp_path.iterdir()] == ["rows"]
+
+
+def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.with_name(".rows.partial").write_text("much of a longer file")
+    with write_whole(path) as draft:
+        draft.write_text("new")
+    assert path.read_text() == "new" and [one.name for one in tmp_path.iterdir()] == ["rows"]
+
+
+def test_a_file_has_the_mode_of_its_content(tmp_path: Path) -> None:
+    replace_file(tmp_path / "secret", b"1", 0o600)
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_is_held_once_and_names_its_holder(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    with first:
+        with pytest.raises(FileLocked) as locked:
+            second.acquire()
+        assert locked.value.holder == str(os.getpid())
+        with pytest.raises(FileLocked):
+            first.acquire()
+    with second:
+        pass
+
+
+def test_a_file_that_was_removed_before_it_was_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, lock = tmp_path / "lock", fcntl.flock
+
+    def remove_first(handle: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        path.unlink()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with FileLock(path), pytest.raises(FileLocked):
+        FileLock(path).acquire()
+
+
+def test_a_link_is_not_locked(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"):
+        FileLock(tmp_path / "lock").acquire()
+    assert not (tmp_path / "other").exists()
