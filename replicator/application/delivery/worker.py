@@ -16,10 +16,10 @@ from replicator.application.problem import Stopped, to_problem
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable
 from replicator.domain.policy.plan import LaneState
-from replicator.ports.frames import F, Lane, Stop
+from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink
 
-from .bounded_queue import BoundedQueue, PublishRequest, WriteRequest
+from .bounded_queue import BoundedQueue
 from .bulk_load import SPILL_BYTES, make_bulk_loader
 from .delivery import Delivery
 
@@ -35,8 +35,9 @@ class Worker(Generic[F]):
 
     An error that concerns the whole program ends the worker and goes to `RuntimeContext.fail`.
 
-    `spill_folder`: a folder for the rows of new targets until the stream ends; None in a run whose rows should
-    be visible early.
+    - `queue`: takes writes, and waits while it is full (back-pressure).
+    - `spill_folder`: a folder for the rows of new targets until the stream ends; None in a run whose rows should
+      be visible early.
     """
 
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], spill_folder: Path | None = None) -> None:
@@ -49,7 +50,7 @@ class Worker(Generic[F]):
         self._options = shared.options
         self._abandon = shared.abandon
         self._failed = shared.fail
-        self._queue: BoundedQueue[F] = BoundedQueue(self._get_limit, shared.options.gather)
+        self.queue: BoundedQueue[F] = BoundedQueue(self._get_limit, shared.options.gather)
         self._ended = False
         self._thread = threading.Thread(target=self._run_loop, name=f"sink-{name}", daemon=True)
 
@@ -67,25 +68,6 @@ class Worker(Generic[F]):
         """Start the thread."""
         self._thread.start()
 
-    def has_room(self) -> bool:
-        """True if `hand_over` would not wait."""
-        return self._queue.has_room()
-
-    def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
-        """Wait until `hand_over` would not wait. False if `given_up` returns True first, or `stop` is set."""
-        return self._queue.wait_for_room(given_up, stop)
-
-    def hand_over(self, items: Sequence[WriteRequest[F]], stop: Stop) -> None:
-        """Queue writes, in order.
-
-        Waits while the queue is full (back-pressure); raises Stopped if it will stay full.
-        """
-        self._queue.put(items, stop)
-
-    def put_publish_request(self, source: str, request: PublishRequest) -> None:
-        """Publish the watermark once the writes queued last are committed. Does not wait."""
-        self._queue.put_publish_request(source, request)
-
     def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
         """Run `question` with the sink on the worker's thread, before the queued writes unless there are many questions.
 
@@ -93,7 +75,7 @@ class Worker(Generic[F]):
         show the outage meanwhile. Any other error ends the future.
         """
         answer: Future[T] = Future()
-        self._queue.ask(lambda: self._answer_question(question, answer))
+        self.queue.ask(lambda: self._answer_question(question, answer))
         return answer
 
     def get_state(self, lane: Lane) -> LaneState | None:
@@ -102,7 +84,7 @@ class Worker(Generic[F]):
 
     def finish(self) -> None:
         """Accept no more writes. The thread ends once all queued writes are applied."""
-        self._queue.close()
+        self.queue.close()
 
     def hurry(self) -> None:
         """Interrupt a sink call whose answer will not arrive, since the program is ending."""
@@ -122,7 +104,7 @@ class Worker(Generic[F]):
 
     def _run_loop(self) -> None:
         try:
-            while (dequeued := self._queue.take(self._delivery.due_in)) is not None:
+            while (dequeued := self.queue.take(self._delivery.due_in)) is not None:
                 self._ended = self._abandon.is_set()
                 self._answer_questions(dequeued.questions)
                 if not self._ended:
@@ -133,7 +115,7 @@ class Worker(Generic[F]):
         except BaseException as error:
             self._failed(error)
         finally:
-            self._queue.close()
+            self.queue.close()
             self._cancel_questions()
 
     def _answer_questions(self, questions: Sequence[Callable[[], None]]) -> None:
@@ -144,14 +126,14 @@ class Worker(Generic[F]):
         deadline = time.monotonic() + ANSWER_SECONDS
         for at, question in enumerate(questions):
             if at and time.monotonic() > deadline and not self._ended:
-                self._queue.put_back(questions[at:])
+                self.queue.put_back(questions[at:])
                 return
             question()
 
     def _cancel_questions(self) -> None:
         """End open questions with Stopped, so that their callers do not wait for ever."""
         self._ended = True
-        while (dequeued := self._queue.take()) is not None:
+        while (dequeued := self.queue.take()) is not None:
             for question in dequeued.questions:
                 question()
 

@@ -160,7 +160,7 @@ class CatchUp(Generic[F]):
 
     def _read_slice(self, behind: CatchUpLane[F]) -> bool:
         """Read one slice; False if the lane cannot go on now."""
-        if behind.run.is_full or not self._context.source_context.workers[behind.run.lane.sink].has_room():
+        if behind.run.is_full or not self._context.source_context.workers[behind.run.lane.sink].queue.has_room():
             return False
         missing, behind.record_count = self._find_missing(behind), 0
         until = self._find_slice_end(missing, behind.reach)
@@ -216,13 +216,13 @@ class CatchUp(Generic[F]):
 
     def _has_room(self, behind: CatchUpLane[F]) -> bool:
         """Wait for room in the sink's queue; False if the sink does not answer or the lane is full."""
-        worker = self._context.source_context.workers[behind.run.lane.sink]
+        queue = self._context.source_context.workers[behind.run.lane.sink].queue
 
         def is_given_up() -> bool:
             self._beat()
             return behind.run.retrying is not None
 
-        return worker.wait_for_room(is_given_up, self._shared.stop) and not behind.run.is_full
+        return queue.wait_for_room(is_given_up, self._shared.stop) and not behind.run.is_full
 
     def _take_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
         if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):

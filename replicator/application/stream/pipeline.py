@@ -452,8 +452,8 @@ class SourcePipeline(Generic[F]):
         for request in self._transactions.bundle_writes(requests):
             by_sink.setdefault(request.run.lane.sink, []).append(request)
         workers = self.context.workers
-        for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
-            workers[sink].hand_over(by_sink[sink], self._shared.stop)
+        for sink in sorted(by_sink, key=lambda name: not workers[name].queue.has_room()):
+            workers[sink].queue.put(by_sink[sink], self._shared.stop)
 
     def reset_table(self, table: str) -> None:
         """Drop the schemas and buffered changes of a table whose lanes have all stopped: an old schema may be the
@@ -472,7 +472,7 @@ class SourcePipeline(Generic[F]):
         for sink in sorted({run.lane.sink for run in running}):
             mine = [run for run in running if run.lane.sink == sink]
             others = [run for run in running if run.lane.sink != sink]
-            has_room = self.context.workers[sink].wait_for_room(
+            has_room = self.context.workers[sink].queue.wait_for_room(
                 partial(self._is_only_sink_away, mine, others), self._shared.stop
             )
             for run in [] if has_room or self._shared.stop.is_set() else mine:
@@ -558,7 +558,7 @@ class SourcePipeline(Generic[F]):
         """Write the positions of lanes that had no rows to write. Never waits for a sink."""
         for run in self.registry.list_runs():
             buffer = self._buffers.get(run.lane.table)
-            has_room = self.context.workers[run.lane.sink].has_room()
+            has_room = self.context.workers[run.lane.sink].queue.has_room()
             if run.status is LaneStatus.RUNNING and buffer is not None and has_room:
                 empty = buffer.make_empty(self._catalog.get_union(run.lane.table))
                 if empty is None and self._transactions.is_absent:

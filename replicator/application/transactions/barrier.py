@@ -365,7 +365,7 @@ class TransactionBarrier(TransactionStage[F]):
         for sink in {run.lane.sink for run in self._registry.list_runs() if not run.is_event_log}:
             worker = self._context.workers[sink]
             if not worker.is_atomic and (complete := self._find_complete(sink)) is not None:
-                worker.put_publish_request(self._context.name, PublishRequest(complete, voided))
+                worker.queue.put_publish_request(self._context.name, PublishRequest(complete, voided))
 
     def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
         """Number the writes as one bundle, which a sink commits together if it can, and add the watermark to

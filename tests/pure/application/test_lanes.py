@@ -68,7 +68,7 @@ def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
     running.sinks["a"].before_apply = refuse
     running.in_background()
     until(lambda: has_applied(world, "b.items", 40))
-    assert not running.workers["a"].has_room() and running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
+    assert not running.workers["a"].queue.has_room() and running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away.clear()
     until(lambda: has_applied(world, "a.items", 40))
     assert running.stop() is ExitCode.OK
@@ -113,7 +113,7 @@ def test_a_full_slot_holds_the_source_and_so_the_memory():
     release = threading.Event()
     running.sinks["a"].before_apply = lambda writes: release.wait(5)
     running.in_background()
-    until(lambda: not running.workers["a"].has_room())
+    until(lambda: not running.workers["a"].queue.has_room())
     seen = len(running.machine.calls)
     until(lambda: has_applied(world, "b.items", 5))
     threading.Event().wait(0.05)
@@ -137,7 +137,7 @@ def test_pause_frees_a_source_that_waits_for_the_lane():
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: not running.workers["a"].has_room())
+    until(lambda: not running.workers["a"].queue.has_room())
     control(running).pause("a.items")
     until(lambda: has_applied(world, "b.items", 40))
     away[0] = False

@@ -193,13 +193,13 @@ def test_writes_with_a_gap_or_another_plan_are_not_joined():
     world = World(MOVES, cuts=(2,))
     running = world.start()
     items = []
-    hand_over = running.workers["a"].hand_over
+    put = running.workers["a"].queue.put
 
     def keep(handed, stop):
         items.extend(handed)
-        hand_over(handed, stop)
+        put(handed, stop)
 
-    running.workers["a"].hand_over = keep
+    running.workers["a"].queue.put = keep
     running.once()
     table = [item for item in items if item.write.plan.policy == "scd1"]
     assert not can_join_pair(table[0], table[2])

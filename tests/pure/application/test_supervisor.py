@@ -459,7 +459,7 @@ def test_a_program_whose_only_sink_stays_away_is_alive():
     running.sinks["a"].apply = refuse_for_ever
     running.in_background()
     deadline = time.monotonic() + 10
-    while running.workers["a"].has_room() and time.monotonic() < deadline:
+    while running.workers["a"].queue.has_room() and time.monotonic() < deadline:
         time.sleep(0.001)
     began = time.monotonic()
     while running.pipeline.last_beat <= began + 0.5 and time.monotonic() < deadline:
