@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from adapters.postgres.names import quote_name
 from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.postgres.sink import PostgresSink
-from replicator.allocators import SETTINGS
+from replicator.cli import ALLOCATORS
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.table import Column
@@ -170,7 +170,7 @@ def _child(case: Case, target: str, place: str) -> dict[str, Any]:
     out = workspace("child") / "out.json"
     kind = "spark" if target.startswith("spark") else "child"
     command = [sys.executable, "-m", f"benchmarks.policies_{kind}", json.dumps(asdict(case)), target, place, str(out)]
-    ours = {} if target.endswith(("-plain", "-versions", "-alone")) else SETTINGS
+    ours = {} if target.endswith(("-plain", "-versions", "-alone")) else ALLOCATORS
     subprocess.run(command, cwd=PROJECT, check=True, env={**os.environ, **ours})
     found: dict[str, Any] = json.loads(out.read_text())
     print(f"{target}: {found['seconds']:.2f} s, {found['cpu']:.1f} CPU s", flush=True)

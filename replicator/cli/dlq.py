@@ -170,7 +170,7 @@ def replay(session: CommandSession, **chosen: Any) -> int:
     Stop the daemon first. An older change never overwrites a newer one, and no change is applied twice. Records that are
     rejected again stay open.
     """
-    from replicator.wiring.retry_dead_letters import retry_dead_letters
+    from replicator.wiring.pipeline_runs import retry_dead_letters
 
     done = retry_dead_letters(session.loaded, build_filter(**chosen))
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.untried)}

@@ -291,10 +291,10 @@ def serve(session: CommandSession, address: str | None) -> None:
     """
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.ports.runtime import Endpoints
+    from replicator.wiring.components import build_read_side, build_server
     from replicator.wiring.event_store import make_emitter
     from replicator.wiring.file_limits import raise_limit
     from replicator.wiring.logs import configure_logs
-    from replicator.wiring.server import build_read_side, build_server
 
     configure_logs(session.verbosity)
     raise_limit()

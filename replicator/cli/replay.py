@@ -105,8 +105,8 @@ def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
 
 def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:
     """Run a replay to its end. The numbers of its records."""
-    from replicator.wiring.catch_up_run import build_container, run_until_caught_up
     from replicator.wiring.memory import tune_collector
+    from replicator.wiring.pipeline_runs import build_container, run_until_caught_up
 
     from .progress_bar import make_bar
     from .run import handle_signals

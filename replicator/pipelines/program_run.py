@@ -14,9 +14,9 @@ from replicator.application.operations.plan import list_plans
 from replicator.application.problem import Problem
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.settings import Loaded
-from replicator.wiring.catch_up_run import build_container
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.logs import log_to_stderr_by_default
+from replicator.wiring.pipeline_runs import build_container
 from replicator.wiring.pipeline_setup import PipelineSetup
 
 

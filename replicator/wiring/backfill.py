@@ -25,8 +25,8 @@ from replicator.settings.schema import to_plain_options
 from replicator.settings.tables import find_private_columns
 
 from . import adapters, build, daemon
-from .catch_up_run import run_until_caught_up
 from .container import Container
+from .pipeline_runs import run_until_caught_up
 
 ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/reference/debezium.md)."
 

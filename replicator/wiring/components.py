@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from dependency_injector import providers
 
+from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.checkpoints import CheckpointSchedule
 from replicator.domain.errors import ConfigProblem
@@ -30,14 +32,16 @@ from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.options import NO_RETENTION, to_timedelta
+from replicator.ports.runtime import Endpoints, Server
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters, Register
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
+from replicator.settings.plugins import load_adapter
 
 from . import adapters, build, daemon, event_logs, rebuild
-from .catch_up_run import build_container, run_until_caught_up
+from .pipeline_runs import build_container, run_until_caught_up
 from .pipeline_setup import Inputs, PipelineSetup, Workspace
 from .rule_digests import digest_lane, digest_rules
 
@@ -204,3 +208,25 @@ def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
         checkpoints=None if said is None else CheckpointSchedule(every, said.after_records, said.keep),
         retention=None if kept is None or kept == NO_RETENTION else to_timedelta(kept),
     )
+
+
+# The HTTP server, and the rows that it shows.
+
+SERVER_KEYS = ("address", "token", "max_rows")
+
+
+def build_server(loaded: Loaded) -> Server[Endpoints]:
+    """The server that receives events and shows rows over HTTP."""
+    said = adapters.list_options(loaded.settings.serve)
+    given = {name: said[name] for name in SERVER_KEYS if name in said}
+    made: Server[Endpoints] = load_adapter("replicator.servers", "http")(
+        {**given, "message_bytes": loaded.settings.limits.message_bytes}
+    )
+    return made
+
+
+def build_read_side(loaded: Loaded) -> ConfiguredTargets:
+    """The rows that the server shows."""
+    serve = loaded.settings.serve
+    seconds = to_timedelta(serve.query_timeout).total_seconds()
+    return ConfiguredTargets(ConfiguredComponents(loaded), partial(event_logs.open_reader, loaded), serve.tables, seconds)

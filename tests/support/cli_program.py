@@ -178,7 +178,7 @@ def start(asked, out, err, told):
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    replicator.cli.use_settings()
+    replicator.cli.use_allocators()
     sys.argv = command
     if command[0].endswith(".py"):
         runpy.run_path(command[0], run_name="__main__")

@@ -12,8 +12,8 @@ import httpx
 from starlette.testclient import TestClient
 
 from adapters.http.server import HttpServer
+from replicator.wiring.components import build_read_side
 from replicator.wiring.configuration import read_config
-from replicator.wiring.server import build_read_side
 
 MOST_PAGES = 200
 

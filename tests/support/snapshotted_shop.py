@@ -22,10 +22,10 @@ from replicator.testing.delivery import to_canonical, to_canonical_rows
 from replicator.testing.histories import History
 from replicator.testing.model import Change, fold_changes
 from replicator.testing.value_types import EPOCH
-from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
+from replicator.wiring.pipeline_runs import run_until_caught_up
 from support.small_spark import SMALL
 
 ENTRIES = {

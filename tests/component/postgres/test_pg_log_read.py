@@ -32,9 +32,8 @@ from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.reads import PageRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.wiring import configuration, event_logs
-from replicator.wiring.components import ConfiguredComponents
+from replicator.wiring.components import ConfiguredComponents, build_read_side
 from replicator.wiring.pipeline_setup import Workspace
-from replicator.wiring.server import build_read_side
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

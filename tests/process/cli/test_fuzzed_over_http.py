@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from adapters.http.server import HttpServer
 from replicator.ports.runtime import Endpoints
+from replicator.wiring.components import build_read_side
 from replicator.wiring.configuration import read_config
-from replicator.wiring.server import build_read_side
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is of the dev group")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

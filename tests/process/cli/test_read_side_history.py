@@ -14,8 +14,8 @@ from support.cli_program import PROGRAM, WITH_SIGNALS, run_program
 from support.served_tables import of_config, problem, url
 
 from adapters.http.server import HttpServer
+from replicator.wiring.components import build_read_side
 from replicator.wiring.configuration import read_config
-from replicator.wiring.server import build_read_side
 
 T0 = "2026-11-20T17:47:00Z"
 

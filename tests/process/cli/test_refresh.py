@@ -23,10 +23,10 @@ from replicator.application.operations.refresh import RefreshResult
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.settings import ConfigError, Loaded
 from replicator.wiring import projections
-from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.config_checks import refuse_unusable
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
+from replicator.wiring.pipeline_runs import run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""

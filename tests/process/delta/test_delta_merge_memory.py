@@ -15,7 +15,7 @@ from support.delta_writes import items, write_of
 
 from adapters.delta import merge
 from adapters.sinks.delta.sink import DeltaRsSink
-from replicator.allocators import ALONE, SETTINGS
+from replicator.cli import ALLOCATORS, REBUILD_ALLOCATORS
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
 
@@ -54,26 +54,26 @@ def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatc
 
 def test_the_allocators_of_arrow_and_delta_rs_are_set_before_they_are_imported() -> None:
     code = "import sys, os; import replicator.cli; print('pyarrow' in sys.modules, 'deltalake' in sys.modules);" + "".join(
-        f"print(os.environ[{name!r}]);" for name in SETTINGS
+        f"print(os.environ[{name!r}]);" for name in ALLOCATORS
     )
-    plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    plain = {name: value for name, value in os.environ.items() if name not in ALLOCATORS}
     told = subprocess.run([sys.executable, "-c", code], env=plain, check=True, capture_output=True, text=True).stdout
-    assert told.splitlines() == ["False False", *SETTINGS.values()]
+    assert told.splitlines() == ["False False", *ALLOCATORS.values()]
 
 
 @pytest.mark.parametrize(("name", "alone"), [("replay", True), ("snapshot", True), ("run", False)])
 def test_commands_that_end_behind_an_event_log_keep_their_pages(name: str, *, alone: bool) -> None:
     code = f"import sys, os; from replicator.cli import main; main.get_command(None, {name!r});" + "".join(
-        f"print('pyarrow' in sys.modules, os.environ.get({name!r}));" for name in ALONE
+        f"print('pyarrow' in sys.modules, os.environ.get({name!r}));" for name in REBUILD_ALLOCATORS
     )
-    plain = {name: value for name, value in os.environ.items() if name not in ALONE}
+    plain = {name: value for name, value in os.environ.items() if name not in REBUILD_ALLOCATORS}
     told = subprocess.run([sys.executable, "-c", code], env=plain, check=True, capture_output=True, text=True).stdout
-    assert told.splitlines() == [f"False {value if alone else None}" for value in ALONE.values()]
+    assert told.splitlines() == [f"False {value if alone else None}" for value in REBUILD_ALLOCATORS.values()]
 
 
 def test_delta_rs_takes_its_setting() -> None:
     told = {}
-    for more in ("", SETTINGS["_RJEM_MALLOC_CONF"] + ",stats_print:true"):
+    for more in ("", ALLOCATORS["_RJEM_MALLOC_CONF"] + ",stats_print:true"):
         done = subprocess.run(
             [sys.executable, "-c", "import deltalake"],
             env={**os.environ, "_RJEM_MALLOC_CONF": more},

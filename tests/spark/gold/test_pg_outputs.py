@@ -20,9 +20,8 @@ from replicator.application.operations.read_side import read_target
 from replicator.domain.errors import Fatal
 from replicator.ports.reads import PageRequest
 from replicator.wiring import projections
-from replicator.wiring.components import ConfiguredComponents
+from replicator.wiring.components import ConfiguredComponents, build_read_side
 from replicator.wiring.container import Container
-from replicator.wiring.server import build_read_side
 
 pytestmark = pytest.mark.postgres
 FIRST = {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
