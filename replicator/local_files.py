@@ -28,7 +28,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 @contextlib.contextmanager
 def write_whole(path: Path, suffix: str = "partial") -> Iterator[Path]:
-    """The path of a draft beside the file. At the end of the block the draft replaces the file, atomically and durably.
+    """The path of a draft in the same folder. At the end of the block the draft replaces the file, atomically and durably.
     After an error it is removed. OSError if that fails.
 
     A killed process leaves its draft, which the next draft with the same suffix overwrites. Processes that may write the
@@ -59,7 +59,8 @@ def create_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def _write_file(path: Path, data: bytes, mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    path.unlink(missing_ok=True)  # The draft of a killed process may have another mode.
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
 

@@ -22,6 +22,7 @@ import stamina
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.plain_values import format_count
+from replicator.local_files import replace_file
 
 LOCK = Path(__file__).with_name("jars.lock.toml")
 DOWNLOADS_AT_ONCE = 8
@@ -129,9 +130,7 @@ def _try_fetch(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
     if hashlib.sha256(content).hexdigest() != jar.sha256:
         raise FetchError(f"what arrived ({format_count(len(content), 'byte')}) does not have the locked SHA-256")
     target.parent.mkdir(parents=True, exist_ok=True)
-    whole = target.with_name(f".{target.name}.{os.getpid()}")
-    whole.write_bytes(content)
-    whole.replace(target)
+    replace_file(target, content)
 
 
 def _resolve_jar(coordinate: str, scratch: Path, *, local: bool) -> Path:

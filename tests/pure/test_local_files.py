@@ -37,7 +37,8 @@ def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "new" and [one.name for one in tmp_path.iterdir()] == ["rows"]
 
 
-def test_a_file_has_the_mode_of_its_content(tmp_path: Path) -> None:
+def test_a_secret_has_its_mode_also_after_a_draft_with_another_one(tmp_path: Path) -> None:
+    tmp_path.joinpath(f".secret.{os.getpid()}").touch(0o666)
     replace_file(tmp_path / "secret", b"1", 0o600)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
