@@ -12,7 +12,7 @@ from replicator.ports.sink import Sink
 from ..event_log.options import EventLogSettings
 from ..sinks.delta.spark.event_log import DeltaSparkEventLog
 from ..sinks.postgres.event_log import PostgresEventLog
-from ..sinks.postgres.spark.lanes import THROUGH_DRIVER, SparkPostgresLanes
+from ..sinks.postgres.spark.sink import THROUGH_DRIVER, SparkPostgresLanes
 from ..spark.session import split_options_lazily
 
 
@@ -24,5 +24,4 @@ def event_log_spark_sink(
     found = EventLogSettings.read(own)
     if found.path is not None:
         return DeltaSparkEventLog(options)
-    log = PostgresEventLog(found)
-    return SparkPostgresLanes(log, log.features, session, through_driver)
+    return SparkPostgresLanes(PostgresEventLog(found), session, through_driver)

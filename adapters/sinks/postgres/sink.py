@@ -8,80 +8,87 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from psycopg import sql
 
+from replicator.domain.errors import Fatal
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
 from replicator.ports.sink import (
+    CutoverDecision,
+    ErasureResult,
     KeyErasure,
+    LaneArtifact,
     LaneRemoval,
     SinkFeatures,
+    StoredLane,
 )
 
 from ...apply.explain import explain
 from ...postgres.ddl import render_view
+from ...postgres.erasure import remove_key, to_target_key
+from ...postgres.lane_state import (
+    FORGET_LANE,
+    SELECT_LANE,
+    TOUCH_STATE,
+    WRITE_STATE,
+    read_state,
+    state_to_json,
+    withdraw_completeness,
+    write_schema_versions,
+)
 from ...postgres.names import quote_name
 from ...postgres.options import read_dsn
 from ...postgres.table_reader import TableReader
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
+from .lane_ownership import refuse_other_writer
+from .lane_removal import has_lanes, read_remains, remove_lane
+from .lanes import PostgresLanes
 from .options import PostgresSettings
-from .table_swap import RestorableLanes
+from .shared_staging import drop_shared_tables
+from .stored_rows import copy_stored_rows
+from .table_swap import await_readers, move_tombstones, refuse_unswappable, swap_tables
+from .tombstones import side_table_name
 
 
-class PostgresSink:
-    """`ports.sink.Sink` over `pyarrow.Table`.
+class PostgresSink(PostgresLanes):
+    """`ports.sink.Sink` over `pyarrow.Table`, with one table per lane.
 
     Options: `dsn`, `schema` (default `public`), `query_timeout` (seconds, default 60) and `answer_timeout`
     (seconds, default 300).
 
-    `lanes` does the work. `RestorableLanes` extends `SwappableLanes` and `DroppableLanes` (all in `table_swap`). These
-    extend `PostgresLanes` (`lanes`), which has `apply`.
-
-    All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named
-    `into`, with any characters, in at most 63 bytes. Needs PostgreSQL 15.
+    All writes of one `apply` commit together, with the positions of their lanes (see `PostgresLanes`). Each of the
+    methods here is one transaction, too. A lane's table is named `into`, with any characters, in at most 63 bytes.
+    Needs PostgreSQL 15.
     """
 
+    one_writer = True
     frame = pa.Table
 
     def __init__(self, options: PostgresSettings | Mapping[str, Any]) -> None:
         given = PostgresSettings.read(options)
         dsn, timeout = read_dsn(given.dsn), to_timedelta(given.answer_timeout).total_seconds()
         self._schema, self._dsn = given.schema_name, dsn
-        self.lanes = RestorableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink", timeout)
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
+        super().__init__(dsn, lambda lane: (given.schema_name, lane.into), "sink", timeout)
 
     @property
     def features(self) -> SinkFeatures:
         return replace(
-            self.lanes.features,
+            super().features,
             watermarks=True,
             retention=True,
-            refuse_second_writer=self.lanes.refuse_second_writer,
+            refuse_second_writer=self.refuse_second_writer,
             explain=self.explain,
             reader=self._reader,
             select=self._reader.select,
             open_comparison=self.open_comparison,
-            removal=LaneRemoval(self.lanes.list_artifacts, self.lanes.drop),
-            swap=self.lanes.swap,
-            erasure=KeyErasure(self.lanes.erase, self.lanes.end_versions),
-            restore_state=self.lanes.restore,
+            removal=LaneRemoval(self.list_artifacts, self.drop),
+            swap=self.swap,
+            erasure=KeyErasure(self.erase, self.end_versions),
+            restore_state=self.restore,
         )
-
-    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        self.lanes.prepare(lane, plan)
-
-    def state(self, lane: Lane) -> LaneState | None:
-        return self.lanes.state(lane)
-
-    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        return self.lanes.apply(writes, reject)
-
-    def skip(self, lane: Lane, state: LaneState) -> None:
-        self.lanes.skip(lane, state)
-
-    def reset(self, lane: Lane) -> None:
-        self.lanes.reset(lane)
 
     def open_comparison(self, lane: Lane) -> AbstractContextManager[PostgresTargetSnapshot | None]:
         return open_postgres_comparison(self._dsn, self._schema, lane)
@@ -92,6 +99,81 @@ class PostgresSink:
         stages = explain(plan, POSTGRES, quote_name(self._schema, lane.into), fold=fold)
         return stages if view is None else {**stages, "view": view}
 
+    def refuse_second_writer(self, lane: Lane) -> None:
+        with self.session.cursor(f"looking who writes the table of lane {lane.id}") as cursor:
+            if has_lanes(cursor):
+                refuse_other_writer(cursor, lane, quote_name(*self._find_table(lane)))
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        with self.session.cursor(f"looking for lane {lane.id}") as cursor:
+            return read_remains(cursor, lane, *self._find_table(lane)).artifacts
+
+    def drop(self, lane: Lane) -> None:
+        """Drops all or nothing: a drop that is killed removes nothing.
+
+        A table that another lane also writes stays unchanged. Raises Fatal, with their names, when other
+        objects depend on the table.
+        """
+        if not self.list_artifacts(lane):
+            return
+        self._acquire(lane, removing=True)
+        with self._exclusive_transaction(lane, "dropping") as cursor:
+            remove_lane(cursor, lane, *self._find_table(lane))
+        self._release(lane)
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
+        """See `ports.sink.KeyErasure.erase`. The server's files contain the row until the table is vacuumed."""
+        if not self.list_artifacts(lane):
+            return ErasureResult()
+        number, (schema, table) = self._acquire(lane, removing=True), self._find_table(lane)
+        wanted = to_target_key(lane, key)
+        with self._exclusive_transaction(lane, "removing a row of") as cursor:
+            drop_shared_tables(cursor, number)
+            cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
+            rows = remove_key(cursor, quote_name(schema, table), wanted)
+            return ErasureResult(rows, remove_key(cursor, side_table_name(number), wanted))
+
+    def _list_side_tables(self, lane: Lane) -> list[str]:
+        with self.session.cursor(f"looking for lane {lane.id}") as cursor:
+            row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if has_lanes(cursor) else None
+        return [side_table_name(row[0])] if row else []
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+        """See `ports.sink.SinkFeatures.swap`. Readers wait during the commit."""
+        number, other = self._acquire(lane), self._acquire(rebuilt)
+        await_readers(self.session, rebuilt)
+        (schema, table), (_, anew) = self._find_table(lane), self._find_table(rebuilt)
+        with self._exclusive_transaction(lane, "exchanging the table of", rebuilt) as cursor:
+            found = read_state(cursor, rebuilt.pipeline, rebuilt.id)
+            if found is None:
+                raise Fatal(f"{rebuilt.id} is empty, so it cannot replace {lane.id}")
+            refuse_unswappable(cursor, lane, schema, table)
+            state = judge(read_state(cursor, lane.pipeline, lane.id), found)
+            withdraw_completeness(cursor, lane)
+            for one in (number, other):
+                drop_shared_tables(cursor, one)
+            swap_tables(cursor, lane, (schema, table), anew, number)
+            move_tombstones(cursor, number, other)
+            for kept in ("schemas", "schema_versions"):
+                cursor.execute(FORGET_LANE.format(sql.SQL(kept)), (lane.pipeline, lane.id))
+                move = sql.SQL("UPDATE _replicator.{} SET lane = %s WHERE pipeline = %s AND lane = %s")
+                cursor.execute(move.format(sql.SQL(kept)), (lane.id, rebuilt.pipeline, rebuilt.id))
+            cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
+            cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (rebuilt.pipeline, rebuilt.id))
+        self._targets.pop(lane.id, None)
+        self._release(rebuilt)
+        return state
+
+    def restore(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
+        """See `ports.sink.SinkFeatures.restore_state`."""
+        target = self.prepare_target(lane, plan)
+        with self._exclusive_transaction(lane, "filling the table of") as cursor:
+            if read_state(cursor, lane.pipeline, lane.id) is not None:
+                raise Fatal(f"lane {lane.id} has a state, so that it cannot begin with another lane's")
+            copy_stored_rows(cursor, target, stored)
+            write_schema_versions(cursor, lane, stored.versions)
+            cursor.execute(WRITE_STATE, (state_to_json(stored.state), lane.pipeline, lane.id))
+
     def close(self) -> None:
         self._reader.close()
-        self.lanes.close()
+        super().close()

@@ -1,177 +1,27 @@
-"""Lanes with a table of their own: removed, replaced by their rebuild, or started from a stored state.
+"""The swap of a lane's table and its rebuild, in the caller's transaction.
 
-Each is one transaction. A removal drops the table, tombstones, staging tables, schemas and the position.
+The rebuild's table is renamed. It gets the settings that others made on the old one: owner, grants, comments of
+columns, storage parameters and indexes. Views of the old table then read the new one. If something cannot be
+kept, the swap names it and changes nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 
-from replicator.domain.change import ERROR
 from replicator.domain.errors import Fatal
-from replicator.domain.policy.plan import ApplyPlan, LaneState, cdc_sequence_columns
 from replicator.ports.frames import Lane
-from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, ErasureResult, LaneArtifact, StoredLane
 
-from ...apply.ownership import is_owned, ownership_remark
+from ...apply.ownership import ownership_remark
+from ...postgres.connection import PostgresSession
 from ...postgres.ddl import find_own_view
-from ...postgres.erasure import remove_key, to_target_key
-from ...postgres.errors import is_row_refusal
-from ...postgres.lane_state import (
-    FORGET_LANE,
-    OTHER_WRITER,
-    SCHEMA,
-    SELECT_LANE,
-    TOUCH_STATE,
-    WRITE_STATE,
-    read_state,
-    state_to_json,
-    withdraw_completeness,
-    write_schema_versions,
-)
-from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.names import quote_name
-from ...postgres.types import ColumnConversion
 from ...sql.dialect import text_literal
-from .conform import conform_to_columns
-from .lane_ownership import refuse_other_writer
-from .lanes import PostgresLanes
-from .shared_staging import drop_shared_tables, list_shared_tables
-from .target import PostgresTarget
+from .lane_removal import read_remains
 from .tombstones import drop_side_table, side_table_name
-
-WRITTEN = "_cdc_seq_1"
-"""Null only in rows from before replication started."""
-
-TABLE = sql.SQL(
-    "SELECT c.relkind::text, obj_description(c.oid, 'pg_class'), "
-    "EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped) "
-    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
-)
-KNOWN = sql.SQL("SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL")
-FOUND = "it existed before the lane: the rows of the lane are removed, the table stays"
-
-
-@dataclass(frozen=True)
-class PostgresLaneRemains:
-    """The objects of one lane in a database.
-
-    - `number`: the lane's number; None when it has no position.
-    - `is_removable`: its table may be dropped.
-    - `is_written`: its table stays, but the lane's rows in it can be identified and deleted.
-    """
-
-    number: int | None
-    is_removable: bool
-    is_written: bool
-    artifacts: Sequence[LaneArtifact]
-
-
-class DroppableLanes(PostgresLanes):
-    """`PostgresLanes` with one table per lane: `ports.sink.LaneRemoval`."""
-
-    one_writer = True
-
-    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        with self.session.cursor(f"looking for lane {lane.id}") as cursor:
-            return read_remains(cursor, lane, *self._find_table(lane)).artifacts
-
-    def refuse_second_writer(self, lane: Lane) -> None:
-        with self.session.cursor(f"looking who writes the table of lane {lane.id}") as cursor:
-            if (cursor.execute(KNOWN).fetchone() or (False,))[0]:
-                refuse_other_writer(cursor, lane, quote_name(*self._find_table(lane)))
-
-    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """See `ports.sink.KeyErasure.erase`. It is one transaction. The server's files contain the row until the
-        table is vacuumed."""
-        if not self.list_artifacts(lane):
-            return ErasureResult()
-        number, (schema, table) = self._acquire(lane, removing=True), self._find_table(lane)
-        wanted = to_target_key(lane, key)
-        with self._exclusive_transaction(lane, "removing a row of") as cursor:
-            drop_shared_tables(cursor, number)
-            cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
-            rows = remove_key(cursor, quote_name(schema, table), wanted)
-            return ErasureResult(rows, remove_key(cursor, side_table_name(number), wanted))
-
-    def _list_side_tables(self, lane: Lane) -> list[str]:
-        with self.session.cursor(f"looking for lane {lane.id}") as cursor:
-            (known,) = cursor.execute(KNOWN).fetchone() or (False,)
-            row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
-        return [side_table_name(row[0])] if row else []
-
-    def drop(self, lane: Lane) -> None:
-        """Drops all or nothing: a drop that is killed removes nothing.
-
-        A table that another lane also writes stays unchanged. Raises Fatal, with their names, when other
-        objects depend on the table.
-        """
-        if not self.list_artifacts(lane):
-            return
-        self._acquire(lane, removing=True)
-        schema_and_table = self._find_table(lane)
-        with self._exclusive_transaction(lane, "dropping") as cursor:
-            withdraw_completeness(cursor, lane)
-            _remove_lane(cursor, read_remains(cursor, lane, *schema_and_table), *schema_and_table)
-            cursor.execute(FORGET_LANE.format(sql.SQL("schemas")), (lane.pipeline, lane.id))
-            cursor.execute(FORGET_LANE.format(sql.SQL("schema_versions")), (lane.pipeline, lane.id))
-            cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (lane.pipeline, lane.id))
-        self._release(lane)
-
-
-def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> PostgresLaneRemains:
-    """The objects of the lane with this table."""
-    (known,) = cursor.execute(KNOWN).fetchone() or (False,)
-    row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
-    others = cursor.execute(OTHER_WRITER, (quote_name(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
-    kind, remark, written = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
-    mine = bool(kind) and (row is not None or remark == ownership_remark(lane))
-    goes = mine and kind in ("r", "p") and is_owned(remark) and others is None
-    belongings = [] if row is None else _list_artifacts(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
-    if mine:
-        shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else FOUND
-        stays = "" if goes else shared
-        belongings.insert(0, LaneArtifact("table", f"{schema}.{table}", stays))
-    view = find_own_view(cursor, schema, table) if goes else None
-    belongings += [LaneArtifact("view", f"{schema}.{view}")] if view else []
-    emptied = mine and not goes and others is None and written and kind in ("r", "p")
-    return PostgresLaneRemains(None if row is None else row[0], goes, emptied, belongings)
-
-
-def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
-    """The artifacts of a lane that has a position."""
-    side_table = side_table_name(number)
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (side_table,)).fetchone() or (False,)
-    found = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if there else []
-    found += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
-    return [*found, *(LaneArtifact(what, f"{SCHEMA}.{what}, {lane}") for what in ("schemas", "positions"))]
-
-
-def _remove_lane(cursor: psycopg.Cursor, found: PostgresLaneRemains, schema: str, table: str) -> None:
-    relation, view = quote_name(schema, table), find_own_view(cursor, schema, table) if found.is_removable else None
-    if found.number is not None:
-        drop_shared_tables(cursor, found.number)
-        cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(found.number)}".encode(), prepare=False)
-    if view:
-        cursor.execute(f"DROP VIEW {quote_name(schema, view)}".encode(), prepare=False)
-    if found.is_removable:
-        cursor.execute(f"DROP TABLE {relation}".encode(), prepare=False)
-    elif found.is_written:
-        cursor.execute(f"DELETE FROM {relation} WHERE {quote_name(WRITTEN)} IS NOT NULL".encode(), prepare=False)
-
-
-# The swap: the rebuild's table is renamed, with the lane's state and tombstones.
-#
-# The new table gets the settings that others made on the old one: owner, grants, comments of columns, storage
-# parameters and indexes. Views of the old table then read the new one. If something cannot be kept, the swap
-# names it and changes nothing.
 
 READERS_SECONDS = 10.0
 """How long to wait for readers that started before the new table was complete."""
@@ -227,55 +77,27 @@ NAMED = sql.SQL(
 HAS = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
 
 
-class SwappableLanes(DroppableLanes):
-    """`DroppableLanes` with tables that can be swapped: `ports.sink.SinkFeatures.swap`."""
+def await_readers(session: PostgresSession, rebuilt: Lane) -> None:
+    """Waits until no snapshot is older than the rows of `rebuilt`. Raises Fatal when that takes too long.
 
-    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """Readers wait during the commit. A reader that started before the new table was complete would find it
-        empty, so the swap waits for it."""
-        number, other = self._acquire(lane), self._acquire(rebuilt)
-        self._await_readers(rebuilt)
-        (schema, table), (_, anew) = self._find_table(lane), self._find_table(rebuilt)
-        with self._exclusive_transaction(lane, "exchanging the table of", rebuilt) as cursor:
-            found = read_state(cursor, rebuilt.pipeline, rebuilt.id)
-            if found is None:
-                raise Fatal(f"{rebuilt.id} is empty, so it cannot replace {lane.id}")
-            _refuse_unswappable(cursor, lane, schema, table)
-            state = judge(read_state(cursor, lane.pipeline, lane.id), found)
-            withdraw_completeness(cursor, lane)
-            for one in (number, other):
-                drop_shared_tables(cursor, one)
-            _swap_tables(cursor, schema, table, anew, number)
-            _run(cursor, f"COMMENT ON TABLE {quote_name(schema, table)} IS {text_literal(ownership_remark(lane))}")
-            _copy_tombstones(cursor, number, other)
-            for kept in ("schemas", "schema_versions"):
-                cursor.execute(FORGET_LANE.format(sql.SQL(kept)), (lane.pipeline, lane.id))
-                move = sql.SQL("UPDATE _replicator.{} SET lane = %s WHERE pipeline = %s AND lane = %s")
-                cursor.execute(move.format(sql.SQL(kept)), (lane.id, rebuilt.pipeline, rebuilt.id))
-            cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
-            cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (rebuilt.pipeline, rebuilt.id))
-        self._targets.pop(lane.id, None)
-        self._release(rebuilt)
-        return state
-
-    def _await_readers(self, rebuilt: Lane) -> None:
-        """Waits until no snapshot is older than the rows of `rebuilt`. Raises Fatal when that takes too long."""
-        end = time.monotonic() + READERS_SECONDS
-        while True:
-            with self.session.cursor(f"looking for readers before lane {rebuilt.id}") as cursor:
-                reader = cursor.execute(EARLIER_READERS, (rebuilt.pipeline, rebuilt.id)).fetchone()
-            if reader is None:
-                return
-            if time.monotonic() > end:
-                raise Fatal(
-                    f"server process {reader[0]} ({reader[1]!r}) has an older snapshot than the new table of "
-                    f"{rebuilt.id}, so it would see neither the old rows nor the new",
-                    next_step="Repeat the command when its transaction has ended.",
-                )
-            time.sleep(0.1)
+    A reader that started before the new table was complete would find it empty.
+    """
+    end = time.monotonic() + READERS_SECONDS
+    while True:
+        with session.cursor(f"looking for readers before lane {rebuilt.id}") as cursor:
+            reader = cursor.execute(EARLIER_READERS, (rebuilt.pipeline, rebuilt.id)).fetchone()
+        if reader is None:
+            return
+        if time.monotonic() > end:
+            raise Fatal(
+                f"server process {reader[0]} ({reader[1]!r}) has an older snapshot than the new table of "
+                f"{rebuilt.id}, so it would see neither the old rows nor the new",
+                next_step="Repeat the command when its transaction has ended.",
+            )
+        time.sleep(0.1)
 
 
-def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:
+def refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:
     """Raises Fatal for a table that does not belong to the lane alone, or has objects that the swap would lose."""
     if not read_remains(cursor, lane, schema, table).is_removable:
         raise Fatal(
@@ -294,8 +116,12 @@ def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: 
         )
 
 
-def _swap_tables(cursor: psycopg.Cursor, schema: str, table: str, anew: str, number: int) -> None:
-    """Renames the tables and drops the old one. The exclusive lock on the old one starts as late as possible."""
+def swap_tables(cursor: psycopg.Cursor, lane: Lane, relation: tuple[str, str], anew: str, number: int) -> None:
+    """Renames table `anew` of the same schema to the lane's table `relation`, and drops the old one.
+
+    The exclusive lock on the old one starts as late as possible.
+    """
+    schema, table = relation
     old, new, gone = quote_name(schema, table), quote_name(schema, anew), f"_replaced_{number}"
     view = find_own_view(cursor, schema, anew)
     if view:
@@ -312,6 +138,7 @@ def _swap_tables(cursor: psycopg.Cursor, schema: str, table: str, anew: str, num
     for made, name in indexes:
         _run(cursor, f"ALTER INDEX {quote_name(schema, made)} RENAME TO {quote_name(name)}")
     _rename_indexes(cursor, schema, table, anew)
+    _run(cursor, f"COMMENT ON TABLE {old} IS {text_literal(ownership_remark(lane))}")
 
 
 def _copy_settings(cursor: psycopg.Cursor, old: str, new: str) -> None:
@@ -353,85 +180,13 @@ def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) 
             _run(cursor, f"ALTER INDEX {quote_name(schema, name)} RENAME TO {quote_name(wanted)}")
 
 
-def _copy_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
-    """Replaces the tombstones of this lane by those of the other lane."""
+def move_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
+    """Replaces the tombstones of lane `number` by those of the other lane."""
     drop_side_table(cursor, number)
     name = side_table_name(other)
     if cursor.execute(HAS, (name,)).fetchone() == (True,):
         _run(cursor, f"ALTER TABLE {name} RENAME TO {quote_name(f'tombstones_{number}')}")
         _rename_indexes(cursor, "_replicator", f"tombstones_{number}", f"tombstones_{other}")
-
-
-# The start from the stored state of another lane: rows, side rows and state.
-
-STAGE = "_replicator_beside"
-
-
-class RestorableLanes(SwappableLanes):
-    """`SwappableLanes` that can start from a checkpoint: `ports.sink.SinkFeatures.restore_state`."""
-
-    def restore(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
-        target = self.prepare_target(lane, plan)
-        with self._exclusive_transaction(lane, "filling the table of") as cursor:
-            if read_state(cursor, lane.pipeline, lane.id) is not None:
-                raise Fatal(f"lane {lane.id} has a state, so that it cannot begin with another lane's")
-            with _refuse_unconvertible_rows():
-                for rows in stored.rows():
-                    _copy_rows(cursor, (target.schema, target.table), rows, target.fits)
-                _copy_side_rows(cursor, target, stored.side_rows())
-            write_schema_versions(cursor, lane, stored.versions)
-            cursor.execute(WRITE_STATE, (state_to_json(stored.state), lane.pipeline, lane.id))
-
-
-@contextmanager
-def _refuse_unconvertible_rows() -> Iterator[None]:
-    """Raises CheckpointUnsupported for a row that the server refuses."""
-    try:
-        yield
-    except psycopg.Error as error:
-        if is_row_refusal(error):
-            raise CheckpointUnsupported(f"has a row that the target refuses (SQLSTATE {error.sqlstate})") from error
-        raise
-
-
-def _copy_rows(
-    cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnConversion]
-) -> None:
-    """Copies the rows. Raises CheckpointUnsupported if one does not fit."""
-    good, rejects = conform_to_columns(rows, fits, careful=True)
-    if rejects:
-        raise CheckpointUnsupported(f"has rows that the target would reject ({rejects[0][ERROR][0].as_py()})")
-    names = rows.column_names
-    forms = [fits[name].form for name in names]
-    copy_rows(cursor, copy_statement(relation, names), good.select(names), forms)
-
-
-def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iterable[pa.Table]) -> None:
-    """Copies the row with the highest sequence of each key (for scd2, of each change), through a temporary table."""
-    names: list[str] = []
-    for rows in pieces:
-        if not names:
-            names = rows.column_names
-            columns = ", ".join(map(quote_name, names))
-            _run(
-                cursor, f"CREATE TEMP TABLE {STAGE} ON COMMIT DROP AS SELECT {columns} FROM {target.side_table} WITH NO DATA"
-            )
-        _copy_rows(
-            cursor,
-            (STAGE,),
-            rows,
-            {name: target.fits.get(name, ColumnConversion(rows.schema.field(name).type)) for name in names},
-        )
-    if not names:
-        return
-    plan = target.plan
-    of_one = [quote_name(name) for name in (plan.merge_keys if plan.history else plan.table.keys)]
-    newest = [f"{quote_name(n)} DESC" for n in cdc_sequence_columns(plan.table.sequence) if n in names]
-    columns, keys, order = ", ".join(map(quote_name, names)), ", ".join(of_one), ", ".join([*of_one, *newest])
-    _run(
-        cursor,
-        f"INSERT INTO {target.side_table} ({columns}) SELECT DISTINCT ON ({keys}) {columns} FROM {STAGE} ORDER BY {order}",
-    )
 
 
 def _run(cursor: psycopg.Cursor, statement: str) -> None:

@@ -115,7 +115,7 @@ def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> 
         )
         fetch(dsn, "CREATE TRIGGER pause BEFORE INSERT ON mirror.items FOR EACH ROW EXECUTE FUNCTION pause()")
         assert put(sink, feed.write(row(2))).counts.applied == 1
-        assert sink.lanes.session.generation == 1
+        assert sink.session.generation == 1
 
 
 def test_a_slow_network_is_not_taken_for_a_dead_one(
@@ -130,7 +130,7 @@ def test_a_slow_network_is_not_taken_for_a_dead_one(
         box.slow = True
         assert sink.apply([feed.write(*map(row, range(2, 800)))], no_rejects)[feed.lane.id].counts.applied == 798
         box.slow = False
-        assert sink.lanes.session.generation == 1
+        assert sink.session.generation == 1
 
 
 def test_one_look_that_fails_ends_no_statement(
@@ -140,7 +140,7 @@ def test_one_look_that_fails_ends_no_statement(
     _, dsn = path
     looks, look = iter([(None, None)]), connection.read_backend_activity
     monkeypatch.setattr(connection, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
-    with open_sink(dsn, answer_timeout="100 milliseconds") as sink, sink.lanes.session.cursor("waiting") as cursor:
+    with open_sink(dsn, answer_timeout="100 milliseconds") as sink, sink.session.cursor("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
 
@@ -162,7 +162,7 @@ def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, st
     with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
         box.die()
-        threading.Timer(0.5, sink.lanes.hurry).start()
+        threading.Timer(0.5, sink.hurry).start()
         began = time.monotonic()
         with pytest.raises(Retryable, match="has not answered"):
             sink.apply([feed.write(row(2))], no_rejects)

@@ -37,14 +37,14 @@ def test_what_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     fetch(dsn, f"CREATE UNLOGGED TABLE _replicator.staging_{number}_abc (a int)")
     place = "lane pg.items of pipeline tests"
-    assert {one.what: one.where for one in sink.lanes.list_artifacts(feed.lane) if not one.stays} == {
+    assert {one.what: one.where for one in sink.list_artifacts(feed.lane) if not one.stays} == {
         "table": "mirror.items",
         "remembered deletes": f"_replicator.tombstones_{number}",
         "staging table": f"_replicator.staging_{number}_abc",
         "schemas": f"_replicator.schemas, {place}",
         "positions": f"_replicator.positions, {place}",
     }
-    sink.lanes.drop(feed.lane)
+    sink.drop(feed.lane)
     assert fetch(dsn, "SELECT to_regclass('mirror.items')") == [(None,)]
     assert own_tables(dsn) == {"positions", "schema_versions", "schemas", "tombstones_1"}
     assert fetch(dsn, "SELECT lane FROM _replicator.positions") == fetch(dsn, "SELECT lane FROM _replicator.schemas")
@@ -61,15 +61,15 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 1), (9, 9)")
     feed = Feed(ITEMS)
     with open_sink(postgres_dsn) as sink:
-        assert not sink.lanes.list_artifacts(feed.lane), "no lane has written it"
-        sink.lanes.drop(feed.lane)
+        assert not sink.list_artifacts(feed.lane), "no lane has written it"
+        sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT to_regnamespace('_replicator')") == [(None,)]
         put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
-        (table,) = [one for one in sink.lanes.list_artifacts(feed.lane) if one.stays]
+        (table,) = [one for one in sink.list_artifacts(feed.lane) if one.stays]
         assert table.what == "table" and "existed before" in table.stays
-        sink.lanes.drop(feed.lane)
+        sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items") == [(9, 9)]
-        assert not sink.lanes.list_artifacts(feed.lane) and sink.state(feed.lane) is None
+        assert not sink.list_artifacts(feed.lane) and sink.state(feed.lane) is None
         feed.offset = 0
         put(sink, feed.write({"id": 1, "v": 7}))
         assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY 1") == [(1,), (9,)]
@@ -82,25 +82,25 @@ def test_a_table_that_another_lane_writes_too(fill_lanes: tuple[str, Feed, Postg
         """INSERT INTO _replicator.positions (pipeline, lane, target, epoch, writer)
                   VALUES ('else', 'pg.items', '"mirror"."items"', 1, '')""",
     )
-    (table,) = [one for one in sink.lanes.list_artifacts(feed.lane) if one.stays]
+    (table,) = [one for one in sink.list_artifacts(feed.lane) if one.stays]
     assert table.stays == "lane pg.items of pipeline else writes it too: it stays as it is"
-    sink.lanes.drop(feed.lane)
+    sink.drop(feed.lane)
     assert fetch(dsn, "SELECT id FROM mirror.items") == [(1,)]
     assert fetch(dsn, "SELECT pipeline FROM _replicator.positions WHERE lane = 'pg.items'") == [("else",)]
 
 
 def test_what_depends_on_the_table_is_named_and_nothing_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
-    before, listed = sink.state(feed.lane), sink.lanes.list_artifacts(feed.lane)
+    before, listed = sink.state(feed.lane), sink.list_artifacts(feed.lane)
     fetch(dsn, "CREATE VIEW mirror.best AS SELECT id FROM mirror.items")
     with pytest.raises(Fatal, match=r"view mirror\.best depends on table mirror\.items") as refused:
-        sink.lanes.drop(feed.lane)
+        sink.drop(feed.lane)
     assert "Drop these first" in refused.value.next_step
-    assert sink.state(feed.lane) == before and sink.lanes.list_artifacts(feed.lane) == listed
+    assert sink.state(feed.lane) == before and sink.list_artifacts(feed.lane) == listed
     put(sink, feed.write({"id": 3, "v": 3}))
     fetch(dsn, "DROP VIEW mirror.best")
-    sink.lanes.drop(feed.lane)
-    assert not sink.lanes.list_artifacts(feed.lane)
+    sink.drop(feed.lane)
+    assert not sink.list_artifacts(feed.lane)
 
 
 @pytest.mark.parametrize("after", range(1, 9))
@@ -121,28 +121,28 @@ def test_a_drop_that_was_killed_removed_nothing(
         return done(cursor, query, *args, **options)
 
     with open_sink(dsn) as killed:
-        before, listed = killed.state(feed.lane), killed.lanes.list_artifacts(feed.lane)
+        before, listed = killed.state(feed.lane), killed.list_artifacts(feed.lane)
         with monkeypatch.context() as patched:
             patched.setattr(psycopg.Cursor, "execute", execute)
             try:
-                killed.lanes.drop(feed.lane)
+                killed.drop(feed.lane)
             except KeyboardInterrupt:
                 pass
             else:
                 assert next(statements) <= after, "it was not killed"
-                assert after > 4 and not sink.lanes.list_artifacts(feed.lane)
+                assert after > 4 and not sink.list_artifacts(feed.lane)
                 return
     with open_sink(dsn) as again:
-        assert again.state(feed.lane) == before and again.lanes.list_artifacts(feed.lane) == listed
+        assert again.state(feed.lane) == before and again.list_artifacts(feed.lane) == listed
         assert put(again, feed.write({"id": 3, "v": 3})).counts.applied == 1
-        again.lanes.drop(feed.lane)
-        assert not again.lanes.list_artifacts(feed.lane)
+        again.drop(feed.lane)
+        assert not again.list_artifacts(feed.lane)
 
 
 def test_a_lane_that_another_instance_writes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     with open_sink(dsn) as other, pytest.raises(Fenced, match="written by another instance"):
-        other.lanes.drop(feed.lane)
+        other.drop(feed.lane)
     put(sink, feed.write({"id": 3, "v": 3}))
     assert len(fetch(dsn, "SELECT id FROM mirror.items")) == 2
 
@@ -150,6 +150,6 @@ def test_a_lane_that_another_instance_writes(fill_lanes: tuple[str, Feed, Postgr
 def test_a_position_whose_table_is_gone(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = fill_lanes
     fetch(dsn, "DROP TABLE mirror.items")
-    assert "table" not in {one.what for one in sink.lanes.list_artifacts(feed.lane)}
-    sink.lanes.drop(feed.lane)
-    assert not sink.lanes.list_artifacts(feed.lane)
+    assert "table" not in {one.what for one in sink.list_artifacts(feed.lane)}
+    sink.drop(feed.lane)
+    assert not sink.list_artifacts(feed.lane)

@@ -56,7 +56,7 @@ def test_a_readded_column_is_emptied_in_open_versions_only(postgres_dsn):
         version = SchemaVersion(
             2, stream.table, (), Position(), datetime(2026, 3, 1, tzinfo=UTC), reshaping=TargetReshape(emptied=("v",))
         )
-        sink.lanes.catalogue.prepare_table("mirror", "items", stream.plan, versions=[version])
+        sink.catalogue.prepare_table("mirror", "items", stream.plan, versions=[version])
     assert fetch(postgres_dsn, VERSIONS) == [(1, None, 1, None), (2, "b", 2, 3)]
 
 
@@ -149,8 +149,8 @@ def test_the_view_goes_with_its_table(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
-        assert ("view", "mirror.items_current") in [(b.what, b.where) for b in sink.lanes.list_artifacts(stream.lane)]
-        sink.lanes.drop(stream.lane)
+        assert ("view", "mirror.items_current") in [(b.what, b.where) for b in sink.list_artifacts(stream.lane)]
+        sink.drop(stream.lane)
     assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_current')") == [(None, None)]
 
 

@@ -68,8 +68,8 @@ def test_the_view_goes_with_its_table(postgres_dsn):
     stream = feed()
     with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
-        assert ("view", "mirror.items_living") in [(b.what, b.where) for b in sink.lanes.list_artifacts(stream.lane)]
-        sink.lanes.drop(stream.lane)
+        assert ("view", "mirror.items_living") in [(b.what, b.where) for b in sink.list_artifacts(stream.lane)]
+        sink.drop(stream.lane)
     assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_living')") == [(None, None)]
 
 

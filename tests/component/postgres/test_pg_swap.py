@@ -49,8 +49,8 @@ def tables(dsn: str) -> set[str]:
 def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
     dsn, sink, feed = build_sinks
     state = sink.state(ANEW)
-    assert sink.lanes.swap(LANE, ANEW, take_rebuilt_state) == state == sink.state(LANE) and sink.state(ANEW) is None
-    assert fetch(dsn, OLD_ROWS) == NEW and not sink.lanes.list_artifacts(ANEW)
+    assert sink.swap(LANE, ANEW, take_rebuilt_state) == state == sink.state(LANE) and sink.state(ANEW) is None
+    assert fetch(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(ANEW)
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     assert tables(dsn) == {
         "mirror.items",
@@ -67,7 +67,7 @@ def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, Postgres
     assert fetch(dsn, OLD_ROWS) == NEW, "the delete is remembered"
     put(sink, later.write({"id": 4, "v": 4, "w": "x"}))
     assert fetch(dsn, OLD_ROWS) == [*NEW, (4, 4)]
-    assert "table" in {one.what for one in sink.lanes.list_artifacts(LANE) if not one.stays}
+    assert "table" in {one.what for one in sink.list_artifacts(LANE) if not one.stays}
 
 
 def test_what_others_made_of_the_table_is_kept(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
@@ -85,7 +85,7 @@ def test_what_others_made_of_the_table_is_kept(build_sinks: tuple[str, PostgresS
             "CREATE VIEW mirror.bigger AS SELECT id FROM mirror.big",
         ):
             fetch(dsn, statement)
-        sink.lanes.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
         told = "SELECT has_table_privilege('a_reader', '{}', 'SELECT WITH GRANT OPTION')"
         assert fetch(dsn, told.format("mirror.items")) == [(True,)]
         assert fetch(dsn, "SELECT has_table_privilege('a_reader', 'mirror.big', 'SELECT')") == [(True,)]
@@ -118,7 +118,7 @@ def test_what_would_not_be_kept_is_named_and_nothing_is_done(build_sinks: tuple[
         fetch(dsn, statement)
     before = tables(dsn), sink.state(LANE), sink.state(ANEW)
     with pytest.raises(Fatal) as refused:
-        sink.lanes.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     assert all(name in refused.value.sentence for name in NOT_KEPT.values()), refused.value.sentence
     assert (tables(dsn), sink.state(LANE), sink.state(ANEW)) == before and fetch(dsn, OLD_ROWS) == OLD
     fetch(dsn, "DROP PUBLICATION told")
@@ -127,10 +127,10 @@ def test_what_would_not_be_kept_is_named_and_nothing_is_done(build_sinks: tuple[
 def test_a_table_of_others_and_a_lane_of_others(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
     dsn, sink, _ = build_sinks
     with open_sink(dsn) as second, pytest.raises(Fenced):
-        second.lanes.swap(LANE, ANEW, take_rebuilt_state)
+        second.swap(LANE, ANEW, take_rebuilt_state)
     fetch(dsn, "COMMENT ON TABLE mirror.items IS NULL")
     with pytest.raises(Fatal, match="existed before"):
-        sink.lanes.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     assert fetch(dsn, OLD_ROWS) == OLD
 
 
@@ -155,7 +155,7 @@ def test_swaps_that_are_killed(build_sinks: tuple[str, PostgresSink, Feed], monk
         with open_sink(dsn) as killed, monkeypatch.context() as patched:
             patched.setattr(psycopg.Cursor, "execute", execute)
             try:
-                killed.lanes.swap(LANE, ANEW, take_rebuilt_state)
+                killed.swap(LANE, ANEW, take_rebuilt_state)
                 break
             except KeyboardInterrupt:
                 pass
@@ -183,13 +183,13 @@ def test_a_reader_finds_the_old_rows_or_the_new(
         earlier.execute("SELECT 1")
         put(sink, feed.write({"id": 1, "v": 70, "w": "once more"}))
         with pytest.raises(Fatal, match="neither the old rows nor the new"):
-            sink.lanes.swap(LANE, ANEW, take_rebuilt_state)
+            sink.swap(LANE, ANEW, take_rebuilt_state)
         assert earlier.execute(OLD_ROWS).fetchall() == OLD
     monkeypatch.undo()
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        sink.lanes.swap(LANE, ANEW, take_rebuilt_state)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     finally:
         stop.set()
         reader.join()

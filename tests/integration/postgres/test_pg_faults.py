@@ -184,10 +184,10 @@ def test_the_server_has_not_noticed_that_the_connection_is_gone(postgres_dsn: st
     feed = Feed(TABLE)
     with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
-        lost = sink.lanes.session.connection
+        lost = sink.session.connection
         lost.execute("BEGIN")
         lost.execute("UPDATE _replicator.positions SET writer = 'late'")
-        sink.lanes.session._connection = None
+        sink.session._connection = None
         assert put(sink, feed.write(ROWS[1])).counts.applied == 1
         with pytest.raises(psycopg.Error):
             lost.execute("COMMIT")

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from support.spark_case import OPTIONS, OnSpark
 
-from adapters.dispatch.spark_event_lanes import delta_lanes, postgres_lanes
 from adapters.sinks.delta.event_store import DeltaEventStore
 from adapters.sinks.delta.spark.event_store import SparkEventStore
+from adapters.sinks.delta.spark.event_store import open_spark_event_lanes as open_delta_lanes
 from adapters.sinks.postgres.event_store import PostgresEventStore
+from adapters.sinks.postgres.spark.sink import open_spark_event_lanes as open_postgres_lanes
 from replicator.testing.event_lanes_contract import EventLanesContract
 
 LIMITS = {"limits": {"message_bytes": 1500}}
@@ -33,7 +34,7 @@ class TestDeltaLanesOnSpark(OnSpark, EventLanesContract):
         return {"path": str(next(self.folders)), "compact_every": 3}
 
     def new_sink(self, place: Any) -> Any:
-        return delta_lanes({**place, **LIMITS, **OPTIONS})
+        return open_delta_lanes({**place, **LIMITS, **OPTIONS})
 
     def new_store(self, place: Any) -> Any:
         return SparkEventStore({**place, **OPTIONS}) if next(self.turn) % 2 == 0 else DeltaEventStore(place)
@@ -52,7 +53,7 @@ class TestPostgresLanesOnSpark(OnSpark, EventLanesContract):
         return {"dsn": self.new_dsn(), "schema": "stored events"}
 
     def new_sink(self, place: Any) -> Any:
-        return postgres_lanes({**place, **LIMITS, **OPTIONS})
+        return open_postgres_lanes({**place, **LIMITS, **OPTIONS})
 
     def new_store(self, place: Any) -> Any:
         return PostgresEventStore(place)

@@ -19,7 +19,8 @@ from support.small_spark import SMALL
 from adapters.dispatch.spark_event_log_sink import event_log_spark_sink
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.postgres.lanes import PostgresLanes
-from adapters.sinks.postgres.spark import copy_tasks, lanes
+from adapters.sinks.postgres.spark import copy_tasks
+from adapters.sinks.postgres.spark import sink as spark_sink
 from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 from replicator.domain.errors import Fatal, Retryable
@@ -214,7 +215,7 @@ def test_small_writes_go_through_the_driver(postgres_dsn: str, monkeypatch: pyte
     feed = Feed(TABLE)
     with open_sink(postgres_dsn, through_driver=10) as sink:
         with monkeypatch.context() as watched:
-            watched.setattr(lanes, "copy_in_tasks", never)
+            watched.setattr(spark_sink, "copy_in_tasks", never)
             put(sink, feed.write(*items(0, 10)))
             put(sink, feed.write())
         writes = [on_spark(feed.write(*items(start, end))) for start, end in ((5, 15), (0, 20), (30, 31))]

@@ -15,7 +15,9 @@ from ....spark.errors import translate_errors
 from ....spark.frames import from_arrow
 from ....spark.merge import append_stage
 from ....spark.session import split_options_lazily
+from ....spark.sink_over_frames import SinkOverFrames
 from ....spark.table_writer import SparkTableWriter
+from ..event_lanes import DeltaEventLanes
 from ..event_store import APP, NAME, DeltaEventStore
 
 
@@ -41,3 +43,9 @@ class SparkEventStore(DeltaEventStore):
                 append_stage(frame)(table, attempt)
             except LostRace as lost:
                 raise CommitFailedError("another writer was first") from lost
+
+
+def open_spark_event_lanes(options: Mapping[str, object]) -> SinkOverFrames:
+    """`DeltaEventLanes` for Spark's frames. delta-rs commits on the driver."""
+    own, session = split_options_lazily(options)
+    return SinkOverFrames(DeltaEventLanes(own), session)

@@ -1,17 +1,110 @@
-"""The PostgreSQL sink for Spark frames."""
+"""PostgreSQL as a target of Spark frames: executors copy the rows, and one transaction applies them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ....spark.session import split_options_lazily
+from pyspark.sql import DataFrame
+
+from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.frames import ApplyOutcome, RejectRows, Write
+
+from ....apply.redelivery import is_applied, refuse_gap
+from ....spark.errors import translate_errors
+from ....spark.frames import column, to_arrow
+from ....spark.redelivery import drop_applied
+from ....spark.rows_frame import POSITION
+from ....spark.session import LazySession, split_options_lazily
+from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
+from ....spark.watermark_filter import filter_late
 from ....sql.dialect import SPARK
+from ..event_lanes import PostgresEventLanes
+from ..lanes import PostgresLanes, with_row_provider
 from ..options import PostgresSettings
+from ..row_provider import EVENT_POSITION, InMemoryRowProvider, RowProvider
+from ..shared_copy import SharedCopy
+from ..shared_staging import SharedStaging
 from ..sink import PostgresSink
-from .lanes import THROUGH_DRIVER, SparkPostgresLanes
+from ..target import PostgresTarget
+from ..writer import advance_lane
+from .copy_tasks import copy_in_tasks
+
+THROUGH_DRIVER = 20_000
+"""The driver applies writes of up to this number of folded rows.
+
+A copy job and its staging table cost 0.3 s, as long as the driver needs for these rows (measured). More rows
+would fill the driver's memory.
+"""
+
+
+class SparkPostgresLanes(SinkOverFrames):
+    """`ports.sink.Sink` over Spark frames, with the transaction, tables and positions of `PostgresLanes`.
+
+    Rows of a write with more than `through_driver` rows stay on the executors, which copy them into a staging
+    table. The driver reads only the rejects. Each running task holds one connection.
+    """
+
+    def __init__(self, lanes: PostgresLanes, session: LazySession, through_driver: int) -> None:
+        super().__init__(lanes, session)
+        self._lanes = lanes
+        self._through_driver = through_driver
+        # Ids of the lanes whose staging tables hold rows. These tables are dropped before the lanes' next write.
+        self._staging: set[str] = set()
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
+        return self._lanes.apply_supplied(self._with_row_providers(writes), self.reject_as_frames(reject))
+
+    def _with_row_providers(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowProvider]]:
+        """The writes, with their rows in this process or in a staging table."""
+        targets = [self._lanes.get_target(write) for write in writes]
+        lanes = {write.lane.id for write in writes}
+        large = any(self._is_large(write) for write in writes)
+        if large or lanes & self._staging:
+            self._lanes.begin_shared_copy([write.lane for write in writes])
+            self._staging -= lanes
+        if not large:
+            return [with_row_provider(write, _collect_rows(write)) for write in writes]
+        self._staging |= lanes
+        states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
+        out = []
+        for write, target in zip(writes, targets, strict=True):
+            before = states[write.lane.id]
+            refuse_gap(write, before)
+            if is_applied(write, before):
+                out.append(with_row_provider(write, InMemoryRowProvider(make_no_rows(write))))
+                continue
+            out.append(
+                with_row_provider(
+                    write, self._copy_shared(write, before, target) if self._is_large(write) else _collect_rows(write)
+                )
+            )
+            states[write.lane.id] = advance_lane(write, before)
+        return out
+
+    def _is_large(self, write: Write[DataFrame]) -> bool:
+        return write.folded.rows > self._through_driver and not write.plan.has_column_versions
+
+    def _copy_shared(self, write: Write[DataFrame], before: LaneState, target: PostgresTarget) -> SharedStaging:
+        """The rows in a staging table, copied by the executors. No transaction is open meanwhile."""
+        table = self._lanes.create_shared_table(target)
+        copy = SharedCopy.for_table(table, target, self._lanes.session.dsn, datetime.now(UTC))
+        with translate_errors(f"copying rows of lane {write.lane.id}"):
+            frame, trimmed = drop_applied(write, before.position, EVENT_POSITION if target.event_log else POSITION)
+            let_in = filter_late(frame, write, before)
+            late = None if let_in.late is None else to_arrow(let_in.late.select([column(n) for n in (*POSITION, ERROR)]))
+            attempts = copy_in_tasks(let_in.rows, copy)
+            return SharedStaging(table, before, trimmed + let_in.duplicates, attempts, late)
+
+
+def _collect_rows(write: Write[DataFrame]) -> InMemoryRowProvider:
+    rows = collect_rows(write)
+    # The first of several changes of a key matters, but tasks end in any order.
+    return InMemoryRowProvider(rows.sort_by(OFFSET) if write.plan.history or write.plan.has_column_versions else rows)
 
 
 class PostgresSparkSink(SparkPostgresLanes):
@@ -22,9 +115,12 @@ class PostgresSparkSink(SparkPostgresLanes):
 
     def __init__(self, options: PostgresSettings | Mapping[str, Any], through_driver: int = THROUGH_DRIVER) -> None:
         own, session = split_options_lazily(options)
-        self._sink = PostgresSink(own)
-        features = replace(self._sink.features, explain=partial(self._sink.explain, fold=SPARK))
-        super().__init__(self._sink.lanes, features, session, through_driver)
+        sink = PostgresSink(own)
+        super().__init__(sink, session, through_driver)
+        self.features = replace(self.features, explain=partial(sink.explain, fold=SPARK))
 
-    def close(self) -> None:
-        self._sink.close()
+
+def open_spark_event_lanes(options: Mapping[str, object]) -> SinkOverFrames:
+    """`PostgresEventLanes` for Spark's frames."""
+    own, session = split_options_lazily(options)
+    return SinkOverFrames(PostgresEventLanes(own), session)
