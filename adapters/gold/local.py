@@ -30,7 +30,7 @@ from ..delta.errors import translate_errors
 from ..delta.tables import CHANGE_DATA_FEED, FILE_BYTES, ON, columns_with_statistics, read_schema, source_name, stored_name
 from ..delta.types import to_storable
 from ..sql.dialect import DELTA_RS
-from .delta_projector import refuse_missing_keys, repeated_keys_error
+from .base_projector import BaseProjector
 from .duckdb_queries import (
     Rows,
     describe_query_error,
@@ -44,8 +44,7 @@ from .duckdb_queries import (
     register_rows,
     run_query,
 )
-from .hybrid_projector import HybridProjector
-from .refresh_records import commit_properties, group_column, groups_filter
+from .refresh_records import commit_properties, group_column, groups_filter, refuse_missing_keys, repeated_keys_error
 from .table_version import (
     DataFile,
     TableVersion,
@@ -59,8 +58,8 @@ from .table_version import (
 )
 
 
-class LocalProjector(HybridProjector):
-    """`ports.projector.Projector` in this process; options of `HybridProjector`. A result is held in memory."""
+class LocalProjector(BaseProjector):
+    """`ports.projector.Projector` in this process; options of `BaseProjector`. A result is held in memory."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
@@ -73,7 +72,6 @@ class LocalProjector(HybridProjector):
         return describe_query_error(query)
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.find_affected_groups`. Changes in PostgreSQL are not known."""
         if one.sink in self._places:
             return None
         known = self._snapshots_of(self._input_folder(one.sink, one.table))
@@ -93,7 +91,6 @@ class LocalProjector(HybridProjector):
         if work.groups is None:
             rows = _to_storable(self._compute(projection, None, record))
             table = self._prepare_target(projection, rows.schema, work)
-            self.looked_up()
             _replace_all(table, rows, projection, commit_properties(table, projection, record))
             version = int(table.version())
         elif work.groups:
@@ -101,7 +98,6 @@ class LocalProjector(HybridProjector):
             with self._run_in_background(partial(self._plan_replacement, table, projection, work.groups, record)) as coming:
                 rows = _to_storable(self._compute(projection, work.groups, record))
             self._prepare_target(projection, rows.schema, work)
-            self.looked_up()
             version = _replace_groups(table, rows, coming.result())
         else:
             return self._commit_record(projection, record)

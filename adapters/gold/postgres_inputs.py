@@ -18,8 +18,8 @@ from ..postgres.event_table import MAPS
 from ..postgres.lane_state import parse_state
 from ..postgres.options import TableLocation, TableLocations
 from ..postgres.query import BEGIN, describe_columns, read_all_rows, render_select
-from .delta_projector import missing_input_error
 from .postgres_tables import KNOWN
+from .refresh_records import missing_input_error
 
 TABLES = sql.SQL("SELECT to_regclass(%s)::oid::text, to_regclass('_replicator.positions') IS NOT NULL")
 LANES = sql.SQL(

@@ -27,8 +27,7 @@ from ..postgres.names import check_columns, check_table, quote_name
 from ..postgres.options import TableLocation, TableLocations
 from ..postgres.types import ColumnConversion, find_conversion, new_type
 from ..sql.dialect import text_literal
-from .delta_projector import other_columns_error as other_columns_problem
-from .refresh_records import foreign_table_error, group_column, refuse_group_type, table_remark
+from .refresh_records import foreign_table_error, group_column, other_columns_error, refuse_group_type, table_remark
 
 
 class PostgresTables:
@@ -140,7 +139,7 @@ class PostgresTables:
         if found.table is None:
             create_table(cursor, place, kinds, table_remark(projection))
         elif (gone or added) and work.groups is not None:
-            raise other_columns_problem(projection)
+            raise other_columns_error(projection)
         oid = read_oid(cursor, place)
         if found.table is not None and (gone or added):
             change_columns(cursor, place, gone, {name: kinds[name] for name in added})

@@ -1,4 +1,4 @@
-"""The record of a refresh in its commit, and the table of a projection."""
+"""The record of a refresh in its commit, and the table of a projection; the errors of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from replicator.domain.errors import Fatal
-from replicator.domain.projection import Groups, Projection, RefreshRecord
+from replicator.domain.projection import Groups, Projection, ProjectionInput, RefreshRecord
 from replicator.domain.table import Column
 
 from ..delta.commits import RECENT, USER_METADATA
@@ -158,3 +158,35 @@ def refuse_group_type(projection: Projection, schema: pa.Schema) -> None:
             "numbers, booleans and dates make groups",
             next_step=f"Cast it in the query, or choose another column ({projection.config_line}).",
         )
+
+
+def other_columns_error(projection: Projection) -> Fatal:
+    """The error for rows of some groups with other columns than the table."""
+    return Fatal(f"the query of {projection.name} has other columns than its table", next_step=REFRESH_FULL)
+
+
+def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
+    """The error for an input that does not exist yet."""
+    return Fatal(
+        f"projection {projection.name} reads {one.label}, which does not exist yet",
+        next_step="Run the pipeline that writes it first.",
+    )
+
+
+def refuse_missing_keys(projection: Projection, columns: Iterable[str]) -> None:
+    """Raises Fatal when the rows of a query lack columns of `keys`."""
+    there = {name.lower() for name in columns}
+    for name in projection.keys:
+        if name.lower() not in there:
+            raise Fatal(
+                f"the query of projection {projection.name} gives no column {name!r}, which is among its keys",
+                next_step=f"Correct `keys` ({projection.config_line}), or the query.",
+            )
+
+
+def repeated_keys_error(projection: Projection) -> Fatal:
+    """The error for several rows with the same key."""
+    return Fatal(
+        f"the query of projection {projection.name} gives several rows with the same {', '.join(projection.keys)}",
+        next_step=f"Correct the query, or `keys` ({projection.config_line}).",
+    )

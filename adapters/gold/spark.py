@@ -25,17 +25,25 @@ from ..spark.session import split_options_lazily
 from ..spark.table_writer import SparkTableWriter
 from ..spark.types import arrow_schema, spark_schema
 from ..sql.dialect import SPARK
-from .delta_projector import refuse_missing_keys, repeated_keys_error
+from .base_projector import BaseProjector
 from .duckdb_queries import has_repeated_keys
-from .hybrid_projector import HybridProjector
-from .refresh_records import RECORD, app_id, group_column, groups_filter, groups_filter_on, next_number
+from .refresh_records import (
+    RECORD,
+    app_id,
+    group_column,
+    groups_filter,
+    groups_filter_on,
+    next_number,
+    refuse_missing_keys,
+    repeated_keys_error,
+)
 
 SIGN = "_by"
 DELETION_VECTORS = "deletionVectors"
 
 
-class SparkProjector(HybridProjector):
-    """`ports.projector.Projector` on Spark; options of `HybridProjector`, `spark` and `stores`.
+class SparkProjector(BaseProjector):
+    """`ports.projector.Projector` on Spark; options of `BaseProjector`, `spark` and `stores`.
 
     Tables are found and created as by the local projector, so a projection can change between engines. The
     driver reads inputs in PostgreSQL, and writes results for it.
@@ -54,7 +62,6 @@ class SparkProjector(HybridProjector):
         return ""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.find_affected_groups`. Changes in PostgreSQL are not known."""
         if one.sink in self._places:
             return None
         folder = self._input_folder(one.sink, one.table)
@@ -91,7 +98,6 @@ class SparkProjector(HybridProjector):
                 _refuse_repeated(rows, projection)
                 schema = arrow_schema(rows.schema)
                 table = self._prepare_target(projection, schema, work)
-                self.looked_up()
                 version = self._write_rows(table, rows, projection, work, record)
             finally:
                 rows.unpersist()

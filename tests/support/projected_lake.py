@@ -12,6 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from replicator.testing.projector_contract import ProjectorContract
 
+from .races import run_before
+
 
 class ProjectedLake(ProjectorContract):
     """A folder of Delta tables."""
@@ -39,4 +41,14 @@ class ProjectedLake(ProjectorContract):
         return int(DeltaTable(self.folder / table).version()) + 1
 
     def run_before_commit(self, projector: Any, meanwhile: Callable[[], object]) -> None:
-        projector.looked_up = meanwhile
+        """After the table is prepared and its version is known, in a lake; before the transaction, in a database."""
+        run_before(projector._tables, "replace", meanwhile)
+        prepare = projector._prepare_target
+
+        def prepare_target(*args: Any) -> DeltaTable:
+            table = prepare(*args)
+            projector._prepare_target = prepare
+            meanwhile()
+            return table
+
+        projector._prepare_target = prepare_target

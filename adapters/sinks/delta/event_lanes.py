@@ -5,7 +5,7 @@ The lanes number the events. Programs that emit their own events can write to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -87,8 +87,7 @@ class DeltaEventLanes(EventLanes[pa.Table]):
         own = dict(options)
         limits = read_limits(own.pop("limits", None))
         said = LakeOptions.from_options(own)
-        self.numbering = EventNumbering(said.lake.root, limits)
-        super().__init__(said.lake, self.numbering, said.compact_every)
+        super().__init__(said.lake, EventNumbering(said.lake.root, limits), said.compact_every)
 
 
 class EventNumbering:
@@ -99,8 +98,6 @@ class EventNumbering:
         self._limits = limits
         self._heads: dict[Aggregate, AggregateHead] = {}
         self._seen: int | None = None
-        self.looked_up: Callable[[], None] = lambda: None
-        """Called between reading and committing; for tests of races."""
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
         """Stages every event above the position whose id is not stored yet, as the next version of its aggregate."""
@@ -111,7 +108,6 @@ class EventNumbering:
         missing = [one for one in events if one.event_id not in there]
         known = StoredEvents(heads=self._read_heads(snapshot, {one.aggregate for one in missing}))
         new = select_new(number_events(missing, known, datetime.now(UTC)))
-        self.looked_up()
         duplicates = trimmed + len(events) - len(new)
         counts = Counts(applied=len(new), duplicate=duplicates, rejected=rejects.num_rows)
         return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)

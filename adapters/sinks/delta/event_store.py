@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,8 +60,6 @@ class DeltaEventStore:
         self._turn = threading.RLock()
         self._table: DeltaTable | None = None
         self._heads: dict[Aggregate, AggregateHead] = {}
-        self.looked_up: Callable[[], None] = lambda: None
-        """Called between reading and committing; for tests of races."""
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         if not events:
@@ -108,7 +106,6 @@ class DeltaEventStore:
         before = table.version()
         known = find_known_events(table, events, self._heads)
         done = number_events(events, known, datetime.now(UTC))
-        self.looked_up()
         new = select_new(done)
         if new:
             transaction = next_transaction(table)

@@ -5,7 +5,7 @@ The lanes number the events. Programs that emit their own events can write to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import psycopg
 import pyarrow as pa
@@ -51,8 +51,6 @@ class PostgresEventLanes(PostgresLanes):
         self._limits: EventLimits = read_limits(own.pop("limits", None))
         given = EventOptions.from_options(own)
         self._events = EventTable(given.schema_name, given.table)
-        self.looked_up: Callable[[], None] = lambda: None
-        """Called between storing events and committing; for tests of races."""
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event store")
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -115,7 +113,6 @@ class PostgresEventLanes(PostgresLanes):
             for outcome, events in asked:
                 new = sum(next(done).is_new for _ in events)
                 outcome.counts += Counts(applied=new, duplicate=len(events) - new)
-            self.looked_up()
             self._commit(PendingStatements(cursor), outcomes, collect_completes(writes))
         return to_applied(outcomes)
 

@@ -83,7 +83,7 @@ class TestLocalProjector(ProjectedLake):
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)
         self._refresh(make_projection())
-        for place, then in (("looked_up", "groups"), ("_finish_commit", "current")):
+        for place, then in (("_prepare_target", "groups"), ("_finish_commit", "current")):
             self.append_rows("orders", rows.slice(2, 1))
             before = self.commits("sums")
             dying = LocalProjector(self.options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from support.event_writers import begin, versions, writer
+from support.races import run_before
 
 from adapters.sinks.delta import event_store as module
 from adapters.sinks.delta.event_store import DeltaEventStore
@@ -62,11 +64,7 @@ def test_who_commits_in_between_is_seen(folder):
     first.append([new(0)])
 
     def once(*events):
-        def interfere():
-            first.looked_up = lambda: None
-            second.append(events)
-
-        first.looked_up = interfere
+        run_before(first, "_write", partial(second.append, events))
 
     once(new(1))
     assert first.append([new(2)])[0].event.event_version == 3

@@ -7,6 +7,7 @@ import time
 
 import psycopg
 import pytest
+from support.races import run_before
 
 from adapters.engines.local import LocalEngine
 from adapters.postgres import event_table
@@ -56,11 +57,10 @@ def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
                 ("replicator event store %",),
             )
 
-    sink.looked_up = kill
+    run_before(sink, "_commit", kill)
     with pytest.raises(ReplicatorError):
         put(sink, outbox.make_write(ENGINE, 1, 2))
     assert len(store.read("order")) == 1 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 0, 1).span.end
-    sink.looked_up = lambda: None
     assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
     refuse_gaps(store.read("order"))
 
@@ -85,7 +85,7 @@ def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, mo
             told = "SELECT wait_event FROM pg_stat_activity WHERE application_name LIKE %s AND state = 'active'"
             assert other.execute(told, ("replicator events %",)).fetchall() == [("advisory",)] and not done
 
-    sink.looked_up = meanwhile
+    run_before(sink, "_commit", meanwhile)
     put(sink, outbox.make_write(ENGINE, 0, 2))
     waiting.join(20)
     assert done == [3]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
 from support.event_writers import begin, versions, writer
+from support.races import run_before
 
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta import event_lanes as module
-from adapters.sinks.delta.event_lanes import DeltaEventLanes
+from adapters.sinks.delta.event_lanes import DeltaEventLanes, EventNumbering
 from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent, make_sample_event, refuse_gaps
@@ -48,11 +50,7 @@ def test_who_stores_in_between_is_seen(folder):
     put(sink, outbox.make_write(ENGINE, 0, 1))
 
     def once(*events):
-        def interfere():
-            sink.numbering.looked_up = lambda: None
-            store.append(events)
-
-        sink.numbering.looked_up = interfere
+        run_before(EventNumbering, "_append_operation", partial(store.append, events))
 
     once(make_sample_event(0))
     assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
@@ -69,11 +67,7 @@ def test_a_program_sees_the_lane_in_between(folder):
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
     store.append([make_sample_event(0)])
 
-    def interfere():
-        store.looked_up = lambda: None
-        put(sink, outbox.make_write(ENGINE, 0, 2))
-
-    store.looked_up = interfere
+    run_before(store, "_write", lambda: put(sink, outbox.make_write(ENGINE, 0, 2)))
     assert store.append([make_sample_event(1)])[0].event.event_version == 4
     refuse_gaps(store.read("order"))
 
@@ -139,7 +133,7 @@ def test_compaction_keeps_every_event(folder):
 LANE = """
 import json, os, sys
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta.event_lanes import DeltaEventLanes
+from adapters.sinks.delta.event_lanes import DeltaEventLanes, EventNumbering
 from replicator.domain.errors import Retryable
 from replicator.testing.sink_base import refuse_rejects
 from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent

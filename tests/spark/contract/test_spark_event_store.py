@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.races import run_before
 from support.spark_case import OPTIONS
 
 from adapters.sinks.delta.event_store import DeltaEventStore
@@ -49,11 +50,7 @@ class TestBriefly(OnSpark):
         assert first.event.event_version == 2
         assert list(rust.read(HOSTILE[-1]))[1] == first.event
 
-        def interfere() -> None:
-            spark.looked_up = lambda: None
-            rust.append([make_sample_event(2)])
-
-        spark.looked_up = interfere
+        run_before(spark, "_write", lambda: rust.append([make_sample_event(2)]))
         with pytest.raises(VersionConflict):
             spark.append([make_sample_event(3, expected_version=0)])
         assert not rust.append([make_sample_event(1)])[0].is_new

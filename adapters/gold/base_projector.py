@@ -1,8 +1,9 @@
-"""The common methods of projectors: find tables, their versions and records, and prepare the table of a
-projection."""
+"""The common methods of projectors, whatever the engine: find tables, their versions and records, and prepare the
+table of a projection. Inputs and tables are in lakes and in PostgreSQL."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -32,12 +33,17 @@ from ..delta.maintenance import TableMaintenance
 from ..delta.options import LakeOptions
 from ..delta.table_writer import TableWriter, describe_old_versions, end_versions
 from ..delta.tables import STATISTICS, LatestTable, has_table, open_table, read_schema, statistics_columns
+from ..postgres.options import TableLocations
+from .postgres_inputs import PostgresInputs
+from .postgres_tables import PostgresTables
 from .refresh_records import (
     REFRESH_FULL,
     commit_properties,
     create_target,
     group_column,
+    missing_input_error,
     next_number,
+    other_columns_error,
     python_type,
     read_last_record,
     refuse_group_type,
@@ -48,18 +54,19 @@ from .table_version import SnapshotCache
 T = TypeVar("T")
 
 
-class DeltaProjector:
-    """`ports.projector.Projector` for tables in Delta. An engine adds the comparison and the computation of
-    rows.
+class BaseProjector(ABC):
+    """`ports.projector.Projector` without an engine, which adds the comparison and the computation of rows.
 
-    Options: `sinks`, by name the lakes of projections and of their inputs (`LakeOptions`).
+    Options: `sinks`, by name the lakes of projections and of their inputs (`LakeOptions`), and the PostgreSQL sinks
+    (`TableLocations`). Rows from PostgreSQL, and results for it, are held in memory.
     """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
         if not isinstance(given, Mapping):
             raise ConfigProblem("option sinks is a mapping of sinks by their names")
-        self._lakes = {str(name): LakeOptions.from_options(said) for name, said in given.items()}
+        lakes = {str(name): said for name, said in given.items() if "dsn" not in said}
+        self._lakes = {name: LakeOptions.from_options(said) for name, said in lakes.items()}
         self._upkeep = {
             name: TableMaintenance(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()
         }
@@ -75,25 +82,29 @@ class DeltaProjector:
         """By projection the last commit of this process, as `LatestTable` stores it, and its record."""
         self._pool = ThreadPoolExecutor(1, "refresh")
         """Runs work in parallel to the caller's thread."""
-        self.looked_up: Callable[[], None] = lambda: None
-        """Called before a commit; for tests of races."""
+        self._places = TableLocations({name: said for name, said in given.items() if name not in lakes})
+        self._inputs = PostgresInputs(self._places)
+        self._tables = PostgresTables(self._places)
 
     def place(self, sink: str, table: str | None) -> str:
-        return self._input_folder(sink, table).uri
+        return self._places.locate(sink, table).url if sink in self._places else self._input_folder(sink, table).uri
 
     def reads(self, projection: Projection) -> InputVersions:
         """Also reads the table meanwhile, for `last`."""
+        stored = [one for one in projection.inputs if one.sink not in self._places]
+        elsewhere = [one for one in projection.inputs if one.sink in self._places]
         looking = self._start_lookup(projection)
         try:
-            found = self._read_newest(projection)
+            found = self._read_newest(projection, stored)
         finally:
             wait([looking])
         self._lookups[projection.name] = looking
-        return found
+        found.update(self._inputs.read_versions(projection, elsewhere))
+        return {one.name: found[one.name] for one in projection.inputs}
 
-    def _read_newest(self, projection: Projection) -> InputVersions:
+    def _read_newest(self, projection: Projection, inputs: Iterable[ProjectionInput]) -> dict[str, InputVersion]:
         found = {}
-        for one in projection.inputs:
+        for one in inputs:
             folder = self._input_folder(one.sink, one.table)
             with translate_errors(one.label):
                 try:
@@ -106,6 +117,8 @@ class DeltaProjector:
         return found
 
     def last(self, projection: Projection) -> RefreshRecord | None:
+        if projection.sink in self._places:
+            return self._tables.read_last(projection)
         with translate_errors(projection.label):
             table = (self._lookups.pop(projection.name, None) or self._start_lookup(projection)).result()
             self._targets[projection.name] = None if table is None else (table, table.version())
@@ -114,10 +127,14 @@ class DeltaProjector:
             commit, record = self._last_commits.get(projection.name, (None, None))
             return record if commit == self._latest_target(projection).seen else read_last_record(table)
 
+    @abstractmethod
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        raise NotImplementedError
+        """See `ports.projector.Projector.find_affected_groups`. Changes in PostgreSQL are not known."""
 
     def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
+        if projection.sink in self._places:
+            computed = None if work.groups == frozenset() else self._compute_in_memory(projection, work.groups, record)
+            return self._tables.replace(projection, work, record, computed)
         with translate_errors(projection.label):
             try:
                 version, rows = self._compute_and_commit(projection, work, record)
@@ -134,27 +151,41 @@ class DeltaProjector:
 
     def let_go(self) -> None:
         """See `ports.projector.Projector.let_go`. The newest versions stay cached."""
+        self._inputs.release()
         for one in self._snapshots.values():
             one.drop_older()
 
     def versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.versions`. PostgreSQL has no old versions."""
+        if projection.sink in self._places:
+            return ""
         folder = self._target_folder(projection)
         with translate_errors(projection.label):
             return describe_old_versions(folder, open_table(folder)) if has_table(folder) else ""
 
     def end_versions(self, projection: Projection) -> str:
+        if projection.sink in self._places:
+            return self._tables.end_versions(projection)
         folder = self._target_folder(projection)
         with translate_errors(projection.label):
             return end_versions(folder, open_table(folder)) if has_table(folder) else ""
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
-        for known in (self._targets, self._latest_tables, self._snapshots, self._lookups, self._last_commits):
-            known.clear()
+        try:
+            self.let_go()
+            self._tables.close()
+        finally:
+            self._pool.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
+            for known in (self._targets, self._latest_tables, self._snapshots, self._lookups, self._last_commits):
+                known.clear()
 
+    @abstractmethod
     def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
-        """Computes and commits; returns the version, and the number of rows written."""
-        raise NotImplementedError
+        """Computes and commits in a lake; returns the version, and the number of rows written."""
+
+    @abstractmethod
+    def _compute_in_memory(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> pa.Table:
+        """The rows of the groups, or all, with the query's column names."""
 
     def _is_group_type(self, projection: Projection, values: Iterable[object]) -> bool:
         """True when the values have the type of the table's groups. Equal values of two types would not be
@@ -165,6 +196,8 @@ class DeltaProjector:
 
     def _read_group_type(self, projection: Projection) -> pa.DataType | None:
         """The type of the table's groups; None when the table does not exist."""
+        if projection.sink in self._places:
+            return self._tables.read_group_type(projection)
         table = self._get_target(projection)
         return None if table is None else group_column(projection, read_schema(table)).type
 
@@ -188,6 +221,8 @@ class DeltaProjector:
         return self._pool.submit(self._read_newest_target, projection)
 
     def _read_newest_target(self, projection: Projection) -> DeltaTable | None:
+        if projection.sink in self._places:
+            return None
         try:
             table = self._latest_target(projection).newest()
         except TableNotFoundError:  # Also raised for folders without access.
@@ -256,7 +291,6 @@ class DeltaProjector:
     def _commit_record(self, projection: Projection, record: RefreshRecord) -> tuple[int, int]:
         """Commits only the record."""
         table = self._get_existing_target(projection)
-        self.looked_up()
         said = commit_properties(table, projection, record)
         write_deltalake(table, read_schema(table).empty_table(), mode="append", commit_properties=said)
         version = int(table.version())
@@ -292,38 +326,6 @@ def advance_to(table: DeltaTable, version: int) -> None:
         table.update_incremental()
     if table.version() != version:  # Somebody else has committed meanwhile.
         table.load_as_version(version)
-
-
-def other_columns_error(projection: Projection) -> Fatal:
-    """The error for rows of some groups with other columns than the table."""
-    return Fatal(f"the query of {projection.name} has other columns than its table", next_step=REFRESH_FULL)
-
-
-def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
-    """The error for an input that does not exist yet."""
-    return Fatal(
-        f"projection {projection.name} reads {one.label}, which does not exist yet",
-        next_step="Run the pipeline that writes it first.",
-    )
-
-
-def refuse_missing_keys(projection: Projection, columns: Iterable[str]) -> None:
-    """Raises Fatal when the rows of a query lack columns of `keys`."""
-    there = {name.lower() for name in columns}
-    for name in projection.keys:
-        if name.lower() not in there:
-            raise Fatal(
-                f"the query of projection {projection.name} gives no column {name!r}, which is among its keys",
-                next_step=f"Correct `keys` ({projection.config_line}), or the query.",
-            )
-
-
-def repeated_keys_error(projection: Projection) -> Fatal:
-    """The error for several rows with the same key."""
-    return Fatal(
-        f"the query of projection {projection.name} gives several rows with the same {', '.join(projection.keys)}",
-        next_step=f"Correct the query, or `keys` ({projection.config_line}).",
-    )
 
 
 def _first_columns(projection: Projection) -> list[str]:
