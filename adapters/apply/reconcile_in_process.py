@@ -21,7 +21,6 @@ from replicator.ports.frames import Write
 
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
-from ..sql.key_change_deletes import drop_foreign_deletes
 from ..sql.reconcile import (
     APPLY,
     DUPLICATE,
@@ -34,6 +33,7 @@ from ..sql.reconcile import (
     old_key_columns,
     verdict_expression,
 )
+from .key_change_deletes import drop_foreign_deletes
 
 ROW = "_row"
 

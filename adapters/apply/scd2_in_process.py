@@ -33,10 +33,10 @@ from replicator.domain.sequence import Sequence as SequenceKey
 
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
-from ..sql.key_change_deletes import drop_foreign_deletes
 from ..sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT, old_key_columns
 from ..sql.scd2 import absorbed_select, events_select, versions_select
 from ..sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input
+from .key_change_deletes import drop_foreign_deletes
 from .reconcile_in_process import describe_incomplete, list_missing_names, to_ambiguous_rejects, to_rejects
 from .value_codes import encode_rows, encode_values
 

@@ -43,11 +43,11 @@ from replicator.domain.table import Column
 from replicator.ports.frames import Write
 
 from ..sql.dialect import Dialect
-from ..sql.key_change_deletes import mask_lookups
 from ..sql.reconcile import old_key_columns, purged_condition
 from ..sql.scd2_events import overlap_condition, split_condition
 from .column_versions import BESIDE
 from .conform import REJECTED, number_rows, require_values, to_rejects
+from .key_change_deletes import mask_lookups
 from .lane_progress import (
     advance_position,
     advance_state,

@@ -55,7 +55,7 @@ def null_counts(plan: ApplyPlan, name: str) -> bool:
 
 def drop_foreign_deletes(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
     """Changes in the order of arrival without deletes of other rows, and the number of these. `_moved_to` stays true for
-    deletes that must be compared with the target's row (`sql.key_change_deletes`)."""
+    deletes that must be compared with the target's row (`apply.key_change_deletes`)."""
     marks = changes[KEY_CHANGE_DELETE]
     if not can_have_foreign_deletes(plan) or marks.null_count == len(marks):
         return changes, 0

@@ -1,6 +1,6 @@
 """Finds deletes that belong to another row than the current row of their key, in frames on the executors.
 
-See `arrow.key_change_deletes` and `sql.key_change_deletes`.
+See `arrow.key_change_deletes` and `apply.key_change_deletes`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replicator.domain.policy.plan import ApplyPlan, Facts
 from ..arrow.key_change_deletes import RowOwner, asks_target, can_have_foreign_deletes, find_owners, list_read_columns
 from ..sql.dialect import SPARK
 from ..sql.fold import BELOW, KEPT, OUTCOME, PLACE
-from ..sql.key_change_deletes import other_row_condition
+from ..sql.reconcile import other_row_condition
 from .frames import cache_frame, column, filter_rows, keep_parents, quote_name
 
 OTHERS = "_others"

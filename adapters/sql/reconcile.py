@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from replicator.domain.change import KEEP_EXISTING, OFFSET, OP, RESET, UNCHANGED
+from replicator.domain.change import KEEP_EXISTING, OFFSET, OP, RESET, UNCHANGED, Op
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.policy.plan import (
     CDC_DELETED,
@@ -27,11 +27,14 @@ from replicator.domain.policy.plan import (
     Truncate,
     cdc_sequence_columns,
     end_sequence_columns,
+    last_sequence_columns,
 )
 from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence
 
+from ..arrow.key_change_deletes import null_counts
 from .dialect import Dialect, text_literal
+from .fold import was_sent_condition
 from .render import render_literal
 
 VERDICT = "_verdict"
@@ -314,3 +317,50 @@ def _value_expression(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
     unsent = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(name))
     moved = f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL"
     return f"CASE WHEN {unsent} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
+
+
+# Deletes that belong to another row than the target's row of the same key (see `apply.key_change_deletes`).
+
+
+def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:
+    """True when the delete `r` belongs to another row than `t`, the target's row of its key (or its version at
+    that time).
+
+    A change of the same transaction wrote `t`, and the values of `t` differ from the image of the delete.
+
+    - `as_text`: compares values as text, for types without equality.
+    - `doubtful`: true when this is possible but not certain: the image may be incomplete, or the transaction of
+      `t` is not known.
+    """
+    if plan.table.by_tx and not doubtful:
+        return "FALSE"
+    c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
+    of_image = doubtful and plan.table.by_commit
+    mine, starts = ([c(relation, n) for n in cdc_sequence_columns(count)] for relation in ("r", "t"))
+    commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
+    of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
+    counts = {
+        n: f"{'NOT ' if of_image else ''}{was_sent_condition(dialect, c('r', UNCHANGED), n)}" for n in plan.shown_columns
+    }
+    counts |= {n: f"{when} AND {c('r', n)} IS NOT NULL" for n, when in counts.items() if not null_counts(plan, n)}
+    differs = [
+        f"({counts[n]} AND {of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})"
+        for n in plan.shown_columns
+    ]
+    terms = [
+        *(f"{c('t', k)} = {c('r', k)}" for k in keys),
+        f"{c('r', OP)} = {text_literal(Op.DELETE)}",
+        f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL",
+        *([f"({' OR '.join(f'{commit} = {mine[0]}' for commit in commits)})"] if plan.table.by_commit else []),
+        greater_condition(mine, starts),
+        f"({' OR '.join(differs) or 'FALSE'})",
+    ]
+    if of_image:
+        given = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
+        terms.append(f"({' OR '.join(given) or 'FALSE'})")
+    if plan.history:
+        ends = [c("t", n) for n in end_sequence_columns(count)]
+        terms.append(f"({ends[0]} IS NULL OR {greater_condition(ends, mine)})")
+    if plan.soft_deletes:
+        terms.append(f"NOT COALESCE({c('t', CDC_DELETED)}, FALSE)")
+    return " AND ".join(terms)

@@ -26,7 +26,6 @@ from ...postgres.literals import ARRAY_FORM, PLAIN_FORM, copy_statement
 from ...postgres.names import quote_name
 from ...postgres.types import ColumnConversion
 from ...sql.dialect import POSTGRES
-from ...sql.key_change_deletes import other_row_condition
 from ...sql.reconcile import (
     APPLY,
     INCOMPLETE,
@@ -34,6 +33,7 @@ from ...sql.reconcile import (
     VERDICT,
     cleared_condition,
     old_key_columns,
+    other_row_condition,
     purged_condition,
     reconcile_select,
     truncate_assignments,

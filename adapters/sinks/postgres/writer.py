@@ -319,7 +319,7 @@ class PostgresWriter:
 
     def _delete_foreign_deletes(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> int:
         """The number of staged deletes that belong, or may belong, to other rows than the target's; see
-        `sql.key_change_deletes`."""
+        `apply.key_change_deletes`."""
         if not (facts.has_key_changes and asks_target(self._target.plan)):
             return 0
         found = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount

@@ -2,7 +2,7 @@
 
 `arrow.key_change_deletes` does the same within a batch; this module is for batches that end between the two
 changes. The rows frame marks the deletes to compare with the target: their own key is also their old key
-(`_from_1..n`).
+(`_from_1..n`). `sql.reconcile.other_row_condition` is the same comparison as SQL.
 """
 
 from __future__ import annotations
@@ -22,53 +22,7 @@ from replicator.domain.policy.plan import (
 )
 
 from ..arrow.key_change_deletes import asks_target, has_difference, null_counts
-from .dialect import Dialect, text_literal
-from .fold import was_sent_condition
-from .reconcile import greater_condition, old_key_columns
-
-
-def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:
-    """True when the delete `r` belongs to another row than `t`, the target's row of its key (or its version at
-    that time).
-
-    A change of the same transaction wrote `t`, and the values of `t` differ from the image of the delete.
-
-    - `as_text`: compares values as text, for types without equality.
-    - `doubtful`: true when this is possible but not certain: the image may be incomplete, or the transaction of
-      `t` is not known.
-    """
-    if plan.table.by_tx and not doubtful:
-        return "FALSE"
-    c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
-    of_image = doubtful and plan.table.by_commit
-    mine, starts = ([c(relation, n) for n in cdc_sequence_columns(count)] for relation in ("r", "t"))
-    commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
-    of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
-    counts = {
-        n: f"{'NOT ' if of_image else ''}{was_sent_condition(dialect, c('r', UNCHANGED), n)}" for n in plan.shown_columns
-    }
-    counts |= {n: f"{when} AND {c('r', n)} IS NOT NULL" for n, when in counts.items() if not null_counts(plan, n)}
-    differs = [
-        f"({counts[n]} AND {of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})"
-        for n in plan.shown_columns
-    ]
-    terms = [
-        *(f"{c('t', k)} = {c('r', k)}" for k in keys),
-        f"{c('r', OP)} = {text_literal(Op.DELETE)}",
-        f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL",
-        *([f"({' OR '.join(f'{commit} = {mine[0]}' for commit in commits)})"] if plan.table.by_commit else []),
-        greater_condition(mine, starts),
-        f"({' OR '.join(differs) or 'FALSE'})",
-    ]
-    if of_image:
-        given = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
-        terms.append(f"({' OR '.join(given) or 'FALSE'})")
-    if plan.history:
-        ends = [c("t", n) for n in end_sequence_columns(count)]
-        terms.append(f"({ends[0]} IS NULL OR {greater_condition(ends, mine)})")
-    if plan.soft_deletes:
-        terms.append(f"NOT COALESCE({c('t', CDC_DELETED)}, FALSE)")
-    return " AND ".join(terms)
+from ..sql.reconcile import old_key_columns
 
 
 def mask_lookups(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
@@ -106,7 +60,7 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
 
 
 def _can_be_other_row(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:
-    """`other_row_condition` without the comparison of values."""
+    """`sql.reconcile.other_row_condition` without the comparison of values."""
     names = cdc_sequence_columns(plan.table.sequence)
     mine, starts = tuple(row[n] for n in names), tuple(other[n] for n in names)
     if None in starts or starts >= mine or other.get(CDC_DELETED):
