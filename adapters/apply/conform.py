@@ -14,14 +14,14 @@ from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan
 
 from ..arrow.conform import conform_rows
 
-PLACE = "_place"
-REJECTED = pa.schema([pa.field(PLACE, pa.int64()), pa.field(ERROR, pa.string())])
+ROW_NUMBER = "_place"
+REJECTED = pa.schema([pa.field(ROW_NUMBER, pa.int64()), pa.field(ERROR, pa.string())])
 """Rejected rows: their number in the original frame, and the reason."""
 
 
 def number_rows(rows: pa.Table) -> pa.Table:
     """`rows` with the column `_place`, their numbers from 0."""
-    return rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
+    return rows.append_column(ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
 
 
 def conform_to_schema(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
@@ -70,8 +70,8 @@ def reject_rows(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: s
 
 def to_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
     """The rows of `frame` that `REJECTED` tables name, with `_error`, in the order of `frame`."""
-    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected]).sort_by(PLACE)
-    rows = frame.take(all_of_them[PLACE])
+    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected]).sort_by(ROW_NUMBER)
+    rows = frame.take(all_of_them[ROW_NUMBER])
     if ERROR in rows.column_names:
         rows = rows.drop_columns([ERROR])
     return rows.append_column(ERROR, all_of_them[ERROR])
@@ -84,5 +84,5 @@ def out_of_range_reason(sentence: str) -> str:
 
 def to_refused(rows: pa.Table, reason: str) -> pa.Table:
     """`rows` (with `_place`) as `REJECTED`, all with this reason."""
-    columns = [rows[PLACE], pa.repeat(pa.scalar(reason), rows.num_rows)]
+    columns = [rows[ROW_NUMBER], pa.repeat(pa.scalar(reason), rows.num_rows)]
     return pa.table(columns, schema=REJECTED)

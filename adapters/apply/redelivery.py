@@ -7,13 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import OFFSET, PARTITION, TOPIC
+from replicator.domain.change import RECORD_POSITION
 from replicator.domain.errors import DataLoss, describe_reload_or_skip
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import Write
-
-RECORD = (TOPIC, PARTITION, OFFSET)
 
 
 def refuse_gap(write: Write[Any], state: LaneState) -> None:
@@ -31,7 +29,7 @@ def is_applied(write: Write[Any], state: LaneState) -> bool:
     return not write.out_of_band and not write.span.after(state.position).end
 
 
-def drop_applied(frame: pa.Table, position: Position, names: tuple[str, str, str] = RECORD) -> tuple[pa.Table, int]:
+def drop_applied(frame: pa.Table, position: Position, names: tuple[str, str, str] = RECORD_POSITION) -> tuple[pa.Table, int]:
     """The rows of `frame` at or above `position`, and the number of rows below it.
 
     `names`: the columns with topic, partition and offset.

@@ -30,8 +30,6 @@ from ..arrow.key_change_deletes import can_have_foreign_deletes
 from ..arrow.sequence_elements import to_values
 from ..sql.reconcile import old_key_columns
 
-POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
-
 
 def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table:
     """The rows frame of a folded frame. `applied_at` is one value for the batch.
@@ -56,7 +54,7 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     columns[change.UNCHANGED] = _needed_names(folded) if may_be_there else folded[change.UNCHANGED]
     columns[change.RESET] = _reset_column(folded)
     columns.update(_old_key_columns(folded, plan))
-    columns.update({name: folded[name] for name in POSITION})
+    columns.update({name: folded[name] for name in change.RECORD_POSITION})
     return pa.table(columns)
 
 
@@ -73,7 +71,7 @@ def _needed_names(folded: pa.Table) -> pa.Array:
 
 def build_event_ids(frame: pa.Table) -> pa.Array:
     """`<topic>-<partition>-<offset>` of every row."""
-    parts = [frame[name].cast(pa.string()) for name in POSITION]
+    parts = [frame[name].cast(pa.string()) for name in change.RECORD_POSITION]
     return pc.binary_join_element_wise(*parts, "-")
 
 

@@ -35,7 +35,7 @@ from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
 from ..sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT, old_key_columns
 from ..sql.scd2 import absorbed_select, events_select, versions_select
-from ..sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input
+from ..sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input
 from .key_change_deletes import drop_foreign_deletes
 from .reconcile_in_process import describe_incomplete, list_missing_names, to_ambiguous_rejects, to_rejects
 from .value_codes import encode_rows, encode_values
@@ -91,7 +91,7 @@ def compute_versions(
         connection.execute(f"CREATE TEMP TABLE history_events AS {events_select(plan, DUCKDB, known)}")
         try:
             verdicts = connection.sql(
-                f"SELECT {PLACE}, {VERDICT} FROM history_events WHERE {KIND} = {CHANGE} ORDER BY {PLACE}"
+                f"SELECT {ROW_NUMBER}, {VERDICT} FROM history_events WHERE {KIND} = {CHANGE} ORDER BY {ROW_NUMBER}"
             ).to_arrow_table()
             found = connection.sql(versions_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
             hidden = connection.sql(absorbed_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
@@ -100,7 +100,7 @@ def compute_versions(
     rejected = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
     return Scd2Result(
         pool.to_written_rows(found, history),
-        pc.greater_equal(found[PLACE], 0),
+        pc.greater_equal(found[ROW_NUMBER], 0),
         pool.to_absorbed_rows(hidden),
         pa.concat_tables([_add_reasons(rejected), to_ambiguous_rejects(ambiguous)]),
         _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=ambiguous.num_rows),
@@ -127,8 +127,8 @@ class _RowPool:
         self.plan = plan
         names = [c.name for c in plan.target]
         self.kinds = pa.schema([rows.schema.field(n) for n in names])
-        rows = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
-        self.rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
+        rows = rows.drop_columns([ROW_NUMBER]) if ROW_NUMBER in rows.column_names else rows
+        self.rows = rows.append_column(ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
         self.related = _add_places(_cast_columns(related, self.kinds), 0)
         self.absorbed = None if absorbed is None else _add_places(_cast_columns(absorbed, self.kinds), related.num_rows)
         self.values = pa.concat_tables([t.select(names) for t in self.tables])
@@ -164,7 +164,7 @@ class _RowPool:
         count = self.plan.table.sequence
         counted = {*end_sequence_columns(count), *last_sequence_columns(count)}
         made = {*counted, *(self.codes.keys() - {START_AT}), CDC_UNSENT, CDC_APPLIED_AT}
-        own = self.take_values(found[PLACE], {*self.kinds.names} - made - {*history.untracked})
+        own = self.take_values(found[ROW_NUMBER], {*self.kinds.names} - made - {*history.untracked})
         last = self.take_values(found["_cdc__last_place"], history.untracked)
         columns = {OP: found[OP]}
         for field in self.kinds:
@@ -182,7 +182,7 @@ class _RowPool:
         return pa.table(columns)
 
     def to_absorbed_rows(self, hidden: pa.Table) -> pa.Table:
-        own, is_delete = self.take_values(hidden[PLACE], self.kinds.names), pc.equal(hidden[OP], Op.DELETE.value)
+        own, is_delete = self.take_values(hidden[ROW_NUMBER], self.kinds.names), pc.equal(hidden[OP], Op.DELETE.value)
         kept = {*self.plan.table.keys}
         columns = {OP: hidden[OP]}
         for field in self.kinds:
@@ -195,7 +195,7 @@ class _RowPool:
                 columns[name] = own[name]
             else:
                 # A delete that ended an earlier version is stored without the values of the row it was read from.
-                of_batch = pc.greater_equal(hidden[PLACE], 0) if name == EVENT_ID else pa.scalar(False)
+                of_batch = pc.greater_equal(hidden[ROW_NUMBER], 0) if name == EVENT_ID else pa.scalar(False)
                 void = pc.and_(is_delete, pc.invert(of_batch))
                 columns[name] = pc.if_else(void, pa.scalar(None, field.type), own[name])
         return pa.table(columns)
@@ -205,7 +205,7 @@ class _RowPool:
 
 
 def _add_places(table: pa.Table, before: int) -> pa.Table:
-    return table.append_column(PLACE, pa.array(range(-1 - before, -1 - before - table.num_rows, -1), pa.int64()))
+    return table.append_column(ROW_NUMBER, pa.array(range(-1 - before, -1 - before - table.num_rows, -1), pa.int64()))
 
 
 def _cast_columns(table: pa.Table, kinds: pa.Schema) -> pa.Table:
@@ -228,7 +228,7 @@ def _encode_relations(
     times, instants = _encode_times(pool, truncates)
     tables = {}
     for i, (name, table) in enumerate(zip(("changes", "related", "absorbed"), pool.tables, strict=False)):
-        plain = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), CDC_UNSENT, PLACE]
+        plain = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), CDC_UNSENT, ROW_NUMBER]
         plain += [OP] if OP in table.column_names else []
         plain += old_key_columns(plan) if name == "changes" else []
         if name == "related":

@@ -21,7 +21,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import OP, Op
+from replicator.domain.change import OP, RECORD_POSITION, Op
 from replicator.domain.policy.plan import (
     CDC_DELETED,
     EVENT_ID,
@@ -64,7 +64,7 @@ from .per_column_in_process import (
     select_keys,
 )
 from .reconcile_in_process import list_missing_names, reconcile_rows
-from .redelivery import RECORD, drop_applied, is_applied, refuse_gap
+from .redelivery import drop_applied, is_applied, refuse_gap
 from .rows_frame import to_rows
 from .scd2_in_process import Scd2Result, compute_versions
 from .watermark_filter import WatermarkResult, filter_late
@@ -319,8 +319,8 @@ def _compute_versions(session: TargetSession, write: Write[pa.Table], state: Lan
 
 def _concat_keys(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> pa.Table:
     """The keys of both tables, with the records of `rows`."""
-    own = rows.select([*plan.table.keys, *RECORD])
-    others = {name: pa.nulls(related.num_rows, own.schema.field(name).type) for name in RECORD}
+    own = rows.select([*plan.table.keys, *RECORD_POSITION])
+    others = {name: pa.nulls(related.num_rows, own.schema.field(name).type) for name in RECORD_POSITION}
     others |= {key: related[key].cast(own.schema.field(key).type) for key in plan.table.keys}
     return pa.concat_tables([own, pa.table(others).select(own.column_names)])
 

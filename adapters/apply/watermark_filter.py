@@ -17,7 +17,7 @@ from replicator.ports.frames import Write
 
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
-from ..sql.fold import PLACE
+from ..sql.fold import ARRIVAL
 from ..sql.watermark import LATE, late_select
 from .distinct_changes import drop_duplicates
 
@@ -53,11 +53,11 @@ def filter_late(frame: pa.Table, write: Write[Any], state: LaneState) -> Waterma
 
 def _split_late(frame: pa.Table, write: Write[Any], reached: Mapping[TopicPartition, int]) -> tuple[pa.Table, pa.Table]:
     narrow = frame.select([OP, TOPIC, PARTITION]).append_column(TS, frame[TS].cast(pa.int64()))
-    narrow = narrow.append_column(PLACE, pa.array(range(frame.num_rows), pa.int64()))
+    narrow = narrow.append_column(ARRIVAL, pa.array(range(frame.num_rows), pa.int64()))
     select = late_select(write.plan, DUCKDB, "changes", reached=reached, lane=write.lane.id)
     with open_session() as connection:
         connection.register("changes", narrow)
-        why = connection.sql(f'SELECT "{LATE}" FROM ({select}) ORDER BY "{PLACE}"').to_arrow_table()[LATE]
+        why = connection.sql(f'SELECT "{LATE}" FROM ({select}) ORDER BY "{ARRIVAL}"').to_arrow_table()[LATE]
     good = pc.is_null(why)
     bad = frame.filter(pc.invert(good)).drop_columns([ERROR])
     return frame.filter(good), bad.append_column(ERROR, why.drop_null())

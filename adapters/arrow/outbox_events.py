@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, TS
+from replicator.domain.change import ERROR, OFFSET, PARTITION, RECORD_POSITION, TOPIC, TS
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 from replicator.domain.events import EventLimits, InvalidEvent, NewEvent, read_json
 
 NEEDED = ("id", "aggregatetype", "aggregateid", "type", "payload")
-PLACE = (TOPIC, PARTITION, OFFSET)
-IN_ORDER = [(name, "ascending") for name in PLACE]
+IN_ORDER = [(name, "ascending") for name in RECORD_POSITION]
 
 
 def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent], pa.Table]:
@@ -32,7 +31,7 @@ def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent
     frame = frame.sort_by(IN_ORDER)
     events: list[NewEvent] = []
     refused: dict[int, str] = {}
-    for number, row in enumerate(frame.select([*NEEDED, *PLACE, TS]).to_pylist()):
+    for number, row in enumerate(frame.select([*NEEDED, *RECORD_POSITION, TS]).to_pylist()):
         try:
             events.append(_to_event(row, limits))
         except InvalidEvent as why:

@@ -10,14 +10,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC
+from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW_RECORD_POSITION, RECORD_POSITION, TABLE, TOPIC
 from replicator.domain.erasures import KeyHashes
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.decoder import TABLE_DROPPED, Decoder
 from replicator.ports.frames import RejectedRecord
 
-RAW_PLACE = ("topic", "partition", "offset")
-PLACE = (TOPIC, PARTITION, OFFSET)
 REST = ["key", "value", "timestamp", "headers"]
 
 
@@ -61,7 +59,7 @@ def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes:
         near = pc.or_(near, pc.and_(here, pc.greater_equal(raw["offset"], lowest)))
     numbers = pc.indices_nonzero(pc.and_(near, pc.is_valid(raw["key"])))
     known: dict[bytes, str] = {}
-    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
+    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_RECORD_POSITION, "key")), strict=True)
     found = set()
     for number, (topic, partition, offset, key) in zip(numbers.to_pylist(), places, strict=True):
         told = known.get(key) or known.setdefault(key, hashes.hash_key(key))
@@ -72,7 +70,7 @@ def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes:
 
 def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
     """See `ports.engine.Engine.rejected`."""
-    names = RAW_PLACE if "topic" in rows.column_names and TOPIC not in rows.column_names else PLACE
+    names = RAW_RECORD_POSITION if "topic" in rows.column_names and TOPIC not in rows.column_names else RECORD_POSITION
     errors: dict[RecordLocation, str] = {}
     tables: dict[RecordLocation, str] = {}
     named = rows[TABLE].to_pylist() if TABLE in rows.column_names else repeat(None, rows.num_rows)
@@ -81,7 +79,7 @@ def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Reject
         tables[place] = table or ""
     if not errors:
         return []
-    found = _find_records(errors, [rows, *raw] if names is RAW_PLACE else raw)
+    found = _find_records(errors, [rows, *raw] if names is RAW_RECORD_POSITION else raw)
     return [
         replace(found.get(place) or RejectedRecord(*place, None, None, ""), error=error, table=tables[place])
         for place, error in errors.items()
@@ -97,7 +95,7 @@ def _find_records(wanted: dict[RecordLocation, str], raw: Sequence[pa.Table]) ->
     offsets = pa.array(sorted({place.offset for place in wanted}), pa.int64())
     for frame in raw:
         near = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
-        for place, row in zip(_list_positions(near, RAW_PLACE), near.select(REST).to_pylist(), strict=True):
+        for place, row in zip(_list_positions(near, RAW_RECORD_POSITION), near.select(REST).to_pylist(), strict=True):
             if place in wanted:
                 headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
                 found[place] = RejectedRecord(*place, row["key"], row["value"], "", row["timestamp"], headers)
@@ -116,7 +114,7 @@ def find_drops(raw: pa.Table, routes: pa.Table, decoder: Decoder) -> pa.Table:
     said = raw.filter(pc.fill_null(pc.equal(routes["ignored"], TABLE_DROPPED), False))
     if not said.num_rows:
         return DROPS.empty_table()
-    named = said.select(RAW_PLACE).append_column("table", decoder.envelope(said)["table"])
+    named = said.select(RAW_RECORD_POSITION).append_column("table", decoder.envelope(said)["table"])
     return named.filter(pc.is_valid(named["table"])).cast(DROPS)
 
 

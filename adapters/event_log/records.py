@@ -15,13 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.as_of import null_out_of_range
-from replicator.domain.change import ERROR_HEADER, RAW
+from replicator.domain.change import ERROR_HEADER, RAW, RAW_RECORD_POSITION
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.ports.decoder import Decoder
-
-from ..arrow.record_positions import RAW_PLACE
 
 Header: TypeAlias = tuple[str, bytes | None]
 
@@ -88,7 +86,6 @@ def _to_bytes(value: str | HeaderBytes | None) -> bytes | None:
 
 # Raw frames, in the form in which sources return them.
 
-PLACE = ("topic", "partition", "offset")
 FEW = 512
 """Consecutive records below which slicing does not pay: decoders copy frames of shorter chunks into one chunk
 (`arrow.frame_slices`)."""
@@ -103,7 +100,7 @@ def sort_records(frame: pa.Table) -> pa.Table:
     if len(firsts) * FEW <= frame.num_rows:
         stretches = [frame.slice(first, after - first) for first, after in pairwise([*firsts, frame.num_rows])]
         frame = pa.concat_tables(sorted(stretches, key=lambda stretch: _read_place(stretch, 0)))
-    return frame if _is_sorted(frame) else frame.sort_by([(name, "ascending") for name in PLACE])
+    return frame if _is_sorted(frame) else frame.sort_by([(name, "ascending") for name in RAW_RECORD_POSITION])
 
 
 def _is_sorted(frame: pa.Table) -> bool:
@@ -111,12 +108,12 @@ def _is_sorted(frame: pa.Table) -> bool:
 
 
 def _read_place(frame: pa.Table, row: int) -> tuple[str | int, ...]:
-    return tuple(frame[name][row].as_py() for name in PLACE)
+    return tuple(frame[name][row].as_py() for name in RAW_RECORD_POSITION)
 
 
 def _find_breaks(frame: pa.Table, goes_on: Callable[[pa.Array, pa.Array], pa.Array]) -> list[int]:
     """The row numbers before which another partition begins, or an offset does not continue the order."""
-    places = [frame[name].combine_chunks() for name in PLACE]
+    places = [frame[name].combine_chunks() for name in RAW_RECORD_POSITION]
     topics, partitions, offsets = (
         compare(place[:-1], place[1:]) for place, compare in zip(places, (pc.equal, pc.equal, goes_on), strict=True)
     )
@@ -133,7 +130,7 @@ def drop_repeated(frame: pa.Table) -> pa.Table:
     if frame.num_rows < 2:
         return frame
     same = pa.repeat(pa.scalar(True), frame.num_rows - 1)
-    for name in PLACE:
+    for name in RAW_RECORD_POSITION:
         values = frame[name].combine_chunks()
         same = pc.and_(same, pc.equal(values[1:], values[:-1]))
     if not pc.any(same).as_py():
@@ -152,7 +149,7 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
     raw = raw if features.mask_records is None else features.mask_records(raw)
     envelope = decoder.envelope(raw)
     known = {
-        "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_PLACE), "-"),
+        "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_RECORD_POSITION), "-"),
         "headers": _headers_to_json(raw["headers"]),
         "ingested_at": pa.repeat(pa.scalar(ingested_at, pa.timestamp("us", "UTC")), raw.num_rows),
     }

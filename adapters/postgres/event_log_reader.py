@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.change import RAW
+from replicator.domain.change import RAW, RAW_RECORD_POSITION
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
 
 from ..event_log.bounds import LogBounds
-from ..event_log.records import PLACE, drop_repeated, to_raw
+from ..event_log.records import drop_repeated, to_raw
 from ..sql.dialect import text_literal
 from .connection import PostgresSession
 from .erasure import LOGGED
@@ -142,10 +142,10 @@ def read_records(
         statement = _render_select(place, every[at : at + AT_ONCE], since, until)
         for rows in _fetch_frames(cursor, statement):
             frame = drop_repeated(rows)
-            if last == [frame[name][0].as_py() for name in PLACE]:
+            if last == [frame[name][0].as_py() for name in RAW_RECORD_POSITION]:
                 frame = frame.slice(1)
             if frame.num_rows:
-                last = [frame[name][-1].as_py() for name in PLACE]
+                last = [frame[name][-1].as_py() for name in RAW_RECORD_POSITION]
                 yield to_raw(frame)
 
 
@@ -239,7 +239,7 @@ def _is_indexed(cursor: psycopg.Cursor, table: int) -> bool:
     (found,) = cursor.execute(
         f"SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indpred IS NULL "
         f"AND ({parts}) = (%s, %s, %s) AND indcollation[0] = '\"C\"'::regcollation)",
-        (table, *(quote_if_needed(name) for name in PLACE)),
+        (table, *(quote_if_needed(name) for name in RAW_RECORD_POSITION)),
     ).fetchone() or (False,)
     return bool(found)
 

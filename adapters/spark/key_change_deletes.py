@@ -20,7 +20,7 @@ from replicator.domain.policy.plan import ApplyPlan, Facts
 
 from ..arrow.key_change_deletes import RowOwner, asks_target, can_have_foreign_deletes, find_owners, list_read_columns
 from ..sql.dialect import SPARK
-from ..sql.fold import BELOW, KEPT, OUTCOME, PLACE
+from ..sql.fold import ARRIVAL, BELOW, KEPT, OUTCOME
 from ..sql.reconcile import other_row_condition
 from .frames import cache_frame, column, filter_rows, keep_parents, quote_name
 
@@ -44,14 +44,14 @@ class ForeignDeleteTask:
         if not pieces:
             return
         given = pa.Table.from_batches(pieces)
-        changes = given.take(pc.sort_indices(given[PLACE]))
+        changes = given.take(pc.sort_indices(given[ARRIVAL]))
         found = find_owners(changes, self.plan)
         decided = [
-            (changes[PLACE][i].as_py(), whose is RowOwner.OTHERS)
+            (changes[ARRIVAL][i].as_py(), whose is RowOwner.OTHERS)
             for i, whose in found.items()
             if whose is not RowOwner.ITS_OWN
         ]
-        schema = pa.schema([(PLACE, pa.int64()), (OTHERS, pa.bool_())])
+        schema = pa.schema([(ARRIVAL, pa.int64()), (OTHERS, pa.bool_())])
         places, others = [place for place, _ in decided], [is_others for _, is_others in decided]
         yield pa.record_batch([pa.array(places, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
 
@@ -70,14 +70,14 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     """
     if not can_have_foreign_deletes(plan):
         return marked
-    names = (PLACE, *list_read_columns(plan))
+    names = (ARRIVAL, *list_read_columns(plan))
     changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
     # Spark would interpret quotes and dots in column names.
     given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
     keys = [f"_{names.index(key)}" for key in plan.table.keys]
-    schema = StructType([StructField(PLACE, LongType()), StructField(OTHERS, BooleanType())])
+    schema = StructType([StructField(ARRIVAL, LongType()), StructField(OTHERS, BooleanType())])
     decided = given.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
-    joined = marked.join(decided, PLACE, "left")
+    joined = marked.join(decided, ARRIVAL, "left")
     made = {
         KEY_CHANGE_DELETE: sf.when(~column(OTHERS), sf.lit(True)),
         OUTCOME: sf.when(column(OTHERS), sf.lit(BELOW)).otherwise(column(OUTCOME)),

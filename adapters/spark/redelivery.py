@@ -5,15 +5,15 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from replicator.domain.change import RECORD_POSITION
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Write
 
 from .frames import column, filter_rows
-from .rows_frame import POSITION
 
 
 def drop_applied(
-    write: Write[DataFrame], position: Position, names: tuple[str, str, str] = POSITION
+    write: Write[DataFrame], position: Position, names: tuple[str, str, str] = RECORD_POSITION
 ) -> tuple[DataFrame, int]:
     """The rows at or above `position`, and the number of rows below. A job runs only if the write starts below
     the position.

@@ -34,8 +34,6 @@ from ..sql.reconcile import missing_values_reject, old_key_columns
 from .frames import column, keep_parents, quote_name
 from .types import spark_type, value_expression
 
-POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
-
 
 def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFrame:
     """The rows frame with the columns of `adapters.apply.rows_frame.to_rows`, in Spark's types."""
@@ -51,7 +49,7 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
         ),
         column(change.RESET),
         *_old_key_columns(plan),
-        *(column(name) for name in POSITION),
+        *(column(name) for name in change.RECORD_POSITION),
     ]
     return keep_parents(rows.select(columns), folded)
 
@@ -68,7 +66,7 @@ def _bookkeeping_columns(plan: ApplyPlan, applied_at: datetime) -> dict[str, Col
     return {
         CDC_OP: column(change.OP),
         CDC_TS: column(change.TS),
-        EVENT_ID: sf.concat_ws("-", *(column(name).cast("string") for name in POSITION)),
+        EVENT_ID: sf.concat_ws("-", *(column(name).cast("string") for name in change.RECORD_POSITION)),
         CDC_APPLIED_AT: sf.timestamp_micros(sf.lit(round(applied_at.timestamp() * 1_000_000))),
         CDC_UNSENT: column(change.UNCHANGED),
         **{
@@ -127,7 +125,7 @@ def incomplete_reason() -> Column:
 
 def to_rejects(*rejected: DataFrame | None) -> DataFrame | None:
     """The positions of rejected rows, with `_error`; None when there are none."""
-    columns = [column(name) for name in (*POSITION, change.ERROR)]
+    columns = [column(name) for name in (*change.RECORD_POSITION, change.ERROR)]
     known = [frame for frame in rejected if frame is not None]
     if not known:
         return None

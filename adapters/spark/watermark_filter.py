@@ -14,7 +14,7 @@ from replicator.domain.policy.watermark import can_be_late
 from replicator.ports.frames import Write
 
 from ..sql.dialect import SPARK
-from ..sql.fold import LAST, PLACE
+from ..sql.fold import ARRIVAL, LAST
 from ..sql.fold_windows import first_places
 from ..sql.watermark import LATE, late_select
 from .frames import cache_frame, column, filter_rows, keep_parents, quote_name, run_select
@@ -51,7 +51,7 @@ def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkW
 
 def _number_rows(frame: DataFrame) -> DataFrame:
     """Adds numbers in arrival order, which is the physical order."""
-    return keep_parents(frame.withColumn(PLACE, sf.monotonically_increasing_id()), frame)
+    return keep_parents(frame.withColumn(ARRIVAL, sf.monotonically_increasing_id()), frame)
 
 
 def _select_rows(rows: DataFrame, frame: DataFrame) -> DataFrame:
@@ -78,5 +78,5 @@ def _drop_duplicates(rows: DataFrame, write: Write[Any], state: LaneState) -> tu
     marked = cache_frame(
         keep_parents(run_select(rows.sparkSession, lambda names: select(names["rows"]), {"rows": rows}), rows)
     )
-    is_first = column(PLACE) == column(LAST)
+    is_first = column(ARRIVAL) == column(LAST)
     return filter_rows(marked, is_first), filter_rows(marked, ~is_first).count()

@@ -13,7 +13,8 @@ from replicator.domain.policy.plan import ApplyPlan
 
 from .dialect import Dialect
 
-PLACE = "_i"
+ARRIVAL = "_i"
+"""The number of a change in the order of arrival."""
 LAST = "_last"
 VOID = "_void"
 OUTCOME = "_outcome"
@@ -32,15 +33,15 @@ def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """
     q = dialect.quote_name
     value = sequence_text(plan, dialect)
-    before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     truncate = f"CASE WHEN {q(OP)} = {dialect.text(Op.TRUNCATE)} THEN {value} END"
     inner = (
-        f"SELECT {q(PLACE)}, {value} AS v,\n"
+        f"SELECT {q(ARRIVAL)}, {value} AS v,\n"
         f"  max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before}) AS k,\n"
         f"  max({truncate}) OVER ({before}) AS f\nFROM {changes}"
     )
     case = f"CASE WHEN v = k OR v = f THEN '{EQUAL}' WHEN v < k OR v < f THEN '{BELOW}' ELSE '{KEPT}' END"
-    return f"SELECT {q(PLACE)}, {case} AS {OUTCOME} FROM (\n{inner})\nORDER BY {q(PLACE)}"
+    return f"SELECT {q(ARRIVAL)}, {case} AS {OUTCOME} FROM (\n{inner})\nORDER BY {q(ARRIVAL)}"
 
 
 def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
@@ -50,8 +51,8 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     delete made void, or null. A soft delete keeps its row, so it also uses values from before earlier deletes.
     """
     q = dialect.quote_name
-    place = q(PLACE)
-    void = f"max({cut_place(dialect)})"
+    place = q(ARRIVAL)
+    void = f"max({cut_arrival(dialect)})"
     if plan.soft_deletes:
         void = f"CASE WHEN max_by({q(OP)}, {place}) <> {dialect.text(Op.DELETE)} THEN {void} END"
     return (
@@ -60,17 +61,17 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     )
 
 
-def cut_place(dialect: Dialect) -> str:
+def cut_arrival(dialect: Dialect) -> str:
     """The number of the last change whose values this change makes void; null when it makes none void."""
     q = dialect.quote_name
-    place = q(PLACE)
+    place = q(ARRIVAL)
     return f"CASE WHEN {q(OP)} = {dialect.text(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
 
 
 def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
     """`_last`: the number of the first change of each identity, in arrival order."""
     names = ", ".join(dialect.quote_name(n) for n in identity)
-    return f"SELECT min({dialect.quote_name(PLACE)}) AS {LAST}\nFROM {changes}\nGROUP BY {names}\nORDER BY {LAST}"
+    return f"SELECT min({dialect.quote_name(ARRIVAL)}) AS {LAST}\nFROM {changes}\nGROUP BY {names}\nORDER BY {LAST}"
 
 
 def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], changes: str) -> str:
@@ -82,11 +83,11 @@ def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], ch
     """
     q = dialect.quote_name
     value, log = sequence_text(plan, dialect), f"PARTITION BY {q(TOPIC)}, {q(PARTITION)}"
-    before = f"lag({value}) OVER ({log} ORDER BY {q(PLACE)})"
+    before = f"lag({value}) OVER ({log} ORDER BY {q(ARRIVAL)})"
     falls = f"SELECT *, CASE WHEN {value} <= {before} THEN 1 ELSE 0 END AS {q('_falls')} FROM {changes}"
-    readings = f"SELECT *, sum({q('_falls')}) OVER ({log} ORDER BY {q(PLACE)}) AS {q('_reading')} FROM ({falls})"
+    readings = f"SELECT *, sum({q('_falls')}) OVER ({log} ORDER BY {q(ARRIVAL)}) AS {q('_reading')} FROM ({falls})"
     names = ", ".join(q(n) for n in ("_reading", TOPIC, PARTITION, *identity))
-    return f"SELECT *, row_number() OVER (PARTITION BY {names} ORDER BY {q(PLACE)}) AS {q(COPY)} FROM ({readings})"
+    return f"SELECT *, row_number() OVER (PARTITION BY {names} ORDER BY {q(ARRIVAL)}) AS {q(COPY)} FROM ({readings})"
 
 
 def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
@@ -114,16 +115,16 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
     - `a`, with soft deletes only: the last change that sent any value.
     """
     q, c = dialect.quote_name, dialect.column
-    alive, unsent = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)", c("c", UNCHANGED)
+    alive, unsent = f"c.{q(ARRIVAL)} > COALESCE(f.{VOID}, -1)", c("c", UNCHANGED)
     if plan.soft_deletes:
         alive = f"{alive} AND {has_values_condition(dialect, unsent)}"
     parts = [
-        f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND {was_sent_condition(dialect, unsent, name)}) AS c{i}"
+        f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND {was_sent_condition(dialect, unsent, name)}) AS c{i}"
         for i, name in enumerate(names)
     ]
-    parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q('_moved')}) AS m")
-    parts.append(f"max(c.{q(PLACE)}) FILTER (WHERE {alive} AND c.{q(UNCHANGED)} IS NULL) AS w")
-    parts += [f"max(c.{q(PLACE)}) FILTER (WHERE {alive}) AS a"] if plan.soft_deletes else []
+    parts.append(f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND c.{q('_moved')}) AS m")
+    parts.append(f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND c.{q(UNCHANGED)} IS NULL) AS w")
+    parts += [f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive}) AS a"] if plan.soft_deletes else []
     on = " AND ".join(f"{c('c', k)} = {c('f', k)}" for k in plan.table.keys)
     return (
         f"SELECT f.{LAST}, {', '.join(parts)}\nFROM {folded} AS f JOIN {changes} AS c ON {on}\n"

@@ -13,16 +13,16 @@ from replicator.domain.policy.plan import ApplyPlan
 
 from .dialect import Dialect
 from .fold import (
+    ARRIVAL,
     BELOW,
     EQUAL,
     KEPT,
     LAST,
     OUTCOME,
-    PLACE,
     VOID,
     change_identity,
     copies_select,
-    cut_place,
+    cut_arrival,
     has_values_condition,
     keys_text,
     sequence_text,
@@ -38,7 +38,7 @@ def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates
     all keys."""
     q = dialect.quote_name
     value = sequence_text(plan, dialect)
-    before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     own = f"max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before})"
     cleared = f"max(CASE WHEN {q(OP)} = {dialect.text(Op.TRUNCATE)} THEN {value} END) OVER ({before})"
     inner = f"SELECT *, {own} AS `_k`, {cleared if truncates else 'NULL'} AS `_f` FROM {changes}"
@@ -52,8 +52,8 @@ def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates
 def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """Adds `_last` and `_void` of each key, computed from its live changes; see `fold.last_select`."""
     q = dialect.quote_name
-    place, over = q(PLACE), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
-    void = f"max(CASE WHEN {LIVE} THEN {cut_place(dialect)} END) {over}"
+    place, over = q(ARRIVAL), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    void = f"max(CASE WHEN {LIVE} THEN {cut_arrival(dialect)} END) {over}"
     if plan.soft_deletes:
         last = f"max_by({q(OP)}, CASE WHEN {LIVE} THEN {place} END) {over}"
         void = f"CASE WHEN {last} <> {dialect.text(Op.DELETE)} THEN {void} END"
@@ -71,12 +71,12 @@ def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequenc
     """
     q = dialect.quote_name
     over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
-    alive = f"{LIVE} AND {q(PLACE)} > COALESCE({VOID}, -1)"
+    alive = f"{LIVE} AND {q(ARRIVAL)} > COALESCE({VOID}, -1)"
     if plan.soft_deletes:
         alive = f"{alive} AND {has_values_condition(dialect, q(UNCHANGED))}"
 
     def place(condition: str) -> str:
-        return f"CASE WHEN {alive} AND {condition} THEN {q(PLACE)} END"
+        return f"CASE WHEN {alive} AND {condition} THEN {q(ARRIVAL)} END"
 
     parts = []
     for i, name in enumerate(names):
@@ -99,6 +99,6 @@ def first_places(plan: ApplyPlan, dialect: Dialect, *, counted: bool) -> Callabl
     def select(changes: str) -> str:
         copies = f"({copies_select(plan, dialect, identity[:-1], changes)})" if counted else changes
         names = ", ".join(dialect.quote_name(n) for n in identity)
-        return f"SELECT *, min({dialect.quote_name(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {copies}"
+        return f"SELECT *, min({dialect.quote_name(ARRIVAL)}) OVER (PARTITION BY {names}) AS {LAST} FROM {copies}"
 
     return select

@@ -19,7 +19,18 @@ from replicator.domain.policy.plan import (
 from .dialect import Dialect, text_literal
 from .fold import was_sent_condition
 from .reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
-from .scd2_events import ABSORBED, CHANGE, KIND, LAST_UPSERT, PLACE, THERE, TRUNCATE, EventBranches, Scd2Input, Scd2Terms
+from .scd2_events import (
+    ABSORBED,
+    CHANGE,
+    KIND,
+    LAST_UPSERT,
+    ROW_NUMBER,
+    THERE,
+    TRUNCATE,
+    EventBranches,
+    Scd2Input,
+    Scd2Terms,
+)
 
 OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 """OPENS: an upsert that starts a version. MANY: its version has more upserts. SILENT: a delete that ends no
@@ -120,7 +131,7 @@ class _Scd2Steps(Scd2Terms):
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         there = "max({}) OVER (" + same + ")" if self.known.absorbed else "{}"
         found = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
-        number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(PLACE)})"
+        number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(ROW_NUMBER)})"
         nth = f"{1 if self.is_batch_only else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
         parts = [nth, *([touched] if self.known.missing else []), *found]
@@ -140,10 +151,10 @@ class _Scd2Steps(Scd2Terms):
             return f"SELECT *, {again} ELSE {text_literal(APPLY)} END AS {q(VERDICT)} FROM {relation}"
         whole = f"{q('_cdc__nth')} = 1 AND NOT ({self.is_delete}) AND ({q(KIND)} < {CHANGE} OR {q(CDC_UNSENT)} IS NULL)"
         window = f"PARTITION BY {self.names(self.keys)}, {q('_cdc__life')} {self.frame_so_far}"
-        based = f"min(CASE WHEN {whole} THEN {q(PLACE)} END) OVER ({window})"
+        based = f"min(CASE WHEN {whole} THEN {q(ROW_NUMBER)} END) OVER ({window})"
         inner = f"SELECT *, {based} AS {q('_cdc__based')} FROM {relation}"
         partial = f"{q(KIND)} = {CHANGE} AND NOT ({self.is_delete}) AND {q(CDC_UNSENT)} IS NOT NULL"
-        nothing = f"({q('_cdc__lost')} OR {q('_cdc__based')} IS NULL OR {q('_cdc__based')} > {q(PLACE)})"
+        nothing = f"({q('_cdc__lost')} OR {q('_cdc__based')} IS NULL OR {q('_cdc__based')} > {q(ROW_NUMBER)})"
         case = f"{again} WHEN {partial} AND {nothing} THEN {text_literal(INCOMPLETE)} ELSE {text_literal(APPLY)} END"
         return f"SELECT *, {case} AS {q(VERDICT)} FROM (\n{inner}) AS j"
 
@@ -180,7 +191,7 @@ class _Scd2Steps(Scd2Terms):
         """The columns that `fill_values` passes on."""
         found = [FOUND + n for n in self.found_columns]
         found += ["_cdc__touched"] if self.known.missing else []
-        made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *found]
+        made = [KIND, ROW_NUMBER, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *found]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
 
     def compare_values(self, relation: str) -> str:
@@ -213,7 +224,7 @@ class _Scd2Steps(Scd2Terms):
     @property
     def ending_columns(self) -> tuple[str, ...]:
         """A version has the values of its last upsert in these columns."""
-        return (*self.starts, PLACE, *self.known.untracked)
+        return (*self.starts, ROW_NUMBER, *self.known.untracked)
 
     def finish_versions(self, relation: str) -> str:
         """Marks an event whose next upsert starts no version of its own and is absorbed."""
@@ -261,7 +272,7 @@ class _Scd2Steps(Scd2Terms):
         made |= {n: "NULL" if removed else q(name) for n, name in ends.items()}
         if self.known.applied_at:
             made[CDC_APPLIED_AT] = self.known.applied_at
-        out = [f"{op} AS {q(OP)}", q(PLACE), f"{last(PLACE)} AS {q('_cdc__last_place')}"]
+        out = [f"{op} AS {q(OP)}", q(ROW_NUMBER), f"{last(ROW_NUMBER)} AS {q('_cdc__last_place')}"]
         return ", ".join([*out, *(f"{made.get(name, q(name))} AS {q(name)}" for name in self.list_version_columns())])
 
     def list_version_columns(self) -> list[str]:
@@ -279,6 +290,6 @@ class _Scd2Steps(Scd2Terms):
         unseen = f"{q(KIND)} = {CHANGE}" if self.known.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
         absorbed = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {TRUNCATE}"]
         absorbed += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.has_losses else []
-        names = [OP, PLACE, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
+        names = [OP, ROW_NUMBER, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
         new = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(KIND)} NOT IN ({ABSORBED}, {LAST_UPSERT})"
         return f"SELECT {self.names(names)} FROM {events} WHERE {new} AND ({' OR '.join(f'({k})' for k in absorbed)})"

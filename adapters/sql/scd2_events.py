@@ -22,7 +22,8 @@ from .fold import was_sent_condition
 from .reconcile import greater_condition, old_key_columns, render_constant
 
 KIND = "_cdc__kind"
-PLACE = "_place"
+ROW_NUMBER = "_place"
+"""The number of a row of the batch; negative for what is stored."""
 ABSORBED, VERSION, LAST_UPSERT, TRUNCATE, ENDING, CHANGE = range(6)
 """The origins of an event, lowest first. The lowest of several events with equal key and sequence counts.
 
@@ -100,7 +101,7 @@ def select_candidates(
         wanted += f" UNION SELECT {key_columns} FROM {target} AS t WHERE {split_condition(plan, dialect, truncates)}"
     same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
     columns = ", ".join(c("t", column.name) for column in plan.target)
-    head = f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}"
+    head = f"SELECT {columns}, -1 AS {q(ROW_NUMBER)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}"
     return f"{head}\nWHERE {overlap_condition(plan, dialect, lowest)}"
 
 
@@ -200,7 +201,7 @@ class EventBranches(Scd2Terms):
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
         was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
         found = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
-        head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
+        head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(ROW_NUMBER)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
         return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *found])}"
 
     def from_rows(self) -> str:
@@ -217,7 +218,7 @@ class EventBranches(Scd2Terms):
             unsent = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unsent} END"
             lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
             join = f"\nLEFT JOIN {self.known.related} AS o ON {self.from_old_key()}"
-        head = self.render_branch(CHANGE, c("r", PLACE), c("r", OP), [*plain, unsent, *values], lost=lost)
+        head = self.render_branch(CHANGE, c("r", ROW_NUMBER), c("r", OP), [*plain, unsent, *values], lost=lost)
         return f"{head}\nFROM {self.known.rows} AS r{join}"
 
     def row_value(self, moved: str, name: str) -> str:
@@ -243,7 +244,7 @@ class EventBranches(Scd2Terms):
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
         there = [c("t", n) for n in (*self.ends, *self.lasts)]
-        head = self.render_branch(VERSION, c("t", PLACE), text_literal(Op.UPDATE), columns, there=there)
+        head = self.render_branch(VERSION, c("t", ROW_NUMBER), text_literal(Op.UPDATE), columns, there=there)
         return f"{head}\nFROM {related} AS t"
 
     def from_last_upserts(self, related: str) -> str:
@@ -252,7 +253,7 @@ class EventBranches(Scd2Terms):
         columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
         columns += ["NULL", *(c("t", n) for n in self.known.values)]
         later = greater_condition([c("t", n) for n in self.lasts], [c("t", n) for n in self.starts])
-        head = self.render_branch(LAST_UPSERT, c("t", PLACE), text_literal(Op.UPDATE), columns)
+        head = self.render_branch(LAST_UPSERT, c("t", ROW_NUMBER), text_literal(Op.UPDATE), columns)
         return f"{head}\nFROM {related} AS t WHERE {later}"
 
     def from_endings(self, related: str) -> str:
@@ -260,7 +261,7 @@ class EventBranches(Scd2Terms):
         c = self.dialect.column
         nothing = ["NULL"] * (1 + len(self.known.values))
         columns = [*(c("t", n) for n in (*self.keys, *self.ends, END_AT)), *nothing]
-        head = self.render_branch(ENDING, c("t", PLACE), text_literal(Op.DELETE), columns)
+        head = self.render_branch(ENDING, c("t", ROW_NUMBER), text_literal(Op.DELETE), columns)
         return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
 
     def from_absorbed_changes(self, absorbed: str) -> str:
@@ -272,7 +273,8 @@ class EventBranches(Scd2Terms):
         above = f"NOT {greater_condition([render_constant(v, self.dialect) for v in self.known.lowest], mine)}"
         wanted = above if self.known.related is None else f"{above} OR {within}"
         columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
-        return f"{self.render_branch(ABSORBED, c('m', PLACE), c('m', OP), columns)}\nFROM {absorbed} AS m\nWHERE {wanted}"
+        branch = self.render_branch(ABSORBED, c("m", ROW_NUMBER), c("m", OP), columns)
+        return f"{branch}\nFROM {absorbed} AS m\nWHERE {wanted}"
 
     def from_truncates(self) -> str:
         """A delete of every candidate key at each truncate."""

@@ -10,7 +10,7 @@ from replicator.domain.policy.watermark import get_grace, make_late_reject
 from replicator.domain.position import TopicPartition
 
 from .dialect import Dialect
-from .fold import PLACE
+from .fold import ARRIVAL
 
 LATE = "_late"
 """The reason why a change is late; null when it is not."""
@@ -31,7 +31,7 @@ def late_select(
     q = dialect.quote_name
     moment = micros or q(TS)
     newest = f"CASE WHEN {_counts_condition(dialect)} THEN {moment} END"
-    before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     mark = f"max({newest}) OVER (PARTITION BY {q(TOPIC)}, {q(PARTITION)} {before})"
     if reached:
         mark = f"GREATEST({mark}, {_stored_watermark(dialect, reached)})"

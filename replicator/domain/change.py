@@ -32,9 +32,15 @@ TOPIC = "_topic"
 PARTITION = "_partition"
 OFFSET = "_offset"
 TX = "_tx"
+RECORD_POSITION = (TOPIC, PARTITION, OFFSET)
+"""The columns with the position of the record."""
+RAW_RECORD_POSITION = ("topic", "partition", "offset")
+"""The same columns of a raw frame."""
 ERROR = "_error"
 TABLE = "_table"
 """In frames of records that were rejected before they were decoded: the table that the record names, if any."""
+# SQL, Spark and the docs show the columns' names, which are older than the words of these constants: UNCHANGED is
+# `_unsent`, OLD_KEY is `_moved_from`, and KEY_CHANGE_DELETE is `_moved_to`, a boolean. See `changes_schema`.
 # The lists hold names, not numbers: frames of several schema versions are united, and names stay valid.
 UNCHANGED = "_unsent"
 OLD_KEY = "_moved_from"

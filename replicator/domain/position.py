@@ -20,6 +20,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
+RecordPosition = tuple[str, int, int]
+"""Topic, partition and offset of one record."""
+
+
 @dataclass(frozen=True)
 class Position(Mapping[TopicPartition, int]):
     """Next offset per partition. Immutable; a missing partition is unknown, which is not the same as 0."""

@@ -10,7 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from .change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, TS, TX, UNCHANGED, Op, sequence_columns
+from .change import (
+    KEY_CHANGE_DELETE,
+    OFFSET,
+    OLD_KEY,
+    OP,
+    PARTITION,
+    RAW_RECORD_POSITION,
+    TOPIC,
+    TS,
+    TX,
+    UNCHANGED,
+    Op,
+    sequence_columns,
+)
 from .plain_values import to_plain, to_rows
 from .table import TableSpec
 
@@ -161,7 +174,7 @@ AUDIT = pa.schema(
 def build_audit(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: pa.Table, by: str | None = None) -> pa.Table:
     """`AUDIT` of a changes frame. `envelopes` are the decoder's envelopes of the records `raw` from which it was
     decoded. `by`: the column that names the author of a change."""
-    places = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    places = zip(*(raw[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True)
     images = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
     known = dict(zip(places, images, strict=True))
     wanted = [OP, TS, TX, TOPIC, PARTITION, OFFSET, KEY_CHANGE_DELETE, UNCHANGED, *table.keys]

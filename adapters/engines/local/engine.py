@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from adapters.duckdb.session import to_duckdb_types
-from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC, changes_schema
+from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW_RECORD_POSITION, TABLE, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts
@@ -23,15 +23,7 @@ from replicator.ports.engine import EngineFeatures, KeyPartitions, Prefetch, Tra
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 from ...arrow.key_change import find_open_key_changes, split_segments
-from ...arrow.record_positions import (
-    RAW_PLACE,
-    collect_rejected,
-    find_drops,
-    find_ends,
-    group_by_table,
-    mask_later,
-    select_span,
-)
+from ...arrow.record_positions import collect_rejected, find_drops, find_ends, group_by_table, mask_later, select_span
 from ...arrow.transactions import split_exact_parts, split_parts
 from ...duckdb.session import open_session
 from ...event_log.records import build_rows
@@ -205,7 +197,7 @@ def _split_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> li
     interleaved partitions would make too many slices."""
     if len(pc.unique(prints)) == 1:
         return [RecordSlice(table, prints[0].as_py(), frame)]
-    order = pc.sort_indices(frame.select(["topic", "partition", "offset"]), [(n, "ascending") for n in RAW_PLACE])
+    order = pc.sort_indices(frame.select(RAW_RECORD_POSITION), [(n, "ascending") for n in RAW_RECORD_POSITION])
     frame, sorted_prints = frame.take(order), prints.take(order).to_pylist()
     starts = [i for i, p in enumerate(sorted_prints) if i == 0 or p != sorted_prints[i - 1]]
     ends = [*starts[1:], len(sorted_prints)]

@@ -35,12 +35,12 @@ from ...arrow.key_change_deletes import asks_target, can_have_foreign_deletes, d
 from ...duckdb.session import open_session
 from ...sql.dialect import DUCKDB
 from ...sql.fold import (
+    ARRIVAL,
     BELOW,
     EQUAL,
     KEPT,
     LAST,
     OUTCOME,
-    PLACE,
     VOID,
     guard_select,
     last_select,
@@ -87,7 +87,7 @@ def _select_narrow(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
     names = (*plan.table.keys, *sequence_columns(plan.table.sequence), OP, UNCHANGED, RESET)
     narrow = to_duckdb_types(changes.select(list(names)))
     narrow = narrow.append_column("_moved", pc.is_valid(changes[OLD_KEY]))
-    return narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+    return narrow.append_column(ARRIVAL, pa.array(range(changes.num_rows), pa.int64()))
 
 
 def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:

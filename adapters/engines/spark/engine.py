@@ -26,6 +26,7 @@ from replicator.domain.change import (
     OP,
     PARTITION,
     RAW,
+    RECORD_POSITION,
     TOPIC,
     UNCHANGED,
     Op,
@@ -72,7 +73,6 @@ SAMPLE = 100
 MOST_LOOKS = 5
 """Batches in which the connector is searched for, if no record names it."""
 
-PLACE = (TOPIC, PARTITION, OFFSET)
 LATER = "_later"
 
 
@@ -151,7 +151,7 @@ class SparkEngine:
         keys = struct_names(changes.schema, OLD_KEY)
         halves = changes.filter(column(KEY_CHANGE_DELETE) | column(OLD_KEY).isNotNull())
         return find_open_key_changes(
-            to_arrow(halves.select([column(n) for n in (*PLACE, OLD_KEY, KEY_CHANGE_DELETE, *keys)]))
+            to_arrow(halves.select([column(n) for n in (*RECORD_POSITION, OLD_KEY, KEY_CHANGE_DELETE, *keys)]))
         )
 
     @translate_errors("looking for the ends of a batch")
@@ -192,7 +192,7 @@ class SparkEngine:
         bare = "topic" in rows.columns and TOPIC not in rows.columns
         if bare:
             return collect_rejected(to_arrow(rows), ())
-        errors = to_arrow(rows.select([column(n) for n in (*PLACE, ERROR)]))
+        errors = to_arrow(rows.select([column(n) for n in (*RECORD_POSITION, ERROR)]))
         offsets = pc.unique(errors[OFFSET]).to_pylist()
         near = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
         return collect_rejected(errors, near)

@@ -32,7 +32,7 @@ from ...spark.frame_facts import FrameFacts, collect_facts, get_facts, set_facts
 from ...spark.frames import cache_frame, column, keep_parents, run_select
 from ...spark.key_change_deletes import is_doubtful, mark_foreign_deletes
 from ...sql.dialect import SPARK
-from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID
+from ...sql.fold import ARRIVAL, BELOW, EQUAL, KEPT, LAST, OUTCOME, VOID
 from ...sql.fold_windows import LIVE, first_places, guarded_select, last_windows, sent_windows
 
 ROW = "_row"
@@ -49,7 +49,7 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
     seen = _collect_counts(marked, plan, halves=known.halves > 0)
     rows = marked.filter(column(ROW))
     if plan.has_column_versions:
-        rows = rows.sort(PLACE)  # Column versions depend on the order of arrival, and the windows moved the rows.
+        rows = rows.sort(ARRIVAL)  # Column versions depend on the order of arrival, and the windows moved the rows.
     frame = keep_parents(rows.select([column(n) for n in names]), marked)
     frame = set_facts(frame, _facts_of_rows(known, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
@@ -69,7 +69,7 @@ def _facts_of_rows(known: FrameFacts, seen: Row) -> FrameFacts:
 def _number_changes(changes: DataFrame) -> DataFrame:
     """Add the order of arrival, which is the physical order."""
     reset = column(RESET) if RESET in changes.columns else sf.lit(False)
-    numbered = changes.withColumn(RESET, reset).withColumn(PLACE, sf.monotonically_increasing_id())
+    numbered = changes.withColumn(RESET, reset).withColumn(ARRIVAL, sf.monotonically_increasing_id())
     return keep_parents(numbered, changes)
 
 
@@ -94,11 +94,11 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> Dat
         marked = _select_over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
         marked = _complete_rows(marked, lacking, plan)
     void = (column(VOID).isNotNull() | sf.lit(truncates > 0)) & (column(OP) != Op.DELETE.value)
-    is_row = column(LIVE) & (column(PLACE) == column(LAST))
+    is_row = column(LIVE) & (column(ARRIVAL) == column(LAST))
     marked = marked.withColumn(RESET, sf.when(column(OP) == Op.TRUNCATE.value, column(RESET)).otherwise(void))
     if truncates:
-        last = marked.filter(_is_kept_truncate()).agg(sf.max(PLACE)).collect()[0][0]
-        is_row = is_row | (column(PLACE) == sf.lit(last))
+        last = marked.filter(_is_kept_truncate()).agg(sf.max(ARRIVAL)).collect()[0][0]
+        is_row = is_row | (column(ARRIVAL) == sf.lit(last))
     return marked.withColumn(ROW, sf.coalesce(is_row, sf.lit(False)))
 
 
@@ -152,7 +152,7 @@ def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> 
     if not plan.table.sequence or plan.watermark is not None:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
     marked = _select_over(changes, first_places(plan, SPARK, counted=plan.reconcile.counted and len(known.end) == 1))
-    is_row = column(PLACE) == column(LAST)
+    is_row = column(ARRIVAL) == column(LAST)
     marked = marked.withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
     marked = mark_foreign_deletes(marked, plan) if known.halves else marked
     return marked.withColumn(ROW, column(OUTCOME) == KEPT)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import ERROR, RAW, TABLE
+from replicator.domain.change import ERROR, RAW, RAW_RECORD_POSITION, TABLE
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
 from replicator.ports.frames import RecordSlice, RoutedBatch
@@ -24,7 +24,6 @@ from ...spark.transactions import get_topic, set_markers, set_topic
 
 ROUTED = {name: f"_route_{name}" for name in ROUTE.names}
 """Columns with the route of a record."""
-PLACE = ("topic", "partition", "offset")
 BAD = pa.field("bad", pa.bool_())
 SEEN = pa.schema(
     [("topic", pa.string()), ("bare", pa.bool_()), *(f for f in ROUTE if f.name != "error"), BAD, ("records", pa.int64())]
@@ -138,7 +137,7 @@ def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
         records = some.cast(RAW)
         return find_drops(records, decoder.route(records), decoder)
 
-    return to_arrow(map_frame(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in PLACE])
+    return to_arrow(map_frame(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in RAW_RECORD_POSITION])
 
 
 def _select_rejects(raw: DataFrame, routed: DataFrame | None) -> DataFrame:
@@ -191,9 +190,9 @@ def _find_starts(mine: DataFrame) -> list[Row]:
     """The first record of each run with one fingerprint, in order of position."""
     fingerprint = column(ROUTED["fingerprint"])
     before = sf.lag(fingerprint).over(Window.partitionBy("topic", "partition").orderBy("offset"))
-    fresh = mine.select(*PLACE, fingerprint, before.alias("_before"))
+    fresh = mine.select(*RAW_RECORD_POSITION, fingerprint, before.alias("_before"))
     fresh = fresh.filter(column("_before").isNull() | (column("_before") != fingerprint))
-    return fresh.orderBy(*PLACE).collect()
+    return fresh.orderBy(*RAW_RECORD_POSITION).collect()
 
 
 def _is_between(start: Row, end: Row | None) -> Column:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, WriterProperties
 
 from replicator.domain.as_of import CutSides, LogCut, is_time_ordered
-from replicator.domain.change import RAW
+from replicator.domain.change import RAW, RAW_RECORD_POSITION
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.event_log import ERASED_COLUMNS, make_duplicate_error
@@ -60,7 +60,6 @@ part of one.
 """
 AT_ONCE = 2_000
 """Records that one commit empties."""
-POSITION = ("topic", "partition", "offset")
 POLICIES = frozenset({EVENT_LOG_POLICY})
 SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,op,seq_1,seq_2,seq_3,seq_4,ts,ingested_at"}
 """Statistics only of columns by which queries find records, not of whole documents."""
@@ -225,7 +224,7 @@ class _LogAppend(LogClearing):
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
         """Stages every row above the position, in order. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
-        frame, trimmed = drop_applied(write.folded.frame, state.position, POSITION)
+        frame, trimmed = drop_applied(write.folded.frame, state.position, RAW_RECORD_POSITION)
         rows, unfit = conform_to_table(number_rows(_add_days(frame)), read_schema(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
         return StagedWrite(append_stage(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit))
@@ -277,7 +276,7 @@ def refuse_stored_records(snapshot: DeltaTable, write: Write[Any], applied: Posi
 def _read_ends(snapshot: DeltaTable) -> Position:
     """The offset after the last record of each partition."""
     ends: dict[TopicPartition, int] = {}
-    for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(POSITION))):
+    for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(RAW_RECORD_POSITION))):
         found = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
         for row in found.to_pylist():
             place = TopicPartition(row["topic"], row["partition"])

@@ -11,21 +11,19 @@ from typing import Protocol
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.change import ERROR
+from replicator.domain.change import ERROR, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import Write
 
 from ...apply.redelivery import drop_applied
-from ...apply.rows_frame import POSITION, to_rows
+from ...apply.rows_frame import to_rows
 from ...apply.watermark_filter import filter_late
 from ...postgres.literals import JSON_FORM, text_column
 from ...postgres.types import ColumnConversion
 from .conform import conform_to_columns
 from .refused_rows import RefusedRow, copy_with_bisection
 from .target import ROW, PostgresTarget
-
-EVENT_POSITION = ("topic", "partition", "offset")
 
 
 class TargetRows(Protocol):
@@ -90,7 +88,7 @@ class InMemoryRowProvider:
         self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
     ) -> ProvidedRows:
         position = Position() if write.out_of_band else before.position
-        frame, trimmed = drop_applied(self.frame, position, EVENT_POSITION if target.event_log else POSITION)
+        frame, trimmed = drop_applied(self.frame, position, RAW_RECORD_POSITION if target.event_log else RECORD_POSITION)
         let_in = filter_late(frame, write, before)
         frame = let_in.rows
         rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)

@@ -22,7 +22,7 @@ from ...sql.dialect import POSTGRES
 from ...sql.reconcile import INCOMPLETE, VERDICT
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
-from ...sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
+from ...sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
 from .target import ROW, PostgresTarget
 from .tombstones import align_types, side_table_name
 
@@ -92,7 +92,7 @@ class ServerScd2:
         `late_truncates`: truncates below the highest applied sequence. `absorbed_matter`: absorbed changes may matter.
         """
         plan, target = self._target.plan, self._target
-        rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(PLACE)} FROM {quote_name(target.stage)} AS s)"
+        rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(ROW_NUMBER)} FROM {quote_name(target.stage)} AS s)"
         stage = quote_name(target.stage)
         related = select_candidates(plan, POSTGRES, target.relation, stage, lowest, moves=moves, truncates=late_truncates)
         self._create_temporary(
@@ -124,7 +124,7 @@ class ServerScd2:
     def read_incomplete(self) -> list[tuple[int, list[str] | None]]:
         """The numbers of the changes that cannot be completed, and the columns that they lack."""
         query = (
-            f"SELECT {quote_name(PLACE)}, {quote_name(CDC_UNSENT)} FROM {self._events} WHERE "
+            f"SELECT {quote_name(ROW_NUMBER)}, {quote_name(CDC_UNSENT)} FROM {self._events} WHERE "
             f"{quote_name(VERDICT)} = '{INCOMPLETE}'"
         )
         return self._run(query).fetchall()
@@ -153,7 +153,7 @@ class ServerScd2:
             f"SELECT {names} FROM {relation}" for relation in (quote_name(self._target.stage), self._related)
         )
         absorbed = f"{self._target.side_table} AS m JOIN ({keys}) AS s USING ({names})"
-        return f"(SELECT m.*, -1 AS {quote_name(PLACE)} FROM {absorbed})"
+        return f"(SELECT m.*, -1 AS {quote_name(ROW_NUMBER)} FROM {absorbed})"
 
     def _missing_columns(self, absorbed: str | None) -> tuple[str, ...]:
         unchanged_columns = {quote_name(self._target.stage): UNCHANGED, self._related: CDC_UNSENT} | (

@@ -20,19 +20,18 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.change import ERROR, OFFSET, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.errors import Fatal, Retryable
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import Write
 
-from ...apply.rows_frame import POSITION
 from ...postgres.connection import planner_hints
 from ...postgres.lane_state import SCHEMA
 from ...postgres.names import quote_name
 from ...postgres.types import ColumnConversion
 from .refused_rows import RefusedRow
-from .row_provider import EVENT_POSITION, ProvidedRows, RowProvider
+from .row_provider import ProvidedRows, RowProvider
 from .target import ROW, PostgresTarget
 
 ATTEMPT = "_cdc_attempt"
@@ -110,7 +109,7 @@ def _prefix(number: int) -> str:
 
 def reject_columns(*, event_log: bool) -> tuple[str, ...]:
     """The columns of a rejected row besides the reason: its position, and for a record its key and value."""
-    return (*EVENT_POSITION, "key", "value") if event_log else POSITION
+    return (*RAW_RECORD_POSITION, "key", "value") if event_log else RECORD_POSITION
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from replicator.domain.change import OP, RESET, UNCHANGED
+from replicator.domain.change import OP, RECORD_POSITION, RESET, UNCHANGED
 from replicator.domain.policy.plan import CDC_OP, ApplyPlan, DeleteHorizon, Truncate
 from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 
-from ...apply.rows_frame import POSITION
 from ...postgres.literals import ARRAY_FORM, PLAIN_FORM, copy_statement
 from ...postgres.names import quote_name
 from ...postgres.types import ColumnConversion
@@ -114,7 +113,7 @@ class PostgresTarget:
         return [*plain, *self._extra_columns()] if whole else plain
 
     def _extra_columns(self) -> list[str]:
-        return [] if self.event_log else [UNCHANGED, RESET, *old_key_columns(self.plan), *POSITION]
+        return [] if self.event_log else [UNCHANGED, RESET, *old_key_columns(self.plan), *RECORD_POSITION]
 
     def list_forms(self, names: Sequence[str]) -> list[str]:
         """The literal form of each of these columns."""
@@ -276,7 +275,7 @@ class PostgresTarget:
                 f"t.{quote_name(k)} AS {quote_name(f)}"
                 for f, k in zip(old_key_columns(self.plan), self.plan.table.keys, strict=True)
             ]
-            topic, partition, offset = map(quote_name, POSITION)
+            topic, partition, offset = map(quote_name, RECORD_POSITION)
             columns = [f"NULL::text AS {quote_name(OP)}", *columns]
             columns += [f"NULL::text[] AS {quote_name(UNCHANGED)}", f"NULL::boolean AS {quote_name(RESET)}", *old]
             columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]

@@ -12,12 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from replicator.domain.change import RAW
+from replicator.domain.change import RAW, RAW_RECORD_POSITION
 from replicator.domain.position import Span, TopicPartition
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.frames import Batch
 
-from ...event_log.records import PLACE, to_raw
+from ...event_log.records import to_raw
 from ...spark.errors import translate_error
 from ...spark.frames import cache_with_size, column, map_frame
 from ...spark.object_stores import to_spark_path
@@ -77,13 +77,13 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
             rows = rows.filter(_is_in_period(self._period))
         rows = rows.select([column(name) for name in RAW.names])
         # A record may occur twice, in overlapping files or in a file that was compacted from such files.
-        rows = rows.dropDuplicates(list(PLACE))
+        rows = rows.dropDuplicates(list(RAW_RECORD_POSITION))
         # Spark reads files in any order, and rows may have any order in them.
-        return map_frame(rows.orderBy(*PLACE), to_raw, RAW)
+        return map_frame(rows.orderBy(*RAW_RECORD_POSITION), to_raw, RAW)
 
 
 def _is_between(where: TopicPartition, start: int, end: int) -> Column:
-    topic, partition, offset = (column(name) for name in PLACE)
+    topic, partition, offset = (column(name) for name in RAW_RECORD_POSITION)
     return (topic == where.topic) & (partition == where.partition) & (offset >= start) & (offset < end)
 
 

@@ -12,17 +12,17 @@ from replicator.ports.runtime import Diagnosis
 from .database import QueryDatabase
 from .options import QuerySettings
 
-PLACE = ("dsn", "table", "query", "cursor_column", "start_after")
+LOCATION_KEYS = ("dsn", "table", "query", "cursor_column", "start_after")
 START = "Start the server, or correct host and port in `dsn`."
 NO_DELETES = "A query does not see deleted rows. If that matters, read the table with `transport: snapshots`."
 
 
 class QueryCheck:
-    """`ports.runtime.Check` with the source's options in `PLACE`, and the table's `keys` and `schema` if given."""
+    """`ports.runtime.Check` with the source's options in `LOCATION_KEYS`, and the table's `keys` and `schema` if given."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
-        self._place = {key: options[key] for key in PLACE if options.get(key) is not None}
+        self._place = {key: options[key] for key in LOCATION_KEYS if options.get(key) is not None}
         self._keys = tuple(options.get("keys") or ())
         self._schema = dict(options.get("schema") or {})
 

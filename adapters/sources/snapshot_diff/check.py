@@ -17,17 +17,17 @@ from .file_snapshots import list_snapshots
 from .options import SnapshotsSettings
 from .source import snapshot_query
 
-PLACE = ("path", "files", "dsn", "table", "query")
+LOCATION_KEYS = ("path", "files", "dsn", "table", "query")
 OF_TEXT: Mapping[str, SnapshotFormat] = {"csv": CsvFormat({}, CsvDialect()), "jsonl": JsonLinesFormat({})}
 """Formats for file names only: the columns are not known here."""
 
 
 class SnapshotsCheck:
-    """`ports.runtime.Check`, with the source's options in `PLACE`."""
+    """`ports.runtime.Check`, with the source's options in `LOCATION_KEYS`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
-        self._place = {key: options[key] for key in PLACE if options.get(key) is not None}
+        self._place = {key: options[key] for key in LOCATION_KEYS if options.get(key) is not None}
         self._parquet = ParquetFormat(options["memory"]) if "memory" in options else ParquetFormat()
 
     def diagnose(self) -> Sequence[Diagnosis]:

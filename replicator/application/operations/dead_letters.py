@@ -33,7 +33,7 @@ from replicator.domain.errors import (
 )
 from replicator.domain.event_log import encode_bytes
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.domain.position import Position, Span
+from replicator.domain.position import Position, RecordPosition, Span
 from replicator.domain.schema_evolution import SchemaChangeKind
 from replicator.domain.table import TableSpec
 from replicator.ports.components import STOP_LANE
@@ -125,7 +125,6 @@ ACCEPTED_CHANGES = frozenset({SchemaChangeKind.WIDENED, SchemaChangeKind.ADDED})
 """Schema changes that remove nothing from existing rows."""
 EMPTY_SPAN = Span(Position(), Position())
 
-RecordPosition = tuple[str, int, int]
 T = TypeVar("T")
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from replicator.application.catalog import Catalog
 from replicator.application.sink_features import get_reader
-from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, TOPIC, Op
+from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, RECORD_POSITION, TOPIC, Op
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
@@ -160,7 +160,7 @@ def to_place(letter: DeadLetter) -> RecordPlace:
 def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPlace, str]]:
     """The place and the text of the key of each change."""
     keys = changes.drop_columns(CHANGE_COLUMNS)
-    places = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    places = zip(*(changes[name].to_pylist() for name in RECORD_POSITION), strict=True)
     yield from zip(places, to_key_texts(keys.combine_chunks().columns, len(keys)).to_pylist(), strict=True)
 
 

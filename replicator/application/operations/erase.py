@@ -22,6 +22,7 @@ from replicator.application.lane_registry import find_target_problem
 from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.sink_features import require_feature
+from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced
 from replicator.domain.plain_values import format_count
@@ -297,7 +298,7 @@ class _RecordSearch:
         for raw in frames:
             hits = pa.array(self.find_matches(raw), pa.bool_())
             at = raw.filter(hits)
-            found += list(zip(*(at[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
+            found += list(zip(*(at[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True))
             if (seen + raw.num_rows) // 1_000_000 > seen // 1_000_000:
                 tell(f"{format_count(seen + raw.num_rows, 'record')} of the event log read, {len(found):,} of the key")
             seen += raw.num_rows

@@ -15,9 +15,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, OLD_KEY, PARTITION, TOPIC
+from replicator.domain.change import ERROR, OLD_KEY, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.erasures import ERASED_KIND, Erasure, ErasureHashes, find_keys, to_key_text, to_key_texts
 from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.domain.position import RecordPosition
 from replicator.domain.table import TableSpec
 from replicator.local_files import make_folder, replace_file
 from replicator.ports.decoder import ROUTE, Decoder, DecoderFeatures
@@ -133,7 +134,6 @@ def _from_stored(data: dict[str, Any]) -> Erasure:
 
 SAMPLE_RECORDS = 100
 """Records from which a decoder learns a schema."""
-RecordPosition = tuple[str, int, int]
 KeyColumns = tuple[str, ...]
 KeyTexts = tuple[str, ...] | None
 
@@ -282,7 +282,7 @@ class ErasureFilter:
     ) -> tuple[set[RecordPosition], set[RecordPosition]]:
         spec = self._find_key_schema(records, one, fingerprint)
         if spec is None:
-            return set(), set(_read_positions(records, ("topic", "partition", "offset")))
+            return set(), set(_read_positions(records, RAW_RECORD_POSITION))
         changes = self._decoder.decode(records, spec)
         bad = pc.is_valid(changes[ERROR])
         good = changes.filter(pc.invert(bad))
@@ -368,7 +368,7 @@ def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[list[str |
         yield [to_key_texts(pc.struct_field(changes[OLD_KEY], name)).to_pylist() for name in names]
 
 
-def _read_positions(rows: pa.Table, names: Sequence[str] = (TOPIC, PARTITION, OFFSET)) -> Iterator[RecordPosition]:
+def _read_positions(rows: pa.Table, names: Sequence[str] = RECORD_POSITION) -> Iterator[RecordPosition]:
     return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 
@@ -376,7 +376,7 @@ def _find_row_numbers(records: pa.Table, at: pa.Array, wanted: set[RecordPositio
     """The number of the record at each wanted position."""
     if not wanted:
         return {}
-    places = zip(_read_positions(records, ("topic", "partition", "offset")), at.to_pylist(), strict=True)
+    places = zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True)
     return {place: number for place, number in places if place in wanted}
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Reject, RejectCode
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import Position, RecordPosition, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 from replicator.local_files import make_folder
@@ -28,8 +28,6 @@ from .rejects import Rejects
 
 # A decoder wrapper that rejects poison records without decoding them.
 
-RecordPosition = tuple[str, int, int]
-"""Topic, partition and offset."""
 
 POISON_REASON = str(
     Reject(RejectCode.CRASHED, "the program crashed each time it decoded this record, so it is not decoded any more")

@@ -21,7 +21,7 @@ from adapters.apply.per_column_in_process import (
     select_keys,
 )
 from adapters.apply.rows_frame import to_rows
-from adapters.sinks.delta.spark.per_column import CHANGE, KEEP, KEPT, KIND, PLACE, RELATED, TOLD, WRITE, PerColumnTask
+from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, KEEP, KEPT, KIND, RELATED, TOLD, WRITE, PerColumnTask
 from replicator.domain.change import OP, UNCHANGED, changes_schema
 from replicator.domain.policy.plan import Counts
 from replicator.domain.policy.policies import plan_for
@@ -80,13 +80,13 @@ def at_once(rows: pa.Table, related: pa.Table, beside: pa.Table) -> tuple[list[A
 
 
 def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) -> tuple[list[Any], list[Any], Counts]:
-    placed = rows.append_column(PLACE, pa.array([7 * i for i in range(rows.num_rows)], pa.int64()))
+    placed = rows.append_column(ARRIVAL, pa.array([7 * i for i in range(rows.num_rows)], pa.int64()))
     is_truncate = pc.equal(rows[OP], "t")
     truncates = placed.filter(is_truncate)
-    alone = decide_columns(PLAN, truncates.drop_columns([PLACE]), {}, [], (3,)).counts
+    alone = decide_columns(PLAN, truncates.drop_columns([ARRIVAL]), {}, [], (3,)).counts
     clears = truncates.num_rows > 0
     deciding = PerColumnTask(PLAN, (3,), truncates if clears else pa.table({}), alone, clears=clears)
-    schema = pa.schema([(KIND, pa.string()), (PLACE, pa.int64()), *rows.schema, (BESIDE, pa.string())])
+    schema = pa.schema([(KIND, pa.string()), (ARRIVAL, pa.int64()), *rows.schema, (BESIDE, pa.string())])
     told: list[pa.RecordBatch] = []
     for part in range(parts):
         given = []

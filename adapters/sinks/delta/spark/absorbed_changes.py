@@ -17,7 +17,7 @@ from ....delta.tables import read_schema
 from ....spark.frames import column, keep_parents
 from ....spark.object_stores import to_spark_path
 from ....spark.session import LazySession
-from ....sql.scd2_events import PLACE
+from ....sql.scd2_events import ROW_NUMBER
 from ..absorbed_changes import open_absorbed_changes
 from .tombstones import THROUGH_DRIVER, is_applied, is_of_others
 
@@ -34,7 +34,7 @@ class SparkAbsorbedChanges:
         """Stores `changes`, with `_op` and columns of the target; True when there are any. They are visible on
         return."""
         path = self._lake.tombstones(lane.into)
-        changes = keep_parents(changes.drop(PLACE), changes)
+        changes = keep_parents(changes.drop(ROW_NUMBER), changes)
         few = changes.limit(THROUGH_DRIVER + 1).toArrow()
         if not few.num_rows:
             return False
@@ -63,4 +63,4 @@ class SparkAbsorbedChanges:
         keys = rows.select(names).unionAll(related.select(names)).distinct()
         counted = is_applied(applied) & is_of_others(rows) if again else is_applied(applied)
         found = changes.filter(counted).join(keys, list(plan.table.keys), "left_semi")
-        return keep_parents(found.withColumn(PLACE, sf.lit(-1)), rows)
+        return keep_parents(found.withColumn(ROW_NUMBER, sf.lit(-1)), rows)

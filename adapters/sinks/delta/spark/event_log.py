@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.ports.frames import Write
 
@@ -19,7 +20,7 @@ from ....spark.frames import column, keep_parents
 from ....spark.merge import append_stage
 from ....spark.redelivery import drop_applied
 from ....spark.session import split_options_lazily
-from ..event_log import DAY, POSITION, LogClearing, LogTable, refuse_stored_records
+from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
 from ..staged_write import StagedWrite
 from .lane_sink import SparkLaneSink
 
@@ -30,7 +31,7 @@ class SparkLogAppend(LogClearing):
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         """Stages every row above the position. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
-        frame, trimmed = drop_applied(write, state.position, POSITION)
+        frame, trimmed = drop_applied(write, state.position, RAW_RECORD_POSITION)
         moment = sf.coalesce(column("timestamp"), column("ingested_at"))
         rows = keep_parents(frame.withColumn(DAY, sf.to_date(moment)), frame)
         counts = Counts(applied=write.folded.rows - trimmed, duplicate=trimmed)

@@ -14,13 +14,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from replicator.domain.change import ERROR, OLD_KEY, OP, UNCHANGED, Op
+from replicator.domain.change import ERROR, OLD_KEY, OP, RECORD_POSITION, UNCHANGED, Op
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts, LaneState, get_resent_limit, needs_reconcile
 from replicator.domain.policy.retention import find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.ports.frames import Lane, Write
 
-from ....apply.conform import PLACE, REJECTED, number_rows, out_of_range_reason
+from ....apply.conform import REJECTED, ROW_NUMBER, number_rows, out_of_range_reason
 from ....apply.lane_progress import (
     advance_state,
     count_truncates,
@@ -47,7 +47,7 @@ from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.merge import clear_stage, write_stage
 from ....spark.object_stores import to_spark_path
 from ....spark.redelivery import drop_applied
-from ....spark.rows_frame import POSITION, incomplete_reason, to_rejects, to_rows
+from ....spark.rows_frame import incomplete_reason, to_rejects, to_rows
 from ....spark.session import LazySession
 from ....spark.types import arrow_schema
 from ....spark.watermark_filter import filter_late
@@ -296,10 +296,10 @@ def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table
     """On the executors: rows of `target` with `_error`. A row that does not fit has only its position and
     operation."""
     good, bad = conform_to_table(number_rows(rows), to)
-    good = good.drop_columns([PLACE]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
+    good = good.drop_columns([ROW_NUMBER]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
     good = good.select([*target.names, ERROR]).cast(target.append(pa.field(ERROR, pa.string())))
-    refused = rows.take(bad[PLACE])
-    columns = [refused[f.name] if f.name in (*POSITION, OP) else pa.nulls(refused.num_rows, f.type) for f in target]
+    refused = rows.take(bad[ROW_NUMBER])
+    columns = [refused[f.name] if f.name in (*RECORD_POSITION, OP) else pa.nulls(refused.num_rows, f.type) for f in target]
     lost = pa.table([*columns, bad[REJECTED.names[1]]], schema=good.schema)
     return pa.concat_tables([good, lost])
 

@@ -41,7 +41,7 @@ from ....spark.merge import write_stage
 from ..staged_write import StagedWrite
 from .column_versions_table import SparkColumnVersions
 
-KIND, PLACE = "_cdc_kind", "_cdc_place"
+KIND, ARRIVAL = "_cdc_kind", "_cdc_place"
 CHANGE, RELATED, KEPT = "change", "related", "kept"
 """Kinds of input rows of a task: changes with their number in arrival order, target rows, and column versions."""
 WRITE, KEEP, TOLD = "write", "keep", "told"
@@ -80,7 +80,7 @@ class PerColumnTask:
         keys, sequence = list(self.plan.table.keys), cdc_sequence_columns(self.plan.table.sequence)
         changes, related, column_versions = (given.filter(pc.equal(given[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
         changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
-        rows = changes.take(pc.sort_indices(changes[PLACE])).drop_columns([KIND, PLACE, BESIDE])
+        rows = changes.take(pc.sort_indices(changes[ARRIVAL])).drop_columns([KIND, ARRIVAL, BESIDE])
         rows = add_key_rows(rows, column_versions.select(keys)) if self.clears else rows
         numbers = number_keys(rows, keys)
         first = select_keys(rows, self.plan, find_first_rows(numbers))
@@ -145,15 +145,15 @@ class SparkPerColumn:
 def _number_rows(rows: DataFrame, plan: ApplyPlan) -> DataFrame:
     """The columns of the changes that a task needs, with numbers in arrival order, which is their physical order."""
     names = [OP, *(c.name for c in plan.target), UNCHANGED]
-    placed = rows.select(sf.monotonically_increasing_id().alias(PLACE), *(column(n) for n in names))
+    placed = rows.select(sf.monotonically_increasing_id().alias(ARRIVAL), *(column(n) for n in names))
     return cache_frame(keep_parents(placed, rows))
 
 
 def _create_task(plan: ApplyPlan, floor: Sequence | None, truncates: pa.Table | None) -> PerColumnTask:
     if truncates is None:
         return PerColumnTask(plan, floor, pa.table({}), Counts(), clears=False)
-    ordered = truncates.take(pc.sort_indices(truncates[PLACE]))
-    alone = decide_columns(plan, ordered.drop_columns([PLACE]), {}, [], floor).counts
+    ordered = truncates.take(pc.sort_indices(truncates[ARRIVAL]))
+    alone = decide_columns(plan, ordered.drop_columns([ARRIVAL]), {}, [], floor).counts
     return PerColumnTask(plan, floor, ordered, alone, clears=True)
 
 
@@ -178,9 +178,9 @@ def _decide_by_key(changes: DataFrame, target: DataFrame, column_versions: DataF
 
 def _task_schema(changes: DataFrame) -> StructType:
     """The schema of the input and output of a task."""
-    plain = [StructField(f.name, f.dataType) for f in changes.schema if f.name != PLACE]
+    plain = [StructField(f.name, f.dataType) for f in changes.schema if f.name != ARRIVAL]
     return StructType(
-        [StructField(KIND, StringType()), StructField(PLACE, LongType()), *plain, StructField(BESIDE, StringType())]
+        [StructField(KIND, StringType()), StructField(ARRIVAL, LongType()), *plain, StructField(BESIDE, StringType())]
     )
 
 

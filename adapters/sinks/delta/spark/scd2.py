@@ -34,7 +34,7 @@ from ....spark.session import LazySession
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
-from ....sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
+from ....sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
 from .absorbed_changes import SparkAbsorbedChanges
 
 
@@ -67,7 +67,7 @@ class SparkScd2:
         """Stage 3 of a rows frame that fits the table. Absorbed changes are stored on return."""
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
-        rows = keep_parents(rows.withColumn(PLACE, column(OFFSET)), rows)
+        rows = keep_parents(rows.withColumn(ROW_NUMBER, column(OFFSET)), rows)
         late_truncates = find_late_truncates(plan, facts, state)
         related = cache_frame(
             self._read_candidates(snapshot, plan, rows, lowest, late_truncates, moves=facts.has_key_changes)
@@ -170,6 +170,6 @@ def _list_missing_columns(
 
 def _select_rejects(plan: ApplyPlan, rows: DataFrame, events: DataFrame) -> DataFrame:
     """The rows that cannot be completed, with `_error`."""
-    names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), PLACE]
+    names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), ROW_NUMBER]
     lost = filter_rows(events, (column(KIND) == CHANGE) & (column(VERDICT) == INCOMPLETE)).select([column(n) for n in names])
     return keep_parents(rows.join(lost, names, "left_semi").withColumn(ERROR, incomplete_reason()), rows, events)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.change import ERROR, OFFSET, RAW_RECORD_POSITION, RECORD_POSITION
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 
@@ -18,7 +18,6 @@ from ....apply.redelivery import is_applied, refuse_gap
 from ....spark.errors import translate_errors
 from ....spark.frames import column, to_arrow
 from ....spark.redelivery import drop_applied
-from ....spark.rows_frame import POSITION
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
 from ....spark.watermark_filter import filter_late
@@ -26,7 +25,7 @@ from ....sql.dialect import SPARK
 from ..event_lanes import PostgresEventLanes
 from ..lanes import PostgresLanes, with_row_provider
 from ..options import PostgresSettings
-from ..row_provider import EVENT_POSITION, InMemoryRowProvider, RowProvider
+from ..row_provider import InMemoryRowProvider, RowProvider
 from ..shared_copy import SharedCopy
 from ..shared_staging import SharedStaging
 from ..sink import PostgresSink
@@ -94,9 +93,10 @@ class SparkPostgresLanes(SinkOverFrames):
         table = self._lanes.create_shared_table(target)
         copy = SharedCopy.for_table(table, target, self._lanes.session.dsn, datetime.now(UTC))
         with translate_errors(f"copying rows of lane {write.lane.id}"):
-            frame, trimmed = drop_applied(write, before.position, EVENT_POSITION if target.event_log else POSITION)
-            let_in = filter_late(frame, write, before)
-            late = None if let_in.late is None else to_arrow(let_in.late.select([column(n) for n in (*POSITION, ERROR)]))
+            names = RAW_RECORD_POSITION if target.event_log else RECORD_POSITION
+            frame, trimmed = drop_applied(write, before.position, names)
+            let_in, shown = filter_late(frame, write, before), [column(name) for name in (*RECORD_POSITION, ERROR)]
+            late = None if let_in.late is None else to_arrow(let_in.late.select(shown))
             attempts = copy_in_tasks(let_in.rows, copy)
             return SharedStaging(table, before, trimmed + let_in.duplicates, attempts, late)
 
