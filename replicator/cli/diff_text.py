@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from replicator.domain.plain_values import format_count, to_plain, to_printable
+from replicator.domain.plain_values import format_count, to_json_value, to_printable
 
 if TYPE_CHECKING:
     from replicator.domain.differences import LaneDiff, RowDifference
@@ -288,7 +288,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _to_text(value: Any) -> str:
-    value = to_plain(value)
+    value = to_json_value(value)
     if value is None:
         return NULL
     if isinstance(value, bool | list | dict):

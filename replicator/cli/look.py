@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plain_values import format_count, to_plain
+from replicator.domain.plain_values import format_count, to_json_value
 
 from .completion import complete_files, complete_sources, complete_sources_or_files, complete_tables
 from .operate import event_to_json
@@ -57,7 +57,9 @@ def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
             f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
         )
     summary = "; ".join([f"{table} {' '.join(key)}: {format_count(len(entries), 'change')}", *read.missing_sentences])
-    session.emit([to_plain(to_json(entry)) for entry in entries], summary, text=lambda: _print_entries(summary, entries))
+    session.emit(
+        [to_json_value(to_json(entry)) for entry in entries], summary, text=lambda: _print_entries(summary, entries)
+    )
 
 
 def _print_entries(title: str, entries: list[HistoryEntry]) -> None:
@@ -88,7 +90,7 @@ def _list_values(entry: HistoryEntry) -> list[str]:
 def _to_text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {_to_text(one)}" for name, one in value.items())
-    return "NULL" if value is None else str(to_plain(value))
+    return "NULL" if value is None else str(to_json_value(value))
 
 
 # `replicator audit`: the changes of a table.

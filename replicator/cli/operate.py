@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal, Retryable
-from replicator.domain.plain_values import format_count, to_plain
+from replicator.domain.plain_values import format_count, to_json_value
 
 from .completion import (
     complete_lanes,
@@ -433,4 +433,4 @@ def emit(
 def event_to_json(event: Any) -> dict[str, Any]:
     """An event as `--json` has it."""
     fields: dict[str, Any] = {name: getattr(event, name) for name in event.__dataclass_fields__}
-    return {name: to_plain(value) for name, value in fields.items()} | {"created_at": event.created_at.isoformat()}
+    return {name: to_json_value(value) for name, value in fields.items()} | {"created_at": event.created_at.isoformat()}

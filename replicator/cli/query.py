@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plain_values import format_count, to_plain, to_printable, to_values
+from replicator.domain.plain_values import format_count, to_json_value, to_printable, to_values
 from replicator.domain.plain_values import to_rows as plain_rows
 
 from .completion import complete_targets
@@ -102,7 +102,7 @@ def _select_columns(rows: pa.Table, names: list[str]) -> pa.Table:
 
 def to_json_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows as `--json` has them."""
-    return [{k: to_plain(v) for k, v in row.items()} for row in plain_rows(rows)]
+    return [{k: to_json_value(v) for k, v in row.items()} for row in plain_rows(rows)]
 
 
 def write_csv(rows: pa.Table) -> None:
@@ -133,7 +133,7 @@ def _has_exponent(column: Any) -> bool:
 
 
 def _to_text(value: Any) -> str:
-    told = to_plain(value)
+    told = to_json_value(value)
     return told if isinstance(told, str) else json.dumps(told, default=str, ensure_ascii=False)
 
 
@@ -147,7 +147,7 @@ def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
     title = to_printable(f"{name}: {'the first ' if cut else ''}{format_count(rows.num_rows, 'row')}")
     console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH)
     texts = [
-        {to_printable(name): "" if v is None else to_printable(str(to_plain(v))) for name, v in row.items()}
+        {to_printable(name): "" if v is None else to_printable(str(to_json_value(v))) for name, v in row.items()}
         for row in plain_rows(rows)
     ]
     names = [to_printable(name) for name in rows.column_names]

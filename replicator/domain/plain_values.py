@@ -37,7 +37,7 @@ def _to_value(scalar: Any) -> Any:
         return f"{scalar.value} {getattr(scalar.type, 'unit', 'days')} since 1970"
 
 
-def to_plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A JSON value: bytes are hexadecimal text, NaN and infinities are text, decimals are text without an exponent."""
     if isinstance(value, bytes):
         return value.hex()
@@ -46,8 +46,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
         return str(value)
     if isinstance(value, list):
-        return [to_plain(v) for v in value]
-    return {k: to_plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return [to_json_value(v) for v in value]
+    return {k: to_json_value(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def to_printable(text: str) -> str:

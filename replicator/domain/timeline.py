@@ -24,7 +24,7 @@ from .change import (
     Op,
     sequence_columns,
 )
-from .plain_values import to_plain, to_rows
+from .plain_values import to_json_value, to_rows
 from .table import TableSpec
 
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ class HistoryEntry:
 
 
 def to_json(entry: HistoryEntry) -> Row:
-    """The JSON form of an entry; `plain_values.to_plain` converts its values."""
+    """The JSON form of an entry; `plain_values.to_json_value` converts its values."""
     whole = {one.name: getattr(entry, one.name) for one in fields(entry)}
     return whole | {"sequence": list(entry.sequence), "changed": list(entry.changed)}
 
@@ -188,7 +188,7 @@ def _to_row(
     place = change[TOPIC], change[PARTITION], change[OFFSET]
     images = known.get(place, (None, None))
     before, after = images if change[OP] == "u" else (None, None)
-    key = {name: to_plain(change[name]) for name in keys} if change[OP] != "t" else {}
+    key = {name: to_json_value(change[name]) for name in keys} if change[OP] != "t" else {}
     return {
         "at": change[TS],
         "operation": "m" if change[KEY_CHANGE_DELETE] else change[OP],

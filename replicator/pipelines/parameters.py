@@ -35,7 +35,7 @@ MAX_DEPTH = 32
 PLAIN_HINT = "import col, expr and struct from replicator.pipelines, or write text: 'id', \"operation = 'DELETE'\""
 
 
-def to_plain(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
+def to_config_value(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
     """A copy of `value` with mappings as dicts, sequences as lists and paths as text.
 
     Raises ConfigError for values that a config cannot contain, such as Columns of Spark. The error names the line `at`
@@ -48,11 +48,10 @@ def to_plain(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
     if isinstance(value, str | PurePath):
         return str(value)
     if isinstance(value, Mapping):
-        return {
-            _require_key(key, what, at): to_plain(item, f"{what}[{key!r}]", at, depth + 1) for key, item in value.items()
-        }
+        items = [(_require_key(key, what, at), f"{what}[{key!r}]", item) for key, item in value.items()]
+        return {key: to_config_value(item, label, at, depth + 1) for key, label, item in items}
     if isinstance(value, list | tuple):
-        return [to_plain(item, f"{what}[{index}]", at, depth + 1) for index, item in enumerate(value)]
+        return [to_config_value(item, f"{what}[{index}]", at, depth + 1) for index, item in enumerate(value)]
     kind = type(value).__name__
     step = PLAIN_HINT if kind == "Column" else "write it as text, a number, true or false, a list or a dict"
     raise make_config_error(at, "type", f"{what} is a {kind}, which a config cannot contain", step)

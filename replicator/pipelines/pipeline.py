@@ -27,8 +27,8 @@ from .parameters import (
     find_caller,
     make_config_error,
     refuse_foreign,
+    to_config_value,
     to_options,
-    to_plain,
 )
 from .pipeline_spec import FlowSpec, PipelineSpec, TableSpecOptions, split_source, split_target
 from .program_run import plan_pipeline, run_pipeline
@@ -78,8 +78,8 @@ class Pipeline:
             "spark": spark,
             "http": http,
         }
-        data = {key: to_plain(value, key, at) for key, value in given.items() if value is not None}
-        there = to_plain(list(tables), "tables", at)
+        data = {key: to_config_value(value, key, at) for key, value in given.items() if value is not None}
+        there = to_config_value(list(tables), "tables", at)
         self._set_document(Document({**data, "tables": there}, {(): at}), FilePath(root or FilePath.cwd()).absolute(), ())
 
     @classmethod
@@ -294,7 +294,7 @@ FLOW_KEYS = frozenset(
 
 
 def _to_keys(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
-    said = {key: to_plain(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
+    said = {key: to_config_value(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
     if said.get("stored_as_scd_type") == "bitemporal":
         raise make_config_error(
             at, "not_supported", f"'stored_as_scd_type' {of} is 'bitemporal', which is not supported", BITEMPORAL

@@ -89,6 +89,9 @@ class Views:
     control: Callable[[str, str, str | None], None]
 
 
+ShowLine = Callable[[str], None]
+"""Shows the user of a command one line about its progress."""
+
 Emit = Callable[[Sequence[NewEvent]], Sequence[AppendedEvent]]
 """Stores events, from any thread; raises as `ports.stores.EventStore.append` and `InvalidEvent`."""
 

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.application.lane_registry import find_target_problem
-from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, BackfillWaiter, Report
+from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, BackfillWaiter
 from replicator.application.sink_features import require_feature
 from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Backfill
 from replicator.settings import LaneSettings, Loaded
 from replicator.settings.formats import FORMATS, get_format
@@ -32,7 +33,7 @@ ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of 
 
 
 def backfill_table(
-    loaded: Loaded, table: str, report: Report, *, source: str | None = None, from_scratch: bool = False
+    loaded: Loaded, table: str, report: ShowLine, *, source: str | None = None, from_scratch: bool = False
 ) -> BackfillOutcome:
     """Read `table` whole and have the lanes apply it: in the daemon if one runs, otherwise in this process.
 
@@ -54,7 +55,7 @@ def backfill_table(
         return use_case.run(table, lanes, from_scratch=from_scratch)
 
 
-def build_waiter(loaded: Loaded, table: str, source: str, report: Report) -> BackfillWaiter:
+def build_waiter(loaded: Loaded, table: str, source: str, report: ShowLine) -> BackfillWaiter:
     """Waits for the lanes of a table."""
     rules = loaded.settings.sources[source].transactions
     return BackfillWaiter(

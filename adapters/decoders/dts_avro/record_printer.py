@@ -26,7 +26,7 @@ from replicator.domain.plain_values import format_count
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from .schema import NAMESPACE, read_record
-from .values import EPOCH, NONE, NULL, to_plain
+from .values import EPOCH, NONE, NULL, to_text_or_bytes
 
 PRINTED = pa.schema(
     [
@@ -109,7 +109,7 @@ def _print_text(value: Any) -> str | None:
     if branch == TIMESTAMP:
         return f"{said['timestamp']}.{said['millis']:06}"
     try:
-        found = to_plain(value)
+        found = to_text_or_bytes(value)
     except ValueMisfit:
         found = _print_bytes(said)
     return found if isinstance(found, str) else b64encode(found).decode()

@@ -18,7 +18,7 @@ from ...arrow.value_readers import UNSET, ValueReader, cast_values
 from ..common.mysql_types import VARIABLE_DECIMAL, to_plain_numbers
 from ..messages.message import MessageRows
 from ..messages.typed_rows import ColumnType, ColumnTypes, text_column_reader
-from .values import INTEGER, PLAIN, to_plain
+from .values import INTEGER, PLAIN, to_text_or_bytes
 
 Image = Mapping[str, Any]
 """Values by column: None for NULL; unchanged columns are missing."""
@@ -50,7 +50,7 @@ class ImageRows(MessageRows):
     def text(self, value: Any) -> str | None:
         if value is None or value is UNSET:
             return None
-        found = to_plain(value)
+        found = to_text_or_bytes(value)
         return found if isinstance(found, str) else found.hex()
 
 
@@ -65,7 +65,7 @@ def _to_shown(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        found = to_plain(value)
+        found = to_text_or_bytes(value)
     except ValueMisfit:
         found = value[1].get("value", b"")
     if isinstance(found, str):
@@ -105,7 +105,7 @@ def _build_labels(values: Sequence[Any]) -> pa.Array:
 
 
 def _to_text(value: Any) -> str:
-    found = to_plain(value)
+    found = to_text_or_bytes(value)
     if isinstance(found, bytes):
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds bytes, not text: in `schema:` of the table it must be `binary`")
     return found
@@ -116,7 +116,7 @@ def _build_bytes(values: Sequence[Any]) -> pa.Array:
 
 
 def _to_bytes(value: Any) -> bytes:
-    found = to_plain(value)
+    found = to_text_or_bytes(value)
     if isinstance(found, str):
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds text, not bytes: in `schema:` of the table it must be `string`")
     return found

@@ -26,7 +26,7 @@ OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d\d))?\Z", re.ASCII)
 GREENWICH = frozenset({"Z", "UTC", "GMT"})
 
 
-def to_plain(value: Value) -> str | bytes:
+def to_text_or_bytes(value: Value) -> str | bytes:
     """The text of a value, or its bytes if it is binary. Raises ValueMisfit."""
     branch, said = value
     return BRANCHES[branch](said)

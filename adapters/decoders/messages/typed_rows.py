@@ -74,7 +74,7 @@ class TypedColumn:
         self.wire: Any = str if as_text else int if pa.types.is_integer(sent) else msgspec.Raw
         self._read = make_lenient(ValueReader(sent, str, reader(column)), column.reading).build
 
-    def to_plain(self, values: Sequence[Any]) -> ColumnValues:
+    def to_column_values(self, values: Sequence[Any]) -> ColumnValues:
         """The values as numbers or text."""
         try:
             return ColumnValues(self._read_plain(values))
@@ -115,7 +115,7 @@ class TypedRows:
     def values(self, rows: Sequence[Any]) -> Mapping[str, ColumnValues]:
         """The values of every column, as numbers or text."""
         columns: Sequence[Sequence[Any]] = list(zip(*map(_values, rows), strict=True)) if rows else [()] * len(self.columns)
-        return {name: of.to_plain(values) for (name, of), values in zip(self.columns.items(), columns, strict=True)}
+        return {name: of.to_column_values(values) for (name, of), values in zip(self.columns.items(), columns, strict=True)}
 
     def read_key(self, row: Any) -> Any:
         """The key of a row as an `old` object; None for None."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from replicator.domain.plain_values import format_count, to_plain
+from replicator.domain.plain_values import format_count, to_json_value
 from replicator.domain.timeline import HistoryEntry, Row
 from replicator.ports.reads import ReadTarget, RowHistory
 
@@ -131,7 +131,7 @@ def _render_before(row: Row, name: str) -> str:
 def _render_cell(value: Any) -> str:
     if value is None:
         return "<i>NULL</i>"
-    told = to_plain(value)
+    told = to_json_value(value)
     text = msgspec.json.encode(told, enc_hook=str).decode() if isinstance(told, bool | list | dict) else str(told)
     if not text:
         return "<i>empty</i>"

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from replicator.domain.plain_values import to_plain
+from replicator.domain.plain_values import to_json_value
 from replicator.domain.plain_values import to_rows as plain_rows
 from replicator.domain.timeline import to_json
 from replicator.ports.reads import Page, ReadSide, ReadTarget
@@ -144,7 +144,7 @@ class ReadSideRoutes:
         following = make_link(request, after=str(passed + limit)) if more else None
         body = {"table": name, "source_table": found.target.source_table, "key": key, "rejected": found.rejected}
         body["notes"] = list(found.notes)
-        return _to_response({**body, "changes": [to_plain(to_json(entry)) for entry in entries], "next": following})
+        return _to_response({**body, "changes": [to_json_value(to_json(entry)) for entry in entries], "next": following})
 
     def _timeline(self, request: Request) -> Response:
         _, name, _, *key = path_segments(request)
@@ -164,7 +164,7 @@ def _describe_target(target: ReadTarget) -> dict[str, Any]:
 
 
 def _to_page(name: str, page: Page, following: str | None) -> dict[str, Any]:
-    rows = [{column: to_plain(value) for column, value in row.items()} for row in plain_rows(page.rows)]
+    rows = [{column: to_json_value(value) for column, value in row.items()} for row in plain_rows(page.rows)]
     return {"table": name, "rows": rows, "next": following, "notes": list(page.notes)}
 
 

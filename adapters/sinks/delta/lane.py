@@ -33,7 +33,7 @@ from .staged_write import StagedWrite
 ATTEMPTS = 8
 """How often a write is repeated after commits of others, before Retryable is raised."""
 
-Shelf = dict[Folder, DeltaTable]
+Snapshots = dict[Folder, DeltaTable]
 """The snapshots after this process's own commits, by table. Lanes with a common table share them."""
 
 
@@ -62,7 +62,7 @@ class DeltaLane:
     holds it."""
 
     def __init__(
-        self, lake: Lake, path: Folder, lane: Lane, stages: WriteStages, shelf: Shelf, *, upkeep: TableMaintenance
+        self, lake: Lake, path: Folder, lane: Lane, stages: WriteStages, snapshots: Snapshots, *, upkeep: TableMaintenance
     ) -> None:
         self.lane = lane
         self._writer = upkeep.writer
@@ -72,7 +72,7 @@ class DeltaLane:
         self._stages = stages
         self._upkeep = upkeep
         self._path = path
-        self._shelf = shelf
+        self._snapshots = snapshots
 
     def apply(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
         """After a commit of another writer, stages 2 to 4 are repeated on the new snapshot."""
@@ -92,7 +92,7 @@ class DeltaLane:
                     continue
                 if (commits := self._log.version(snapshot)) > before:
                     self._upkeep.after_commit(snapshot, commits)
-                self._shelf[self._path] = snapshot
+                self._snapshots[self._path] = snapshot
                 return outcome
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
@@ -107,7 +107,7 @@ class DeltaLane:
                     self._commit(snapshot, after, write.span, staged.write)
                 except LostRace:
                     continue
-                self._shelf[self._path] = snapshot
+                self._snapshots[self._path] = snapshot
                 return LaneOutcome(after.position, staged.counts, after.purged_up_to)
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
@@ -201,7 +201,7 @@ class DeltaLane:
 
     def drop_snapshot(self) -> None:
         """Reads the table again at the next use, because its schema has changed."""
-        self._shelf.pop(self._path, None)
+        self._snapshots.pop(self._path, None)
 
     def close(self) -> None:
         """Releases the lane; may be called twice."""
@@ -210,7 +210,7 @@ class DeltaLane:
     def _take_snapshot(self) -> DeltaTable:
         """The snapshot after the last commit, or the newest one. It is removed here, because a failure makes it
         invalid."""
-        kept = self._shelf.pop(self._path, None)
+        kept = self._snapshots.pop(self._path, None)
         if kept is None:
             return self.newest()
         # Another lane of this table may have left it, with commits of another instance.

@@ -24,7 +24,7 @@ from ...delta.options import TableOptions, config_location
 from ...delta.table_writer import DeltaRsTableWriter, TableWriter
 from ...delta.tables import has_table, open_table
 from .bulk_load import BulkLoad
-from .lane import DeltaLane, Shelf, WriteStages, open_lane_log
+from .lane import DeltaLane, Snapshots, WriteStages, open_lane_log
 from .lane_removal import DeltaLaneRemains, refuse_half_dropped, remove_rows
 from .table_swap import finish_swap, restore_lane, swap_tables
 
@@ -54,7 +54,7 @@ class DeltaLanes:
         self._path_of = path_of
         self._stages = stages
         self._held: dict[str, DeltaLane] = {}
-        self._shelf: Shelf = {}
+        self._snapshots: Snapshots = {}
         self._versions: dict[Folder, int | None] = {}
         self._at_once = at_once
         self._compact_every = compact_every
@@ -69,7 +69,7 @@ class DeltaLanes:
         key = _lane_key(lane)
         if key not in self._held:
             upkeep = self._upkeep(TableOptions.from_lane(lane))
-            held = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._shelf, upkeep=upkeep)
+            held = DeltaLane(self._lake, self._path_of(lane), lane, self._stages, self._snapshots, upkeep=upkeep)
             try:
                 with translate_errors(lane.into):
                     refuse_half_dropped(self._lake, lane)
@@ -114,8 +114,8 @@ class DeltaLanes:
         It is cached until this instance writes the table, because no other instance writes the lane.
         """
         path = self._path_of(lane)
-        if path in self._shelf:
-            return self._shelf[path].version()
+        if path in self._snapshots:
+            return self._snapshots[path].version()
         if path not in self._versions or _lane_key(lane) in self._held:
             with translate_errors(lane.into):
                 self._versions[path] = open_table(path).version() if has_table(path) else None
@@ -195,7 +195,7 @@ class DeltaLanes:
                 hold.release()
 
     def _release(self, lane: Lane) -> None:
-        self._shelf.pop(self._path_of(lane), None)
+        self._snapshots.pop(self._path_of(lane), None)
         self._versions.pop(self._path_of(lane), None)
         held = self._held.pop(_lane_key(lane), None)
         if held is not None:

@@ -16,11 +16,11 @@ from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Backfill, BackfillSnapshot
 
 FindOlderRows = Callable[[Lane, str], pa.Table | None]
 """The rows of a lane's target that match an SQL condition. None if there is no target yet."""
-Report = Callable[[str], None]
 Status = Mapping[str, Any]
 """A status of a daemon or of a lane, in the form of `status.Report`."""
 ASK_EVERY = 0.5
@@ -59,7 +59,7 @@ class BackfillWaiter:
     transactions: str | None
     ask_daemon: Callable[[], Status | None]
     run_here: Callable[[], Sequence[Status]]
-    report: Report
+    report: ShowLine
 
     def wait(self, position: Position) -> None:
         """Return when every lane has applied everything below `position`, of the stream and of the backfill's journal."""
@@ -158,7 +158,7 @@ class BackfillOperation:
     wait_until_applied: Callable[[Position], None]
     end: Callable[[], Position]
     find_older_rows: FindOlderRows
-    report: Report
+    report: ShowLine
     check: Callable[[], None]
     """Raises if a lane of the table has stopped, because then the backfill would have no effect."""
 

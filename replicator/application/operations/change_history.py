@@ -22,11 +22,11 @@ from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Batch, RecordSlice, Stop
+from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Source
 
 HandleChanges = Callable[[pa.Table, TableSpec, pa.Table], None]
 """Called with a changes frame, the table as its records describe it, and the raw frame that was decoded."""
-Report = Callable[[str], None]
 REPORT_EVERY = 1_000_000
 """Records between two progress reports."""
 
@@ -64,7 +64,7 @@ class ChangeLogReader:
         self._source, self._engine = source, engine
         self._catalog = Catalog(engine, decoder, rules_for)
 
-    def read_changes(self, table: str, handle: HandleChanges, report: Report, stop: Stop | None = None) -> ChangeLogResult:
+    def read_changes(self, table: str, handle: HandleChanges, report: ShowLine, stop: Stop | None = None) -> ChangeLogResult:
         """Call `handle` with all changes of `table` that are in the log now, one changes frame at a time.
 
         The order is that of offsets per partition. Each frame has its own columns. Reading ends when `stop` is set.
@@ -100,7 +100,7 @@ class ChangeLogReader:
 
 
 def read_history(
-    log: ChangeLogReader, table: str, key: Sequence[str], report: Report, stop: Stop | None = None
+    log: ChangeLogReader, table: str, key: Sequence[str], report: ShowLine, stop: Stop | None = None
 ) -> tuple[list[HistoryEntry], ChangeLogResult]:
     """The changes of one row of `table` (its source name), and the counts of the read. `key`: one text per key
     column.
@@ -133,7 +133,9 @@ def read_history(
     return sorted(entries, key=lambda entry: (entry.sequence, entry.topic, entry.partition, entry.offset)), read
 
 
-def read_audit(log: ChangeLogReader, table: str, report: Report, by: str | None = None) -> tuple[pa.Table, ChangeLogResult]:
+def read_audit(
+    log: ChangeLogReader, table: str, report: ShowLine, by: str | None = None
+) -> tuple[pa.Table, ChangeLogResult]:
     """The changes of `table` (its source name) as `domain.timeline.AUDIT`, ordered by time, topic, partition and
     offset.
 

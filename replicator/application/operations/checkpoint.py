@@ -25,6 +25,7 @@ from replicator.domain.position import Position
 from replicator.local_files import make_folder, sync_path
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import Sink
 from replicator.ports.source import BACKFILL_TOPICS
 
@@ -235,7 +236,6 @@ STORES_NONE = "the sink of the lake stores no checkpoints"
 MAX_TRIES = 3
 """Number of attempts to find a checkpoint while old ones are being removed."""
 
-Report = Callable[[str], None]
 UseResult = TypeVar("UseResult")
 
 
@@ -279,7 +279,7 @@ def get_topic_identity(parts: Components, lane: Lane) -> tuple[tuple[str, str], 
     return state.identity if state is not None else ()
 
 
-def take_checkpoint(parts: Components, lane: Lane, tell: Report = lambda _: None) -> Checkpoint:
+def take_checkpoint(parts: Components, lane: Lane, tell: ShowLine = lambda _: None) -> Checkpoint:
     """Make a checkpoint of all records now in the event log, under the lane's rules.
 
     Continues from the last checkpoint with the same rules, and returns that one if nothing is new. Reads the log
@@ -400,7 +400,7 @@ def refuse_truncated(parts: Components, lane: Lane, why: str = NO_CHECKPOINT_REA
         )
 
 
-def report_truncated(parts: Components, lane: Lane, tell: Report) -> None:
+def report_truncated(parts: Components, lane: Lane, tell: ShowLine) -> None:
     """Report which first records of the lane's table the event log lacks, if any, to a caller that wants only some
     records."""
     missing = get_removed(parts, lane)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime
@@ -22,6 +22,7 @@ from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import CheckpointUnsupported, KeyErasure, Sink
 from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
@@ -37,15 +38,14 @@ from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE, Checkpoin
 from .drop import drop_lane
 from .rebuild import BEGIN_FILE, get_rebuild_folder, prepare_rebuild
 
-Report = Callable[[str], None]
 PARTIAL_STEP = "Rebuild from a part of the records with `--since TIME --into NAME`"
 
 
-def ignore_report(_: str) -> None:
+def show_nothing(_: str) -> None:
     """The default report: does nothing."""
 
 
-def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report: Report = ignore_report) -> Components:
+def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Components:
     """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
 
     `report` gets which one, or why none is used. DataLoss, with the missing offsets, if the log lacks records that
@@ -62,7 +62,7 @@ def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report:
     return made
 
 
-def _restore(parts: Components, request: RebuildRequest, report: Report, taken: Checkpoint) -> Components:
+def _restore(parts: Components, request: RebuildRequest, report: ShowLine, taken: Checkpoint) -> Components:
     """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
 
     If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
@@ -78,7 +78,7 @@ def _restore(parts: Components, request: RebuildRequest, report: Report, taken: 
     return made
 
 
-def _prepare_from_log(parts: Components, request: RebuildRequest, report: Report, why: str) -> Components:
+def _prepare_from_log(parts: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
     """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
     drop_lane(parts, cutover.make_rebuild_lane(request.lane, request.into))
     checkpoint.refuse_truncated(parts, request.lane, why)
@@ -87,7 +87,7 @@ def _prepare_from_log(parts: Components, request: RebuildRequest, report: Report
     return prepare_rebuild(parts, request)
 
 
-def find_checkpoint(parts: Components, request: RebuildRequest, report: Report = ignore_report) -> Checkpoint | None:
+def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
     """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
 
     DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -39,6 +39,7 @@ from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.reads import ComparableTable, ComparedColumn, KeyRange, SourceSnapshot, TableSplit, TargetSnapshot
+from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetter, DeadLetterFilter
 
@@ -46,7 +47,6 @@ from .diff_records import ChangeTail, DiffWait, TableRecords, build_rows, merge_
 from .diff_runs import DiffProgressFile, UnfinishedDiff, hash_compared, open_work_folder
 from .row_diff import RowDiff, are_comparable, compare_rows, to_key_texts, to_shown
 
-Report = Callable[[str], None]
 TRIES = 3
 """How often a comparison starts again after a truncate."""
 SPLIT_ROWS, READ_ROWS = 5_000_000, 500_000
@@ -108,7 +108,7 @@ class DiffOperation:
     lanes: Sequence[Lane]
     comparison: ComparableTable
     source: Source[pa.Table]
-    report: Report
+    report: ShowLine
     patience: float = 120.0
     show: int = 10
     rows_per_second: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -19,6 +18,7 @@ from replicator.domain.read_query import InvalidReadQuery
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetSnapshot
+from replicator.ports.runtime import ShowLine
 
 from .as_of import AsOf, read_rows_as_of, resolve_as_of
 from .checkpoint import list_topics
@@ -26,10 +26,9 @@ from .diff_runs import open_work_folder
 from .row_diff import compare_rows
 
 ASK_EVERY = 0.5
-Report = Callable[[str], None]
 
 
-def compare_with_log(parts: Components, lane: Lane, report: Report, *, patience: float, show: int) -> LaneDiff:
+def compare_with_log(parts: Components, lane: Lane, report: ShowLine, *, patience: float, show: int) -> LaneDiff:
     """Compare a target with what the event log gives at the position of the target's newest commit.
 
     The policy and the config are those of the lane. ConfigProblem without an event log, and EnvironmentProblem if the log

@@ -30,7 +30,7 @@ from replicator.domain.position import Position
 from replicator.local_files import FileLock, FileLocked, make_folder, replace_file
 from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetSnapshot
-from replicator.ports.runtime import Telemetry
+from replicator.ports.runtime import ShowLine, Telemetry
 
 # Temporary folders that do not outlive their processes for long: the next process removes those of killed ones.
 
@@ -304,8 +304,6 @@ LOOK_SECONDS = 2.0
 RETRY_AFTER = timedelta(hours=1)
 """The time after a failed comparison, if it is shorter than the interval of the lane."""
 
-Report = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class ScheduledDiff:
@@ -314,7 +312,7 @@ class ScheduledDiff:
     lane: str
     table: str
     every: timedelta
-    compare: Callable[[Report], LaneDiff]
+    compare: Callable[[ShowLine], LaneDiff]
 
 
 class DiffScheduler:

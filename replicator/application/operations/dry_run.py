@@ -9,15 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.application.sink_features import get_reader
-from replicator.domain.plain_values import format_count, to_plain
+from replicator.domain.plain_values import format_count, to_json_value
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
 from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.table_diff import TableDiff, compare_tables
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 
 from . import cutover
-from .checkpoint_restore import Report, ignore_report, prepare_restored_rebuild
+from .checkpoint_restore import prepare_restored_rebuild, show_nothing
 from .rebuild import get_rebuild_folder
 from .table_swap import (
     DRY_RUN_SUFFIX,
@@ -34,7 +35,7 @@ MAX_SHOWN = 5
 
 
 def compare_target(
-    parts: Components, lane: Lane, make: BuildTarget, tell: Report = ignore_report, **asked: Any
+    parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing, **asked: Any
 ) -> dict[str, Any]:
     """Rebuild the target of the lane as a second table, compare, and remove it again; returns the differences.
 
@@ -97,9 +98,9 @@ def _to_json(found: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, A
         "columns_only_live": found.columns_only_before,
         "columns_only_rebuilt": found.columns_only_after,
         "first": {
-            "only_live": [to_plain(row) for row in found.first["only_before"]],
-            "only_rebuilt": [to_plain(row) for row in found.first["only_after"]],
-            "differing": [to_plain(row) for row in found.first["differing"]],
+            "only_live": [to_json_value(row) for row in found.first["only_before"]],
+            "only_rebuilt": [to_json_value(row) for row in found.first["only_after"]],
+            "differing": [to_json_value(row) for row in found.first["differing"]],
         },
     }
 

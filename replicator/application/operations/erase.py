@@ -31,6 +31,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.components import Components, TableRules
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
 from replicator.ports.source import BACKFILL_TOPICS
 from replicator.ports.stores import DeadLetters
@@ -45,7 +46,6 @@ from .refresh import ProjectionRefresher, RefreshResult
 ListProjections = Callable[[], Sequence[Projection]]
 T = TypeVar("T")
 OpenRefresher = Callable[[], AbstractContextManager[ProjectionRefresher]]
-Report = Callable[[str], None]
 HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 DEAD_LETTERS = "dead letters"
 SLICE_ROWS = 500
@@ -124,7 +124,7 @@ def find_row(
 
 
 def erase_row(
-    parts: Components, open_refresher: OpenRefresher, found: ErasureScope, *, end_versions: bool, report: Report
+    parts: Components, open_refresher: OpenRefresher, found: ErasureScope, *, end_versions: bool, report: ShowLine
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`."""
     with _hold_instance(parts), ExitStack() as opened:

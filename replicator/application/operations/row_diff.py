@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.differences import RowDifference
-from replicator.domain.plain_values import to_plain, to_rows, to_values
+from replicator.domain.plain_values import to_json_value, to_rows, to_values
 
 KEY_SEPARATOR = "\0"
 """Between the texts of a key's columns."""
@@ -148,5 +148,5 @@ def to_shown(value: Any) -> Any:
         return [to_shown(one) for one in value]
     if isinstance(value, Mapping):
         return {str(name): to_shown(one) for name, one in value.items()}
-    plain = to_plain(value)
+    plain = to_json_value(value)
     return plain if plain is None or isinstance(plain, bool | int | float | str) else str(plain)

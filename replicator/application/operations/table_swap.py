@@ -16,9 +16,10 @@ from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
+from replicator.ports.runtime import ShowLine
 
 from . import cutover
-from .checkpoint_restore import Report, ignore_report, prepare_restored_rebuild, refuse_incomplete_rebuild
+from .checkpoint_restore import prepare_restored_rebuild, refuse_incomplete_rebuild, show_nothing
 from .cutover import SwapRequest, swap_to_text
 from .drop import drop_lane
 from .rebuild import REQUEST_FILE, get_rebuild_folder
@@ -52,7 +53,7 @@ def make_request(parts: Components, lane: Lane, ending: str, **asked: Any) -> Re
     return RebuildRequest(lane, into, apart=parts.digest(lane, with_target=True), **asked)
 
 
-def swap_target(parts: Components, lane: Lane, make: BuildTarget, tell: Report = ignore_report) -> dict[str, Any]:
+def swap_target(parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing) -> dict[str, Any]:
     """Rebuild the target of the lane and swap it in. Returns the result of `make`, and the lane's position.
 
     After a kill the target is the old or the new one, and another call resumes. DataLoss, without any change, if

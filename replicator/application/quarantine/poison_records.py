@@ -74,12 +74,12 @@ class PoisonRecordFilter:
     def find_erased(self, raw: pa.Table) -> pa.Array | None:
         """A poison record belongs to no key."""
         find_erased = self._decoder.features.find_erased
-        spared = self.find_poison_records(raw)
-        if find_erased is None or spared is None:
+        poison = self.find_poison_records(raw)
+        if find_erased is None or poison is None:
             return None if find_erased is None else find_erased(raw)
-        found = find_erased(raw.filter(pc.invert(spared)))
+        found = find_erased(raw.filter(pc.invert(poison)))
         hits = iter(found.to_pylist()) if found is not None else None
-        return hits and pa.array([not is_spared and next(hits) for is_spared in spared.to_pylist()], pa.bool_())
+        return hits and pa.array([not is_poison and next(hits) for is_poison in poison.to_pylist()], pa.bool_())
 
     def read_marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         read_marks = self._decoder.features.read_marks
@@ -92,25 +92,25 @@ class PoisonRecordFilter:
     def mask_records(self, raw: pa.Table) -> pa.Table:
         """A poison record is treated like one that cannot be read: kept, or emptied."""
         mask_records = self._decoder.features.mask_records
-        spared = self.find_poison_records(raw)
-        if mask_records is None or spared is None:
+        poison = self.find_poison_records(raw)
+        if mask_records is None or poison is None:
             return raw if mask_records is None else mask_records(raw)
-        decoded, hidden = mask_records(raw.filter(pc.invert(spared))), raw.filter(spared)
-        shown = mask_records(_make_unreadable(hidden))["value"].to_pylist()
-        rows = [row if value else {**row, **_NOTHING} for row, value in zip(hidden.to_pylist(), shown, strict=True)]
+        decoded, poison_rows = mask_records(raw.filter(pc.invert(poison))), raw.filter(poison)
+        shown = mask_records(_make_unreadable(poison_rows))["value"].to_pylist()
+        rows = [row if value else {**row, **_NOTHING} for row, value in zip(poison_rows.to_pylist(), shown, strict=True)]
         kept = pa.Table.from_pylist(rows, decoded.schema)
         positions = iter(range(decoded.num_rows, raw.num_rows))
-        at = [next(positions) if is_spared else 0 for is_spared in spared.to_pylist()]
-        return pa.concat_tables([decoded, kept]).take(_merge_order(spared, decoded.num_rows, at))
+        at = [next(positions) if is_poison else 0 for is_poison in poison.to_pylist()]
+        return pa.concat_tables([decoded, kept]).take(_merge_order(poison, decoded.num_rows, at))
 
     def _decode_others(self, raw: pa.Table, ask: Any) -> pa.Table:
         """The result of `ask` for the other records, and an error for each poison record, in record order."""
-        spared = self.find_poison_records(raw)
-        if spared is None:
+        poison = self.find_poison_records(raw)
+        if poison is None:
             return ask(raw)
-        decoded = ask(raw.filter(pc.invert(spared)))
+        decoded = ask(raw.filter(pc.invert(poison)))
         error = pa.Table.from_pylist([{"error": POISON_REASON}], decoded.schema)
-        order = _merge_order(spared, decoded.num_rows, [decoded.num_rows] * raw.num_rows)
+        order = _merge_order(poison, decoded.num_rows, [decoded.num_rows] * raw.num_rows)
         return pa.concat_tables([decoded, error]).take(order)
 
     def find_poison_records(self, raw: pa.Table) -> pa.Array | None:
@@ -123,8 +123,8 @@ class PoisonRecordFilter:
         return found if pc.any(found).as_py() else None
 
     def _remove_poison_records(self, raw: pa.Table) -> pa.Table:
-        spared = self.find_poison_records(raw)
-        return raw if spared is None else raw.filter(pc.invert(spared))
+        poison = self.find_poison_records(raw)
+        return raw if poison is None else raw.filter(pc.invert(poison))
 
 
 _NOTHING: Mapping[str, object] = {"key": None, "value": None, "headers": None}
@@ -136,10 +136,10 @@ def filter_poison_records(decoder: Decoder, positions: Iterable[RecordPosition])
     return PoisonRecordFilter(decoder, positions) if positions else decoder
 
 
-def _merge_order(spared: pa.Array, free: int, at: Sequence[int]) -> pa.Array:
+def _merge_order(poison: pa.Array, free: int, at: Sequence[int]) -> pa.Array:
     """The index of each record: the next free one for the others, `at` for poison records."""
     others = iter(range(free))
-    return pa.array([at[i] if hit else next(others) for i, hit in enumerate(spared.to_pylist())], pa.int64())
+    return pa.array([at[i] if hit else next(others) for i, hit in enumerate(poison.to_pylist())], pa.int64())
 
 
 def _make_unreadable(raw: pa.Table) -> pa.Table:
@@ -252,9 +252,9 @@ class PoisonRecordFinder(Generic[F]):
         letters = self._rejects.list_crashed(self._source)
         known = {(letter.topic, letter.partition, letter.offset): letter.is_open for letter in letters}
         condemned = tuple(position for position in notes.poison_records if position not in known)
-        spared = {*condemned, *(position for position, is_open in known.items() if is_open)}
-        self._notes = replace(notes, poison_records=condemned, rejected=bool(spared))
-        return filter_poison_records(decoder, sorted(spared))
+        poison = {*condemned, *(position for position, is_open in known.items() if is_open)}
+        self._notes = replace(notes, poison_records=condemned, rejected=bool(poison))
+        return filter_poison_records(decoder, sorted(poison))
 
     def begin_run(self) -> None:
         """Note the start of a run. EnvironmentProblem if the note cannot be written."""

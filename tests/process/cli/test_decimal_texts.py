@@ -20,7 +20,7 @@ from adapters.decoders.json import type_names
 from adapters.delta.types import to_storable
 from adapters.transforms import expressions
 from replicator.cli import main
-from replicator.domain.plain_values import to_plain
+from replicator.domain.plain_values import to_json_value
 
 CONFIG = """\
 pipeline: numbers
@@ -61,7 +61,7 @@ def test_every_cast_to_text_gives_the_digits(kind: pa.DataType) -> None:
     maps = pa.array([{"m": [("a", TINY)]}, None, {"m": None}], nested)
     texts = decimals.cast_digits(maps, pa.struct([("m", pa.map_(pa.string(), pa.string()))]))
     assert texts.to_pylist() == [{"m": [("a", digits(TINY))]}, None, {"m": None}]
-    assert [to_plain(number) for number in (numbers[0].as_py(), numbers[1].as_py())] == wanted[:2]
+    assert [to_json_value(number) for number in (numbers[0].as_py(), numbers[1].as_py())] == wanted[:2]
 
 
 def test_one_number_has_one_text_in_targets_and_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

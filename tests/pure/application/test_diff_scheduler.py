@@ -15,7 +15,6 @@ from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.application.operations.diff_runs import (
     KEPT_RUNS,
     DiffScheduler,
-    Report,
     ScheduledDiff,
     StoredDiff,
     keep_run,
@@ -24,6 +23,7 @@ from replicator.application.operations.diff_runs import (
 )
 from replicator.domain.differences import LaneDiff, RowDifference
 from replicator.domain.errors import EnvironmentProblem
+from replicator.ports.runtime import ShowLine
 
 BEGUN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -47,7 +47,7 @@ class World:
     def start(self) -> DiffScheduler:
         return DiffScheduler(lambda: self.lanes, self.folder, self.telemetry, now=lambda: self.time)
 
-    def compare(self, lane: str, report: Report) -> LaneDiff:
+    def compare(self, lane: str, report: ShowLine) -> LaneDiff:
         self.done.append(lane)
         report("0 rows compared")
         if self.failing is not None:
@@ -136,7 +136,7 @@ def test_end_interrupts_the_running_comparison(tmp_path, monkeypatch):
     monkeypatch.setattr("replicator.application.operations.diff_runs.LOOK_SECONDS", 0.001)
     world, is_comparing = World(tmp_path, {}), threading.Event()
 
-    def compare_for_ever(report: Report) -> LaneDiff:
+    def compare_for_ever(report: ShowLine) -> LaneDiff:
         while True:
             report("1 row compared")
             is_comparing.set()

@@ -19,7 +19,7 @@ from ....spark.object_stores import to_spark_path
 from ....spark.session import LazySession
 from ....sql.scd2_events import ROW_NUMBER
 from ..absorbed_changes import open_absorbed_changes
-from .tombstones import THROUGH_DRIVER, is_applied, is_of_others
+from .tombstones import THROUGH_DRIVER, applied_condition, is_of_others
 
 
 class SparkAbsorbedChanges:
@@ -61,6 +61,6 @@ class SparkAbsorbedChanges:
         changes = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = [column(k) for k in plan.table.keys]
         keys = rows.select(names).unionAll(related.select(names)).distinct()
-        counted = is_applied(applied) & is_of_others(rows) if again else is_applied(applied)
+        counted = applied_condition(applied) & is_of_others(rows) if again else applied_condition(applied)
         found = changes.filter(counted).join(keys, list(plan.table.keys), "left_semi")
         return keep_parents(found.withColumn(ROW_NUMBER, sf.lit(-1)), rows)

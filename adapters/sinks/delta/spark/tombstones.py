@@ -26,7 +26,7 @@ THROUGH_DRIVER = 10_000
 """The driver writes up to this number of deletes: an append takes Spark 1.8 s, and delta-rs 0.1 s."""
 
 
-def is_applied(applied: Position) -> Column:
+def applied_condition(applied: Position) -> Column:
     """See `sinks.delta.tombstones.select_applied`."""
     event = [sf.regexp_extract(column(EVENT_ID), EVENT.replace("?P<", "?<"), group) for group in (1, 2)]
     ends = [sf.lit(text) for p, offset in applied.items() for text in (f"{p.topic}-{p.partition}", offset)]
@@ -75,7 +75,7 @@ class SparkTombstones:
         entries = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = cdc_sequence_columns(plan.table.sequence)
         newest = sf.max(sf.struct(*(column(n) for n in names))).alias("newest")
-        counted = is_applied(applied) & is_of_others(rows) if again else is_applied(applied)
+        counted = applied_condition(applied) & is_of_others(rows) if again else applied_condition(applied)
         found = entries.filter(counted).groupBy([column(k) for k in plan.table.keys]).agg(newest)
         columns = [*(column(k) for k in plan.table.keys), *(sf.expr(f"newest.{n}").alias(n) for n in names)]
         return keep_parents(found.select(columns), rows)
