@@ -1,4 +1,4 @@
-"""The common methods of projectors, whatever the engine: find tables, their versions and records, and prepare the
+"""The common methods of projectors on any engine: find tables, their versions and records, and prepare the
 table of a projection. Inputs and tables are in lakes and in PostgreSQL."""
 
 from __future__ import annotations

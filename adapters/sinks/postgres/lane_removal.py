@@ -49,7 +49,7 @@ class PostgresLaneRemains:
 
 
 def has_lanes(cursor: psycopg.Cursor) -> bool:
-    """Whether any lane was ever prepared in this database."""
+    """True when a lane was ever prepared in this database."""
     return cursor.execute(KNOWN).fetchone() == (True,)
 
 
