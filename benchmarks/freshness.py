@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from adapters.stack.embedded import EmbeddedStack, register
+from tests.support.registered_source import drop_source, register_source
 
 from .configs import LAKE, POSTGRES, write_config
 from .jdbc import config as jdbc_config
@@ -81,10 +82,10 @@ def measure(rate: int, seconds: float, warm_up: float) -> dict[str, Any]:
         source = stack.create_database("source", DATABASE)
         with psycopg.connect(source, autocommit=True) as connection:
             connection.execute(CREATE)
-            stack.register_source(DATABASE, PREFIX)
+            register_source(stack, DATABASE, PREFIX)
             rows = Rows(connection, rate, seconds, warm_up)
             phases = [_lanes(stack, rows), _jdbc(stack, rows)]
-        stack.drop_source(PREFIX)
+        drop_source(stack, PREFIX)
         sent = _read_send_times(stack.bootstrap_servers, len(rows.committed))
     waited = sorted(sent[i] - rows.committed[i] for phase in phases for i in phase.counted)
     found, controls = {"topic": {"commit": percentiles(waited)}}, {}

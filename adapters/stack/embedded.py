@@ -25,7 +25,7 @@ from ..jvm.jars import fetch_jars
 from .connect import ConnectorState, ConnectRest, ConnectService, NoAnswer, not_running, read_connector
 from .kafka import KafkaService
 from .layout import DATABASES, StackHome, StackPorts
-from .postgres import PostgresService, create_database, create_publication, drop_slot, postgres_services
+from .postgres import PostgresService, create_database, create_publication, postgres_services
 from .processes import listened_ports, read_logs, require_free
 from .spark import spark_services
 
@@ -163,22 +163,6 @@ class EmbeddedStack:
         register(self.rest, name, config, seconds)
         return name
 
-    def register_source(self, database: str, prefix: str, **overrides: str) -> str:
-        """Register the shipped connector for another database of the source server, with its own name, slot and topic
-        prefix. Topics are `<prefix>.public.<table>`. In `overrides`, write dots as double underscores."""
-        own = {
-            "name": f"{prefix}-connector",
-            "database.dbname": database,
-            "topic.prefix": prefix,
-            "slot.name": slot_name(prefix),
-        }
-        return self.register_connector(overrides={**own, **{k.replace("__", "."): v for k, v in overrides.items()}})
-
-    def drop_source(self, prefix: str) -> None:
-        """Delete the connector and slot that `register_source` created for the prefix. Topics stay."""
-        self.rest.delete(f"{prefix}-connector")
-        drop_slot(self.dsn("source", "postgres", superuser=True), slot_name(prefix))
-
     def connector(self, name: str) -> ConnectorState | None:
         """A connector's state; None if there is none."""
         return self.rest.state(name)
@@ -231,11 +215,6 @@ def _describe_ports(state: ServiceStatus) -> ServiceStatus:
     here, asked = (", ".join(map(str, sorted(ports))) for ports in (there, state.ports.values()))
     step = "Set REPLICATOR_STACK_PORTS as when the services were started, or run `replicator stack down` first."
     return replace(state, detail=f"{state.name} runs on port {here}, not on {asked}. {step}")
-
-
-def slot_name(prefix: str) -> str:
-    """The slot's name. PostgreSQL allows lower-case letters, digits and underscores."""
-    return f"{prefix}_slot".lower().replace("-", "_")
 
 
 def default_services(home: StackHome) -> list[Service]:

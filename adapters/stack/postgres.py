@@ -474,12 +474,3 @@ def create_publication(dsn: str, name: str = "cdc_publication") -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
         if admin.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
             admin.execute(sql.SQL("CREATE PUBLICATION {} FOR TABLES IN SCHEMA public").format(sql.Identifier(name)))
-
-
-def drop_slot(dsn: str, name: str, seconds: float = 30) -> None:
-    """Drop a replication slot when its reader has disconnected. Does nothing if there is no slot."""
-    find = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
-    with psycopg.connect(dsn, autocommit=True) as admin:
-        await_condition(lambda: admin.execute(find, (name,)).fetchone() in (None, (False,)), seconds, alive=lambda: True)
-        if admin.execute(find, (name,)).fetchone() is not None:
-            admin.execute("SELECT pg_drop_replication_slot(%s)", (name,))

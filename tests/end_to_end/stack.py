@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 from ruamel.yaml import YAML
 from servers.ports import free_port
 from support.cli_program import answer_of, run_program
+from support.registered_source import drop_source, register_source, slot_name
 
 from adapters.stack import EmbeddedStack
-from adapters.stack.embedded import slot_name
 
 from .daemon import PROGRAM, Daemon, until
 from .topics import Topics
@@ -85,7 +85,7 @@ class World:
         """Register a connector for the source database; the topics' prefix is the world's unless another one is given."""
         prefix = prefix or self.prefix
         self.connectors.add(prefix)
-        name = self.stack.register_source(self.databases["source"], prefix, **settings)
+        name = register_source(self.stack, self.databases["source"], prefix, **settings)
         admin = self.stack.dsn("source", superuser=True)
         what = f"{name} has taken its snapshot and follows the log"
         until(lambda: rows(admin, STREAMS, slot_name(prefix)), what, failing=lambda: self._trace(name))
@@ -167,7 +167,7 @@ class World:
         for daemon in self.daemons:
             daemon.kill()
         for prefix in self.connectors:
-            self.stack.drop_source(prefix)
+            drop_source(self.stack, prefix)
 
 
 def run(dsn: str, script: str, *parameters: object) -> None:

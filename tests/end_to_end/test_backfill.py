@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from support.registered_source import drop_source
 
 from adapters.stack.embedded import slot_name
 
@@ -137,7 +138,7 @@ def test_rows_that_were_deleted_while_nobody_listened_are_deleted(world: World) 
     prepared_world(world).register(**{"snapshot.mode": "no_data"})
     assert world.ask("backfill", "public.items")["rows"] == ROWS
     assert current(world) == []
-    world.stack.drop_source(world.prefix)
+    drop_source(world.stack, world.prefix)
     world.execute("DELETE FROM items WHERE id % 10 = 0")
     world.execute("UPDATE items SET note = 'unseen' WHERE id % 10 = 1")
     world.execute("INSERT INTO items VALUES (5005, 'unseen too', 1)")

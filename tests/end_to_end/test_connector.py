@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from support.registered_source import drop_source
 
 from .appended import APPEND, VISITS, appended_differ, changes_in_topic, visits_differ
 from .daemon import Daemon, until
@@ -68,7 +69,7 @@ def test_a_connector_registered_again_under_a_new_slot_is_not_stale(shop: World)
     world, daemon = shop, shop.daemon()
     Load(world.source, (51,), transactions=40, rest=0).finish()
     await_equal(world, daemon)
-    world.stack.drop_source(world.prefix)
+    drop_source(world.stack, world.prefix)
     world.execute("UPDATE customers SET city = 'changed while it was gone'")
     world.execute("UPDATE products SET description = repeat('changed ', 3), price = 7.77 WHERE id <= 4")
     world.execute("INSERT INTO customers (first_name, last_name, email) VALUES ('new', 'meanwhile', 'new@example.com')")

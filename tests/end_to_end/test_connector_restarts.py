@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from support.registered_source import register_source
 
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import slot_name
@@ -42,7 +43,7 @@ def followed_server(world: World, folder: Path) -> Iterator[str]:
     with newer_server(world, folder) as port:
         world.execute(CREATE)
         world.connectors.add(world.prefix)
-        world.stack.register_source(world.prefix, world.prefix, database__port=str(port), **SMALL)
+        register_source(world.stack, world.prefix, world.prefix, database__port=str(port), **SMALL)
         admin = SOURCE.dsn(port, world.prefix, superuser=True)
         until(lambda: rows(admin, STREAMS, slot_name(world.prefix)), "the connector follows the log")
         yield admin

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.accounting import count_unaccounted
+from support.registered_source import register_source
 
 from .appended import Change, change_of
 from .compare import by_key, differences, lake_table, postgres_table
@@ -172,7 +173,7 @@ def test_every_target_equals_the_source_after_faults_of_all_kinds(
     with newer_server(world, tmp_path / "newer") as port:
         world.create_shop()
         world.connectors.add(world.prefix)
-        world.stack.register_source(world.prefix, world.prefix, database__port=str(port), **SMALL)
+        register_source(world.stack, world.prefix, world.prefix, database__port=str(port), **SMALL)
         until(lambda: len(world.topics.names(f"{world.prefix}.public.")) == len(TABLES), "there are topics")
         configure(world)
         faults = Faults(world, seed, kills, world.daemon())

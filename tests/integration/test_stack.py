@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer
 from paths import PROJECT
 from support.budget import LONG
+from support.registered_source import drop_source, register_source
 
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.embedded import default_services
@@ -198,14 +199,14 @@ def test_further_databases_get_topics_of_their_own(stack: EmbeddedStack) -> None
     with psycopg.connect(dsn) as other:
         other.execute("CREATE TABLE things (id int PRIMARY KEY, label text)")
         other.execute("INSERT INTO things VALUES (1, 'from the snapshot')")
-    name = stack.register_source("other_shop", "other")
+    name = register_source(stack, "other_shop", "other")
     assert name in stack.rest.names()
     assert arrives(stack, "other.public.things", "from the snapshot")["payload"]["op"] == "r"
     with psycopg.connect(dsn) as other:
         other.execute("INSERT INTO things VALUES (2, 'from the log')")
     assert arrives(stack, "other.public.things", "from the log")["payload"]["source"]["db"] == "other_shop"
-    stack.drop_source("other")
-    stack.drop_source("other")
+    drop_source(stack, "other")
+    drop_source(stack, "other")
     assert stack.connector(name) is None
     with psycopg.connect(dsn) as other:
         assert other.execute("SELECT FROM pg_replication_slots WHERE slot_name = 'other_slot'").fetchone() is None

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from paths import PROJECT
 from support.cli_program import run_program
+from support.registered_source import drop_source, register_source
 
 from adapters.observability.checks.connect import ConnectCheck
 from adapters.observability.checks.source_database import SourceDatabaseCheck
@@ -131,7 +132,7 @@ def test_a_connector_that_failed_and_one_that_is_paused(stack):
     stack.create_database("source", "lame")
     with psycopg.connect(stack.dsn("source", "lame"), autocommit=True) as source:
         source.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    name = stack.register_source("lame", "lame")
+    name = register_source(stack, "lame", "lame")
     try:
         with psycopg.connect(stack.dsn("source", "lame", superuser=True), autocommit=True) as source:
             source.execute("DROP PUBLICATION cdc_publication")
@@ -147,7 +148,7 @@ def test_a_connector_that_failed_and_one_that_is_paused(stack):
         warning = next(d for d in connect(stack, name) if d.severity == "warning")
         assert warning.sentence.endswith("is PAUSED.") and warning.next_step.endswith(f"/connectors/{name}/resume")
     finally:
-        stack.drop_source("lame")
+        drop_source(stack, "lame")
 
 
 def test_a_connector_that_nobody_registered(stack):
