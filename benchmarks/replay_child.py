@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.dispatch.event_log_sink import event_log_sink
+from adapters.dispatch import event_log_sink
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import RAW
 from replicator.domain.event_log import make_event_log_plan

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.dispatch.event_log_sink import event_log_sink
+from adapters.dispatch import event_log_sink
 from adapters.event_log.records import build_rows
 from adapters.sources.event_log.delta.source import DeltaSource
 from adapters.sources.event_log.postgres.source import PostgresLogSource

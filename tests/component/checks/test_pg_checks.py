@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from adapters.dispatch.checks import event_log_check
+from adapters.dispatch import event_log_check
 from adapters.observability.checks.source_database import SourceDatabaseCheck
 from adapters.sinks.postgres.check import PostgresCheck
 from replicator.ports.frames import Lane

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from adapters.dispatch.event_log_sink import event_log_sink
+from adapters.dispatch import event_log_sink
 from adapters.sinks.delta.event_log import DeltaEventLog
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced

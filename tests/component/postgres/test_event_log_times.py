@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from support.pg_case import fetch, no_rejects
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.dispatch.event_log_sink import event_log_sink
+from adapters.dispatch import event_log_sink
 from adapters.engines.local import LocalEngine
 from adapters.sources.files.records import RecordColumns, parse_line
 from replicator.domain.event_log import make_event_log_plan

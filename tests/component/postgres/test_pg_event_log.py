@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Rejects, fetch, no_rejects
 
-from adapters.dispatch.event_log_sink import event_log_sink
+from adapters.dispatch import event_log_sink
 from replicator.domain.errors import DataLoss
 from replicator.domain.event_log import EVENT_LOG, make_event_log_plan
 from replicator.domain.policy.plan import Counts, Facts, LaneState

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from support.pg_case import TOPIC, Feed, fetch, lane_of, no_rejects, table_of
 from support.small_spark import SMALL
 
-from adapters.dispatch.spark_event_log_sink import event_log_spark_sink
+from adapters.dispatch import event_log_spark_sink
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.postgres.lanes import PostgresLanes
 from adapters.sinks.postgres.spark import copy_tasks

@@ -15,6 +15,7 @@ from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 
 from ....apply.redelivery import is_applied, refuse_gap
+from ....event_log.options import EventLogSettings
 from ....spark.errors import translate_errors
 from ....spark.frames import column, to_arrow
 from ....spark.redelivery import drop_applied
@@ -23,6 +24,7 @@ from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_row
 from ....spark.watermark_filter import filter_late
 from ....sql.dialect import SPARK
 from ..event_lanes import PostgresEventLanes
+from ..event_log import PostgresEventLog
 from ..lanes import PostgresLanes, with_row_provider
 from ..options import PostgresSettings
 from ..row_provider import InMemoryRowProvider, RowProvider
@@ -118,6 +120,14 @@ class PostgresSparkSink(SparkPostgresLanes):
         sink = PostgresSink(own)
         super().__init__(sink, session, through_driver)
         self.features = replace(self.features, explain=partial(sink.explain, fold=SPARK))
+
+
+def open_spark_event_log(
+    options: EventLogSettings | Mapping[str, Any], through_driver: int = THROUGH_DRIVER
+) -> SparkPostgresLanes:
+    """`PostgresEventLog` for Spark's frames."""
+    own, session = split_options_lazily(options)
+    return SparkPostgresLanes(PostgresEventLog(own), session, through_driver)
 
 
 def open_spark_event_lanes(options: Mapping[str, object]) -> SinkOverFrames:

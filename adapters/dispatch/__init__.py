@@ -1,1 +1,0 @@
-"""Event logs, and checks of event logs and stores, in a lake or in a database, by their options."""
