@@ -24,7 +24,7 @@ from .wiring import event_store as wiring
 __all__ = ["Event", "EventStore", "InvalidEvent", "VersionConflict", "emit_event"]
 
 
-class EventStore:
+class EventClient:
     """The event store of a config. Safe for use from several threads; a context manager, closed at its end.
 
     Without `config`, it uses the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one
@@ -89,7 +89,10 @@ class EventStore:
         self.close()
 
 
-_OPEN: dict[tuple[int, str, str | None], EventStore] = {}
+EventStore = EventClient
+"""The public name. In the code it is the port's name (`ports.stores.EventStore`)."""
+
+_OPEN: dict[tuple[int, str, str | None], EventClient] = {}
 _TURN = threading.Lock()
 
 
@@ -105,12 +108,12 @@ def emit_event(  # noqa: PLR0917 - as above
     config: str | Path | None = None,
     env: str | None = None,
 ) -> Event:
-    """As `EventStore.emit_event`, in the store of that config, which stays open until the program ends."""
+    """As `EventClient.emit_event`, in the store of that config, which stays open until the program ends."""
     path = str(Path(config or find_config_file()).absolute())
     with _TURN:
         # A process that was forked must not share its parent's connection.
         key = (os.getpid(), path, env)
-        store = _OPEN.get(key) or _OPEN.setdefault(key, EventStore(path, env))
+        store = _OPEN.get(key) or _OPEN.setdefault(key, EventClient(path, env))
     return store.emit_event(
         aggregate_id, aggregate_type, event_type, event_data, metadata, expected_version, event_id=event_id
     )

@@ -88,7 +88,7 @@ class CheckpointScheduler:
         self._scheduled: dict[str, ScheduledCheckpoint] = {}
         self._truncate_problem: Problem | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
 
     def start(self) -> None:
         """Start the thread, if checkpoints are configured."""
