@@ -129,8 +129,10 @@ class _RowPool:
         self.kinds = pa.schema([rows.schema.field(n) for n in names])
         rows = rows.drop_columns([ROW_NUMBER]) if ROW_NUMBER in rows.column_names else rows
         self.rows = rows.append_column(ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
-        self.related = _add_places(_cast_columns(related, self.kinds), 0)
-        self.absorbed = None if absorbed is None else _add_places(_cast_columns(absorbed, self.kinds), related.num_rows)
+        self.related = _number_stored_rows(_cast_columns(related, self.kinds), 0)
+        self.absorbed = (
+            None if absorbed is None else _number_stored_rows(_cast_columns(absorbed, self.kinds), related.num_rows)
+        )
         self.values = pa.concat_tables([t.select(names) for t in self.tables])
         self.codes: dict[str, pa.Array] = {}
 
@@ -204,7 +206,7 @@ class _RowPool:
         return self.codes[name].take(codes.cast(pa.int64())).cast(field.type)
 
 
-def _add_places(table: pa.Table, before: int) -> pa.Table:
+def _number_stored_rows(table: pa.Table, before: int) -> pa.Table:
     return table.append_column(ROW_NUMBER, pa.array(range(-1 - before, -1 - before - table.num_rows, -1), pa.int64()))
 
 

@@ -458,7 +458,7 @@ class _FileWriter:
         self._filesystem: fs.FileSystem = version.without_files.filesystem
         self._rows = what.rows
         covered = {*columns_with_statistics(version.table), what.column}
-        self._told = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
+        self._covered_names = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
 
     def write(self, rows: pa.Table) -> Iterator[AddAction]:
         """Writes these rows into files of about equal length."""
@@ -473,7 +473,7 @@ class _FileWriter:
         with self._filesystem.open_output_stream(path) as sink:
             pq.write_table(rows, sink, **LIKE_OTHERS)
             size = int(sink.tell())
-        stats = json.dumps(_file_statistics(rows.select(self._told), rows.num_rows))
+        stats = json.dumps(_file_statistics(rows.select(self._covered_names), rows.num_rows))
         return AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)
 
 

@@ -33,7 +33,7 @@ KINDS_AND_MARKS = pa.schema([*SEEN, ("marks_json", pa.binary())])
 
 
 _encode_marks = msgspec.json.Encoder().encode
-_marks = msgspec.json.Decoder(list[TransactionMark]).decode
+_decode_marks = msgspec.json.Decoder(list[TransactionMark]).decode
 
 
 class RouteKind(NamedTuple):
@@ -87,7 +87,7 @@ def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, i
         if marks_json is None:
             found[RouteKind(*kind)] += records
         else:
-            marks += _marks(marks_json)
+            marks += _decode_marks(marks_json)
     return found, sorted(marks, key=lambda mark: (mark.partition, mark.offset))
 
 

@@ -21,7 +21,7 @@ from adapters.apply.per_column_in_process import (
     select_keys,
 )
 from adapters.apply.rows_frame import to_rows
-from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, KEEP, KEPT, KIND, RELATED, TOLD, WRITE, PerColumnTask
+from adapters.sinks.delta.spark.per_column import ARRIVAL, CHANGE, COUNTS, KEEP, KEPT, KIND, RELATED, WRITE, PerColumnTask
 from replicator.domain.change import OP, UNCHANGED, changes_schema
 from replicator.domain.policy.plan import Counts
 from replicator.domain.policy.policies import plan_for
@@ -97,8 +97,8 @@ def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) ->
         batches = pa.Table.from_pylist(given, schema).to_batches(max_chunksize=3)
         told += deciding.run(batches if given else [])
     rows_told = pa.Table.from_batches(told, schema).to_pylist()
-    of = {kind: [row for row in rows_told if row[KIND] == kind] for kind in (WRITE, KEEP, TOLD)}
-    numbers = [json.loads(row[BESIDE]) for row in of[TOLD]]
+    of = {kind: [row for row in rows_told if row[KIND] == kind] for kind in (WRITE, KEEP, COUNTS)}
+    numbers = [json.loads(row[BESIDE]) for row in of[COUNTS]]
     *counts, written, kept = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
     assert (written, kept) == (len(of[WRITE]), len(of[KEEP]))
     names = rows.column_names

@@ -44,7 +44,7 @@ from .column_versions_table import SparkColumnVersions
 KIND, ARRIVAL = "_cdc_kind", "_cdc_place"
 CHANGE, RELATED, KEPT = "change", "related", "kept"
 """Kinds of input rows of a task: changes with their number in arrival order, target rows, and column versions."""
-WRITE, KEEP, TOLD = "write", "keep", "told"
+WRITE, KEEP, COUNTS = "write", "keep", "counts"
 """Kinds of output rows of a task: rows to write, column versions to store, and the counts of its changes."""
 PIECE = 10_000
 
@@ -91,8 +91,8 @@ class PerColumnTask:
         keep = select_keys(rows, self.plan, list(done.column_versions))
         keep = keep.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
         counts = [a - b for a, b in zip(done.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
-        told = pa.table({BESIDE: [json.dumps([*counts, done.write.num_rows, keep.num_rows])]})
-        yield from (_widen_rows(t, kind, schema) for t, kind in ((done.write, WRITE), (keep, KEEP), (told, TOLD)))
+        counts_row = pa.table({BESIDE: [json.dumps([*counts, done.write.num_rows, keep.num_rows])]})
+        yield from (_widen_rows(t, kind, schema) for t, kind in ((done.write, WRITE), (keep, KEEP), (counts_row, COUNTS)))
 
 
 def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
@@ -128,7 +128,7 @@ class SparkPerColumn:
         deciding = _create_task(plan, state.truncated_at, truncates)
         related, texts = self._read(snapshot, partitions), self._column_versions.read_rows(table)
         done = cache_frame(_decide_by_key(changes, related, texts, deciding))
-        numbers = [json.loads(row[0]) for row in done.filter(column(KIND) == TOLD).select(BESIDE).collect()]
+        numbers = [json.loads(row[0]) for row in done.filter(column(KIND) == COUNTS).select(BESIDE).collect()]
         *counts, written, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
         version = table.version()
         if keep:

@@ -14,7 +14,7 @@ from ....spark.types import arrow_schema, from_spark, spark_schema
 from ..shared_copy import SharedCopy
 from ..shared_staging import CopyResult
 
-TOLD = pa.schema(
+REPORT = pa.schema(
     [
         pa.field("part", pa.int32()),
         pa.field("attempt", pa.int64()),
@@ -41,11 +41,11 @@ def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
         return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), given) for batch in batches))
 
     # The copying stage is the last of the job, so each of its tasks has exactly one attempt in the result.
-    told_rows = frame.mapInArrow(pieces, spark_schema(TOLD)).toArrow().to_pylist()
-    for row in told_rows:
+    reports = frame.mapInArrow(pieces, spark_schema(REPORT)).toArrow().to_pylist()
+    for row in reports:
         if row["failure"]:
             raise FAILURES[row["failure"]](row["sentence"], next_step=row["next_step"])
-    return [_read_report(row) for row in told_rows]
+    return [_read_report(row) for row in reports]
 
 
 def report_copy(copy: SharedCopy, pieces: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -70,7 +70,7 @@ def report_copy(copy: SharedCopy, pieces: Iterable[pa.Table]) -> Iterator[pa.Rec
 
 
 def _to_report(row: dict[str, object]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{**dict.fromkeys(TOLD.names), **row}], TOLD)
+    return pa.RecordBatch.from_pylist([{**dict.fromkeys(REPORT.names), **row}], REPORT)
 
 
 def _write_rejects(rejects: pa.Table | None) -> bytes | None:
