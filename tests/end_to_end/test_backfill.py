@@ -13,9 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from support.registered_source import drop_source
-
-from adapters.stack.embedded import slot_name
+from support.registered_source import drop_source, slot_name
 
 from .daemon import Daemon, until
 from .mirrored_items import current, histories

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.registered_source import register_source
+from support.registered_source import register_source, slot_name
 
 from adapters.stack.connect import ConnectService
-from adapters.stack.embedded import slot_name
 
 from .connector_restart import ask, place, restart, resume, set_back, stop
 from .daemon import until

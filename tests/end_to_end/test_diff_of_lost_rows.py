@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from support.registered_source import slot_name
 
 from adapters.stack import EmbeddedStack
-from adapters.stack.embedded import slot_name
 from adapters.stack.postgres import Installation
 
 from .compare import by_key, differences, lake_table, postgres_table
