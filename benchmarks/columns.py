@@ -106,7 +106,7 @@ def _run(case: Case, frames: list[pa.Table], folder: Path) -> int:
     sink, total = DeltaRsSink({"path": str(folder)}), 0
     for frame in frames:
         (run,) = engine.route(frame, decoder).slices
-        table = engine.learn(run, decoder)
+        table = decoder.learn(engine.frames.sample(run.frame), run.table, run.fingerprint)
         changes, _ = engine.decode(run, decoder, table)
         plan = plan_for("scd1", table, row_transforms=case.shape)
         sink.prepare(lane, plan)

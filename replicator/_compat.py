@@ -46,7 +46,8 @@ ports.service > ports.runtime:
 ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Compacts=SinkFeatures Drops=LaneRemoval
     Erased=ErasureResult Erases=KeyErasure ErasesRecords=RecordErasure Explains=SinkFeatures Hurries=SinkFeatures
     Judge=CutoverDecision Publishes=SinkFeatures RefusesSecondWriter=SinkFeatures RemembersSchemas=SchemaStore
-    SinkCapabilities=SinkFeatures StoresSchemas=SchemaStore Swaps=SinkFeatures TombstoneLedger=TombstoneStore
+    SinkCapabilities=SinkFeatures StoresSchemas=SchemaStore Swaps=SinkFeatures
+    TombstoneLedger=testing.sink_contract.TombstoneStore TombstoneStore=testing.sink_contract.TombstoneStore
     Vacuumed=VacuumResult VacuumTarget=SinkFeatures Vacuums=SinkFeatures
 ports.source: HasSnapshots=SourceFeatures LogTruncated=SourceFeatures NamesFiles=SourceFiles NamesTopics=SourceFeatures
     Shortened=SourceFeatures WaitsBeside=SourceFeatures WaitsForServer=SourceFeatures

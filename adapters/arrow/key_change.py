@@ -54,7 +54,7 @@ Key = tuple[object, ...]
 
 
 def find_open_key_changes(changes: pa.Table) -> Position:
-    """See `ports.engine.Engine.find_open_key_changes`."""
+    """See `ports.engine.Frames.find_open_key_changes`."""
     if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
         return Position()
     waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may be in another partition.
@@ -85,7 +85,7 @@ def _list_halves(changes: pa.Table) -> list[_Half]:
 
 
 def split_segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
-    """See `ports.engine.Engine.segments`."""
+    """See `ports.engine.Frames.segments`."""
     doubtful = is_doubtful(changes, [c.name for c in table.values] if table.by_commit else [])
     cuts = find_cut_places(changes.append_column(DOUBTFUL, doubtful), table)
     if not cuts:

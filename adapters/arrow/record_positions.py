@@ -1,4 +1,4 @@
-"""Records by topic, partition and offset: ends of frames, records of a span, and bytes of records."""
+"""Records by topic, partition and offset: ends of frames, rows of a span, and bytes of records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecordLocation(NamedTuple):
 
 
 def find_ends(changes: pa.Table) -> Position:
-    """See `ports.engine.Engine.ends`."""
+    """See `ports.engine.Frames.ends`."""
     last = changes.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")])
     columns = (last[n].to_pylist() for n in (TOPIC, PARTITION, f"{OFFSET}_max"))
     return Position({TopicPartition(t, p): o + 1 for t, p, o in zip(*columns, strict=True)})
@@ -39,14 +39,23 @@ def payload_bytes(raw: pa.Table | pa.RecordBatch) -> int:
     return sum(pc.sum(pc.binary_length(raw.column(name))).as_py() or 0 for name in ("key", "value"))
 
 
-def select_span(raw: pa.Table, span: Span) -> pa.Table:
-    """See `ports.engine.Engine.within`."""
-    keep = pa.array([False]).take(pa.repeat(pa.scalar(0), raw.num_rows))
-    for partition, end in span.end.items():
-        mine = pc.and_(pc.equal(raw["topic"], partition.topic), pc.equal(raw["partition"], partition.partition))
-        inside = pc.and_(pc.greater_equal(raw["offset"], span.start[partition]), pc.less(raw["offset"], end))
-        keep = pc.or_(keep, pc.and_(mine, inside))
-    return raw if raw.num_rows and pc.all(keep).as_py() else raw.filter(keep)
+def split_by_span(frame: pa.Table, span: Span) -> tuple[pa.Table, pa.Table]:
+    """See `ports.engine.Frames.split`."""
+    topic, partition, offset = RECORD_POSITION if TOPIC in frame.column_names else RAW_RECORD_POSITION
+    topics = set(pc.unique(frame[topic]).to_pylist()) if span.end else ()
+    inside = None
+    for at, end in span.end.items():
+        if at.topic not in topics:
+            continue
+        mine = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
+        near = pc.and_(pc.greater_equal(frame[offset], span.start[at]), pc.less(frame[offset], end))
+        hit = pc.and_(mine, near)
+        inside = hit if inside is None else pc.or_(inside, hit)
+    number = 0 if inside is None else pc.sum(inside).as_py() or 0
+    if number in (0, frame.num_rows):
+        none = frame.slice(0, 0)
+        return (frame, none) if number else (none, frame)
+    return frame.filter(inside), frame.filter(pc.invert(inside))
 
 
 def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes: KeyHashes) -> pa.Array:
@@ -69,7 +78,7 @@ def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes:
 
 
 def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
-    """See `ports.engine.Engine.rejected`."""
+    """See `ports.engine.Frames.rejected`."""
     names = RAW_RECORD_POSITION if "topic" in rows.column_names and TOPIC not in rows.column_names else RECORD_POSITION
     errors: dict[RecordLocation, str] = {}
     tables: dict[RecordLocation, str] = {}

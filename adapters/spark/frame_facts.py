@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, UNCHANGED, Op
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position, Span, TopicPartition
 
 from .frames import column
 
@@ -123,12 +123,14 @@ def to_facts(row: Row) -> FrameFacts:
     )
 
 
-def is_at_or_above(known: FrameFacts, position: Position) -> bool:
-    """No change is below `position`."""
-    return all(offset >= position.get(at, offset) for at, offset in known.first.items())
+def is_inside(known: FrameFacts, span: Span) -> bool:
+    """Every change is in `span`."""
+    inside = (at in span.end and span.start[at] <= known.first[at] and end <= span.end[at] for at, end in known.end.items())
+    return all(inside)
 
 
-def is_below(known: FrameFacts, position: Iterable[tuple[TopicPartition, int]]) -> bool:
-    """Every change is below `position`, in partitions that it names."""
-    ends = dict(position)
-    return all(at in ends and end <= ends[at] for at, end in known.end.items())
+def is_outside(known: FrameFacts, span: Span) -> bool:
+    """No change is in `span`, as far as the first and the last ones show it."""
+    return all(
+        at not in span.end or end <= span.start[at] or span.end[at] <= known.first[at] for at, end in known.end.items()
+    )

@@ -16,7 +16,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.components import RulesFor
 from replicator.ports.decoder import Decoder
-from replicator.ports.engine import Engine
+from replicator.ports.engine import Frames
 from replicator.ports.frames import F, Lane, RecordSlice
 
 MAX_SCHEMAS = 64
@@ -56,10 +56,10 @@ class Catalog(Generic[F]):
     """
 
     def __init__(
-        self, engine: Engine[F], decoder: Decoder, rules_for: RulesFor, keys: Mapping[str, tuple[str, ...]] | None = None
+        self, frames: Frames[F], decoder: Decoder, rules_for: RulesFor, keys: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
         self._keys = keys if keys is not None else {}
-        self._engine = engine
+        self._frames = frames
         self._decoder = decoder
         self._rules_for = rules_for
         self._learnt: dict[str, dict[str, TableSpec]] = {}
@@ -130,7 +130,8 @@ class Catalog(Generic[F]):
         return known[2]
 
     def _learn(self, run: RecordSlice[F]) -> TableSpec:
-        learnt = self._apply_keys(self._engine.learn(run, self._decoder))
+        sample = self._frames.sample(run.frame)
+        learnt = self._apply_keys(self._decoder.learn(sample, run.table, run.fingerprint))
         refuse_frame_names(learnt)
         self._unite(learnt)
         return learnt

@@ -74,6 +74,10 @@ class Position(Mapping[TopicPartition, int]):
         return cls(out)
 
 
+LAST_OFFSET = (1 << 63) - 1
+"""No record has this offset, or a higher one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A contiguous range of a stream: per partition the half-open range of offsets [start, end).
@@ -86,6 +90,16 @@ class Span:
 
     def __bool__(self) -> bool:
         return any(self.start[p] < o for p, o in self.end.items())
+
+    @classmethod
+    def below(cls, end: Position) -> Span:
+        """Everything below `end`, in its partitions."""
+        return cls(Position(dict.fromkeys(end, 0)), end)
+
+    @classmethod
+    def from_position(cls, start: Position) -> Span:
+        """Everything at or above `start`, in its partitions."""
+        return cls(start, Position(dict.fromkeys(start, LAST_OFFSET)))
 
     def then(self, later: Span) -> Span:
         """The span that covers this one and the `later` one that touches it."""
@@ -114,3 +128,6 @@ class Span:
     def from_json(cls, data: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Span:
         """The span that `to_json` wrote."""
         return cls(Position.from_json(data["start"]), Position.from_json(data["end"]))
+
+
+EMPTY_SPAN = Span(Position(), Position())

@@ -22,7 +22,7 @@ from .frames import F, FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, 
 class Engine(Protocol[F]):
     """Stage 1 of every plan, and everything before it. Holds no state between calls; safe for several threads."""
 
-    frame: type[F]
+    frames: Frames[F]
 
     @property
     def features(self) -> EngineFeatures:
@@ -32,69 +32,12 @@ class Engine(Protocol[F]):
         """Divide the batch by table and schema (test_route_accounts_for_every_record), and find where tables were
         dropped (test_route_finds_where_a_table_was_dropped)."""
 
-    def learn(self, run: RecordSlice[F], decoder: Decoder) -> TableSpec:
-        """`decoder.learn` of a sample of the slice's records; its errors pass through."""
-
     def decode(self, run: RecordSlice[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
         """The changes of a slice, and its rejects (a changes frame with `_error`). Together they are all changes of the
         slice."""
 
-    def unite(self, parts: Sequence[F], table: TableSpec) -> F:
-        """Changes frames of one table at successive versions as one frame of `table`, the union of their columns.
-        Columns that a frame does not have are null. Keeps the order."""
-
-    def after(self, changes: F, position: Position) -> tuple[F, int]:
-        """The changes at or above `position`, and the number of changes below it. Partitions that are not in `position`
-        are kept."""
-
-    def before(self, changes: F, position: Position) -> tuple[F, F]:
-        """Two frames: changes below `position` with all changes of other partitions, and the rest."""
-
-    def find_open_key_changes(self, changes: F) -> Position:
-        """Per partition the offset of the delete half of a key change whose create half has not arrived; empty if there
-        is none.
-
-        The caller holds such changes back: applied alone, the values that the create half does not contain would be
-        lost.
-        """
-
-    def ends(self, changes: F) -> Position:
-        """Per partition of a changes frame the offset after its last record; empty for a frame without rows."""
-
-    def within(self, raw: F, span: Span) -> F:
-        """The records of a raw frame that are in `span`, in their order. Other partitions are left out."""
-
-    def split_blocked(
-        self, raw: F, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
-    ) -> tuple[F, F]:
-        """Two frames: the records to process, and the blocked records, with `_error` set to `error`. A record is
-        blocked if `since` has its topic, partition and key hash, with its offset or a lower one
-        (test_later_records_of_a_blocked_key_are_split_off)."""
-
-    def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
-        """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
-
-        `rows` have `_error` set. They are a raw frame (`RoutedBatch.rejects`), or a changes or folded frame. For the
-        latter, records are found in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several
-        rejected rows is returned once, with the first error. A record that is in none of the raw frames is returned
-        without bytes.
-        """
-
-    def segments(self, changes: F, table: TableSpec) -> Sequence[F]:
-        """Split `changes` in order, never within a record, so that each unchanged value can be found. It is in the
-        target as it was before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
-
-        Within a segment:
-
-        - A key change with unchanged values does not read from a key that the segment changes before it.
-        - No other change with unchanged values follows a delete of its key, or such a key change to its key. It may
-          follow if a change between them sent all values.
-        - A truncate is alone if there are unchanged values.
-        - If the configuration orders changes (`TableSpec.ordered_by`), a change with unchanged values is the first of
-          its key. No lower change of its key follows it (test_segments_of_changes_in_any_order).
-
-        Without such changes the result is one segment.
-        """
+    def log(self, raw: F, decoder: Decoder) -> F:
+        """The event-log frame of raw records: the columns of `domain.event_log.EVENT_LOG`, one row per record."""
 
     def transform_rows(self, changes: F, plan: ApplyPlan) -> TransformedChanges[F]:
         """Apply the row transforms of `plan` (`domain.transform.rows.RowTransforms`) to each change, in order, before
@@ -120,17 +63,71 @@ class Engine(Protocol[F]):
         may therefore be a folded frame.
         """
 
-    def records(self, raw: pa.Table) -> F:
+
+class Frames(Protocol[F]):
+    """The frames of an engine: a raw frame (`domain.change.RAW`) has records of a source, a changes frame
+    (`domain.change.changes_schema`) has changes of one table. Nothing here decodes, or applies a plan."""
+
+    def from_arrow(self, raw: pa.Table) -> F:
         """A few records, given as `domain.change.RAW`, as a raw frame, in their order (test_records_are_a_raw_frame)."""
 
-    def log(self, raw: F, decoder: Decoder) -> F:
-        """The event-log frame of raw records: the columns of `domain.event_log.EVENT_LOG`, one row per record."""
+    def sample(self, raw: F) -> pa.Table:
+        """Some records of a raw frame, as `domain.change.RAW`: enough for `Decoder.learn`, few enough for one process."""
 
-    def count(self, changes: F) -> int:
+    def count(self, frame: F) -> int:
         """The number of rows of a frame."""
 
-    def concat(self, frames: Sequence[F]) -> F:
-        """Frames of equal schema as one frame, in order."""
+    def ends(self, changes: F) -> Position:
+        """Per partition of a changes frame the offset after its last record; empty for a frame without rows."""
+
+    def concat(self, frames: Sequence[F], table: TableSpec | None = None) -> F:
+        """The frames as one, in order. They have equal schemas, or are changes frames of `table` at successive versions.
+        For these the result has the columns of `table`, the union of theirs; columns that a frame does not have are
+        null (test_concat_keeps_order_and_fills_with_null)."""
+
+    def split(self, frame: F, span: Span) -> tuple[F, F]:
+        """Two frames: the rows of a raw or a changes frame that are in `span`, and the others, in their order. Rows of
+        partitions that `span` does not have are others (test_split_divides_by_span)."""
+
+    def split_blocked(
+        self, raw: F, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
+    ) -> tuple[F, F]:
+        """Two frames: the records to process, and the blocked records, with `_error` set to `error`. A record is
+        blocked if `since` has its topic, partition and key hash, with its offset or a lower one
+        (test_later_records_of_a_blocked_key_are_split_off)."""
+
+    def segments(self, changes: F, table: TableSpec) -> Sequence[F]:
+        """Split `changes` in order, never within a record, so that each unchanged value can be found. It is in the
+        target as it was before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
+
+        Within a segment:
+
+        - A key change with unchanged values does not read from a key that the segment changes before it.
+        - No other change with unchanged values follows a delete of its key, or such a key change to its key. It may
+          follow if a change between them sent all values.
+        - A truncate is alone if there are unchanged values.
+        - If the configuration orders changes (`TableSpec.ordered_by`), a change with unchanged values is the first of
+          its key. No lower change of its key follows it (test_segments_of_changes_in_any_order).
+
+        Without such changes the result is one segment.
+        """
+
+    def find_open_key_changes(self, changes: F) -> Position:
+        """Per partition the offset of the delete half of a key change whose create half has not arrived; empty if there
+        is none.
+
+        The caller holds such changes back: applied alone, the values that the create half does not contain would be
+        lost.
+        """
+
+    def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
+        """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
+
+        `rows` have `_error` set. They are a raw frame (`RoutedBatch.rejects`), or a changes or folded frame. For the
+        latter, records are found in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several
+        rejected rows is returned once, with the first error. A record that is in none of the raw frames is returned
+        without bytes.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from replicator.domain.as_of import LogCut
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.schema_versions import SchemaVersion
-from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.transactions import CompletenessWatermark
 
 from .frames import ApplyOutcome, F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
@@ -349,25 +348,6 @@ class VacuumResult:
     """The number of files that were deleted, or would be; None if it is not known."""
 
     files: int | None
-
-
-class TombstoneStore(Protocol[F]):
-    """The tombstones of a target, as (key, sequence): an older update that arrives later cannot bring a row back.
-
-    Entries are facts: storing one twice, or before the target's own commit, is harmless.
-    """
-
-    def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> None:
-        """Store the deletes of a folded frame."""
-
-    def lookup(self, lane: Lane, plan: ApplyPlan, keys: F, applied: Position, *, again: bool = False) -> F:
-        """The tombstones of these keys: the key columns and `_cdc_seq_1..n`, the highest sequence per key. Tombstones
-        of records at or above `applied` are left out (test_tombstones_of_unapplied_records_are_left_out). With `again`,
-        for an out-of-band write, tombstones of the records of `keys` are left out too: it is not known if they were
-        applied (test_tombstones_of_retried_records_are_left_out)."""
-
-    def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
-        """Delete the tombstones at or below the sequence `high`; may be repeated."""
 
 
 # A bulk load: rows are partitioned by key, then written to an empty target in one commit.

@@ -133,8 +133,8 @@ class DeliveryRun:
         changes = self._read_changes(start, end)
         self._count_delivery(start, end)
         if (end - start) % 2 or (self.times and self.wanted is not None and self.wanted.soft_deletes):
-            changes, below = self.engine.after(changes, self.history.position(self.reached))
-            self.counts += Counts(duplicate=below)
+            repeated, changes = self.engine.frames.split(changes, Span.below(self.history.position(self.reached)))
+            self.counts += Counts(duplicate=self.engine.frames.count(repeated))
         if delivery.fault:
             self.sink.schedule("apply", FailBefore() if delivery.fault == "before" else FailAfterApply())
         writes = self._make_writes(changes, self.history.span(start, end))
@@ -158,11 +158,11 @@ class DeliveryRun:
             self.table = known
             self.sink.prepare(self.lane, self.plan)
         parts = [self.to_frame(frame) for _, frame in runs] or [self.to_frame(self.history.frame((), known))]
-        return self.engine.unite(parts, known)
+        return self.engine.frames.concat(parts, known)
 
     def _cut_open_key_change(self, changes: Any, start: int, end: int) -> int:
         """The end without the delete half of a key change whose create half is in the next batch."""
-        held = self.engine.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
+        held = self.engine.frames.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
         if not held:
             return end
         places = {(p.partition, offset) for p, offset in held.items()}
@@ -174,10 +174,10 @@ class DeliveryRun:
 
     def _make_writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
         """One write per segment. Together their spans are the span of the batch."""
-        segments = list(self.engine.segments(self._transform_rows(changes), self.plan.table))
+        segments = list(self.engine.frames.segments(self._transform_rows(changes), self.plan.table))
         writes, at = [], span.start
         for segment in segments[:-1]:
-            end = at.advanced_to(self.engine.ends(segment))
+            end = at.advanced_to(self.engine.frames.ends(segment))
             writes.append(self._make_write(segment, Span(at, end)))
             at = end
         return [*writes, self._make_write(segments[-1], Span(at, span.end))]

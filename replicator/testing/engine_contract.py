@@ -16,14 +16,15 @@ from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import TransactionPart
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
 from replicator.domain.transform.rows import RowTransforms as PerColumn
-from replicator.ports.decoder import TABLE_DROPPED
-from replicator.ports.engine import Engine, Prefetch
+from replicator.ports.decoder import TABLE_DROPPED, Decoder
+from replicator.ports.engine import Engine, Frames, Prefetch
+from replicator.ports.frames import RecordSlice
 
 from .contract import Contract
 from .delivery import DeliveryRun, Plans, assert_equals_model, make_watermark_plans, to_canonical_rows
@@ -59,21 +60,20 @@ class EngineBase(Contract):
         """The changes of the events [start, end), under the table's last schema."""
         table = history.table()
         parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
-        return self.new_engine().unite(parts or [self.to_frame(history.frame((), table))], table)
+        return self.new_engine().frames.concat(parts or [self.to_frame(history.frame((), table))], table)
 
     def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
         """The rows of a frame as a multiset."""
         return to_canonical_rows(self.to_arrow(frame).to_pylist(), names)
 
 
-class PlainFrames:
+class PlainEngine:
     """An engine of any frame type as one of `pyarrow.Table`, for use with `FakeSink`."""
-
-    frame = pa.Table
 
     def __init__(self, suite: EngineBase) -> None:
         self.suite = suite
         self.engine = suite.new_engine()
+        self.frames: Any = PlainFrames(suite, self.engine.frames)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
@@ -86,8 +86,19 @@ class PlainFrames:
         folded = self.engine.fold(changes, plan)
         return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
 
-    def unite(self, parts: Iterable[pa.Table], table: TableSpec) -> Any:
-        return self.engine.unite([self.suite.to_frame(part) for part in parts], table)
+
+class PlainFrames:
+    """The frames of `PlainEngine`."""
+
+    def __init__(self, suite: EngineBase, frames: Frames[Any]) -> None:
+        self._suite = suite
+        self._frames = frames
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frames, name)
+
+    def concat(self, frames: Iterable[pa.Table], table: TableSpec) -> Any:
+        return self._frames.concat([self._suite.to_frame(frame) for frame in frames], table)
 
 
 # Frames divided by key: `ports.engine.KeyPartitions`
@@ -154,8 +165,8 @@ class EngineRowTransforms(EngineBase):
             assert frame.schema.names == rejects.schema.names == changes_schema(plan.table).names, name
             assert frame.schema.types == changes_schema(plan.table).types, name
             assert frame[OFFSET].to_pylist() == sorted(frame[OFFSET].to_pylist()), name
-            assert frame[ERROR].null_count == frame.num_rows == engine.count(shaped.frame), name
-            assert rejects.num_rows == shaped.counts.rejected == engine.count(shaped.rejects), name
+            assert frame[ERROR].null_count == frame.num_rows == engine.frames.count(shaped.frame), name
+            assert rejects.num_rows == shaped.counts.rejected == engine.frames.count(shaped.rejects), name
             assert frame.num_rows + shaped.counts.total == len(history.changes()), name
             told = {Reject.parse(error).code for error in rejects[ERROR].to_pylist()}
             expected = {RejectCode.SEQUENCE} if case.row_transforms.sequence_by else set()
@@ -165,13 +176,13 @@ class EngineRowTransforms(EngineBase):
             expected |= {RejectCode.INCOMPLETE} if asks and not expected else set()
             assert told == expected, name
             empty = engine.transform_rows(self.read_changes(history, 0, 0), plan)
-            assert (engine.count(empty.frame), empty.counts.total) == (0, 0)
+            assert (engine.frames.count(empty.frame), empty.counts.total) == (0, 0)
 
     def _check_transformed_model(self, policy: str) -> None:
         @self.for_all(drawn=transform_histories(policy))
         def check(drawn: tuple[str, History]) -> None:
             case, history = CASES[drawn[0]], drawn[1]
-            delivering = DeliveryRun(PlainFrames(self), FakeTarget(), history, policy, case.plan, case.wanted)
+            delivering = DeliveryRun(PlainEngine(self), FakeTarget(), history, policy, case.plan, case.wanted)
             delivering.run()
             assert_equals_model(delivering)
 
@@ -194,9 +205,9 @@ class EngineRowTransforms(EngineBase):
         table = make_history().table()
         frame = self.to_frame(changes_frame(events, table, "cdc.public.items"))
         plan = case.plan("scd1", table)
-        pieces = engine.segments(engine.transform_rows(frame, plan).frame, plan.table)
+        pieces = engine.frames.segments(engine.transform_rows(frame, plan).frame, plan.table)
         assert [self.to_arrow(piece)["v1"].to_pylist() for piece in pieces] == [["b", "c"], ["d"], ["a", "e"]]
-        assert len(engine.segments(frame, table)) == 1
+        assert len(engine.frames.segments(frame, table)) == 1
 
 
 # Dropped tables
@@ -217,7 +228,7 @@ class EngineDrops(EngineBase):
         engine, records = self.new_engine(), _make_drop_records()
         routed = engine.route(self.to_frame(records), FakeDecoder())
         assert dict(routed.ignored) == {TABLE_DROPPED: 4}
-        assert [engine.count(run.frame) for run in routed.slices] == [3]
+        assert [engine.frames.count(run.frame) for run in routed.slices] == [3]
         of_items = [_make_position("a", 1), _make_position("a", 4), _make_position("b", 0)]
         assert _to_plain(routed.drops) == {"public.items": of_items, "public.other": [_make_position("a", 3)]}
         alone = engine.route(self.to_frame(records.slice(3, 2)), FakeDecoder())
@@ -269,7 +280,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     def _check_model(self, policy: str, keys: tuple[str, ...], plans: Plans = plan_for, disorder: int = 0) -> None:
         @self.for_all(history=any_histories(keys, disorder))
         def check(history: History) -> None:
-            arrow = PlainFrames(self)
+            arrow = PlainEngine(self)
             delivering = DeliveryRun(arrow, FakeTarget(), history, policy, plans)
             delivering.run()
             assert_equals_model(delivering)
@@ -279,7 +290,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         other. Each is the first of its partition."""
         shape = StreamShape(key="none", values=("truth",), partitions=3, snapshot=3)
         history = History(shape, (Statement("write"), Statement("resend")))
-        delivering = DeliveryRun(PlainFrames(self), FakeTarget(), history, "append")
+        delivering = DeliveryRun(PlainEngine(self), FakeTarget(), history, "append")
         delivering.run()
         assert_equals_model(delivering)
 
@@ -290,7 +301,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1), Statement("resend", salt=4), Statement("truncate")))
         plan = plan_for("append", history.table(), GRACE)
         folded = engine.fold(self.read_changes(history), plan)
-        again = engine.fold(engine.concat([folded.frame]), plan)
+        again = engine.fold(engine.frames.concat([folded.frame]), plan)
         mine = [(c.partition, to_micros(c.ts)) for c in history.changes() if c.op != "r" and c.ts is not None]
         newest = {partition: max(time for place, time in mine if place == partition) for partition, _ in mine}
         for one in (folded, again):
@@ -311,8 +322,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         )
         places = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))
         parts = [self.to_frame(part) for part in (whole, whole.slice(0, 4))]
-        folded = engine.fold(engine.concat(parts), plan)
-        again = engine.fold(engine.concat([folded.frame]), plan)
+        folded = engine.fold(engine.frames.concat(parts), plan)
+        again = engine.fold(engine.frames.concat([folded.frame]), plan)
         for one in (folded, again):
             rows = self.to_arrow(one.frame)
             assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == places
@@ -334,12 +345,12 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         def check(history: History, at: float) -> None:
             plan = plan_for("scd1", history.table())
             names = (*BOOKKEEPING, *plan.table.column_names)
-            for segment in engine.segments(self.read_changes(history), plan.table):
+            for segment in engine.frames.segments(self.read_changes(history), plan.table):
                 whole = self.to_arrow(segment)
                 cut = int(at * whole.num_rows)
                 parts = [self.to_frame(whole.slice(0, cut)), self.to_frame(whole.slice(cut))]
                 folded = [engine.fold(part, plan) for part in parts]
-                again = engine.fold(engine.concat([f.frame for f in folded]), plan)
+                again = engine.fold(engine.frames.concat([f.frame for f in folded]), plan)
                 once = engine.fold(segment, plan)
                 assert self.rows(again.frame, names) == self.rows(once.frame, names)
                 total = sum((f.counts.total for f in folded), again.counts.total) + again.rows
@@ -353,7 +364,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         plan = plan_for("scd1", history.table())
         whole = self.to_arrow(self.read_changes(history))
         parts = [engine.fold(self.to_frame(part), plan).frame for part in (whole.slice(0, 1), whole.slice(1))]
-        (row,) = self.to_arrow(engine.fold(engine.concat(parts), plan).frame).to_pylist()
+        (row,) = self.to_arrow(engine.fold(engine.frames.concat(parts), plan).frame).to_pylist()
         assert row["_unsent"] is None
 
     def test_fold_leaves_the_image_of_a_delete(self) -> None:
@@ -405,7 +416,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         back = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(0))
         again = engine.fold(self.read_changes(back), plan)
         assert (again.facts.has_deletes, again.facts.max_delete) == (False, back.changes()[2].sequence)
-        assert folded.rows == engine.count(folded.frame)
+        assert folded.rows == engine.frames.count(folded.frame)
         assert folded.rows + folded.counts.total == len(sequences)
         empty = engine.fold(self.read_changes(make_history()), plan_for("scd1", make_history().table()))
         assert (empty.rows, empty.facts.lowest, empty.facts.highest, empty.facts.max_delete) == (0, None, None, None)
@@ -419,9 +430,9 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             history = make_history(*KEY_CHANGE, shape=StreamShape(partitions=partitions, tombstones=False))
             half = history.events[1]
             place = TopicPartition(history.source.topic, half.partition)
-            assert engine.find_open_key_changes(self.read_changes(history, 0, 2)) == Position({place: half.offset})
-            assert not engine.find_open_key_changes(self.read_changes(history, 0, 3))
-            assert not engine.find_open_key_changes(self.read_changes(history, 0, 1))
+            assert engine.frames.find_open_key_changes(self.read_changes(history, 0, 2)) == Position({place: half.offset})
+            assert not engine.frames.find_open_key_changes(self.read_changes(history, 0, 3))
+            assert not engine.frames.find_open_key_changes(self.read_changes(history, 0, 1))
 
     def test_segments_keep_the_old_row_readable(self) -> None:
         """The old row must be readable for changes without all values, so these start a new segment:
@@ -433,49 +444,59 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         """
         engine = self.new_engine()
         history = make_history(*KEY_CHANGE, *make_writes(2))
-        pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(history), history.table())]
+        pieces = [self.to_arrow(piece) for piece in engine.frames.segments(self.read_changes(history), history.table())]
         assert [piece[OFFSET].to_pylist() for piece in pieces] == [[10], [11, 12, 13]] or len(pieces) > 2
-        assert self.rows(engine.concat([self.to_frame(p) for p in pieces]), BOOKKEEPING[:7]) == self.rows(
+        assert self.rows(engine.frames.concat([self.to_frame(p) for p in pieces]), BOOKKEEPING[:7]) == self.rows(
             self.read_changes(history), BOOKKEEPING[:7]
         )
         void = make_history(
             *make_writes(0, 1), Statement("delete", 1), Statement("skip"), Statement("move", 0, 1, salt=9, mask=1)
         )
-        pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(void, 2), void.table())]
+        pieces = [self.to_arrow(piece) for piece in engine.frames.segments(self.read_changes(void, 2), void.table())]
         assert [piece["_op"].to_pylist() for piece in pieces] == [["d"], ["d", "c"]]
         after = make_history(*KEY_CHANGE, Statement("write", 1, salt=2, mask=1), Statement("truncate"), *make_writes(0))
-        pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(after, 1), after.table())]
+        pieces = [self.to_arrow(piece) for piece in engine.frames.segments(self.read_changes(after, 1), after.table())]
         assert [piece["_op"].to_pylist() for piece in pieces] == [["d", "c"], ["u"], ["t"], ["c"]]
         plain = make_history(*make_writes(0, 1, 0), Statement("move", 0, 3, salt=3))
-        assert len(engine.segments(self.read_changes(plain), plain.table())) == 1
+        assert len(engine.frames.segments(self.read_changes(plain), plain.table())) == 1
 
-    def test_after_and_before_split_by_position(self) -> None:
-        """`after` and `before` split per partition. Partitions without a position pass whole."""
-        engine = self.new_engine()
+    def test_split_divides_by_span(self) -> None:
+        """`split` divides changes and records per partition. Rows of partitions outside the span are others."""
+        frames = self.new_engine().frames
         history = make_history(*make_writes(0, 1, 2, 3, 4, 0, 1, 2), shape=StreamShape(partitions=3))
-        changes = self.read_changes(history)
-        offsets = Counter((e.partition, e.offset) for e in history.events)
-        partition = history.events[0].partition
-        position = Position({TopicPartition(history.source.topic, partition): FIRST_OFFSET + 1})
-        below = Counter({(partition, FIRST_OFFSET): 1})
-        rest, count = engine.after(changes, position)
-        assert (self._count_positions(rest), count) == (offsets - below, 1)
-        ready, held = engine.before(changes, position)
-        at_or_above = Counter(place for place in offsets if place[0] == partition) - below
-        assert (self._count_positions(ready), self._count_positions(held)) == (offsets - at_or_above, at_or_above)
+        changes, raw = self.read_changes(history), self.to_frame(make_fake_raw(history))
+        everything = Counter((history.source.topic, e.partition, e.offset) for e in history.events)
+        at = TopicPartition(history.source.topic, history.events[0].partition)
+        mine = Counter(place for place in everything if place[:2] == at)
+        first, second = (Position({at: FIRST_OFFSET + number}) for number in (0, 1))
+        below = Counter([(*at, FIRST_OFFSET)])
+        for span, expected in (
+            (Span.below(second), below),
+            (Span(first, second), below),
+            (Span.from_position(second), mine - below),
+            (Span.from_position(first), mine),
+            (Span.from_position(Position({TopicPartition("other", 0): 0})), below - below),
+            (EMPTY_SPAN, below - below),
+            (history.span(0, len(history.events)), everything),
+        ):
+            for frame in (changes, raw):
+                inside, others = frames.split(frame, span)
+                assert (self._count_positions(inside), self._count_positions(others)) == (expected, everything - expected)
+                assert frames.count(inside) == expected.total()
 
-    def _count_positions(self, frame: Any) -> Counter[tuple[int, int]]:
+    def _count_positions(self, frame: Any) -> Counter[tuple[str, int, int]]:
         arrow = self.to_arrow(frame)
-        return Counter(zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True))
+        names = (TOPIC, PARTITION, OFFSET) if TOPIC in arrow.column_names else ("topic", "partition", "offset")
+        return Counter(zip(*(arrow[name].to_pylist() for name in names), strict=True))
 
     def test_ends_are_after_the_last_records(self) -> None:
         """`ends` has exactly the partitions with rows."""
         engine = self.new_engine()
         history = make_history(*make_writes(0, 1, 2, 3, 4), shape=StreamShape(partitions=3))
-        assert engine.ends(self.read_changes(history)) == history.position(5)
-        assert not engine.ends(self.read_changes(history, 0, 0))
+        assert engine.frames.ends(self.read_changes(history)) == history.position(5)
+        assert not engine.frames.ends(self.read_changes(history, 0, 0))
 
-    def test_unite_keeps_order_and_fills_with_null(self) -> None:
+    def test_concat_keeps_order_and_fills_with_null(self) -> None:
         """Frames of several schemas become one, in order. Missing columns are null, and do not count as unchanged."""
         history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=1))
         arrow = self.to_arrow(self.read_changes(history))
@@ -494,9 +515,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         )
         raw = pa.concat_tables([make_fake_raw(history), make_odd_records()])
         routed = engine.route(self.to_frame(raw), FakeDecoder())
-        placed = Counter(
-            p for run in routed.slices for p in self._count_raw_positions(run.frame)
-        ) + self._count_raw_positions(routed.rejects)
+        placed = Counter(p for run in routed.slices for p in self._count_positions(run.frame))
+        placed += self._count_positions(routed.rejects)
         assert max(placed.values()) == 1
         assert placed.total() + sum(routed.ignored.values()) == raw.num_rows
         assert dict(routed.ignored) == {"tombstone": 1}
@@ -504,20 +524,16 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert [(run.table, run.fingerprint) for run in routed.slices] == [("public.items", "0"), ("public.items", "1")]
         assert routed.topics == {"public.items": frozenset({history.source.topic})}
 
-    def _count_raw_positions(self, frame: Any) -> Counter[tuple[str, int, int]]:
-        arrow = self.to_arrow(frame)
-        return Counter(zip(*(arrow[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
-
     def test_decode_separates_changes_and_rejects(self) -> None:
-        """`learn` and `decode` of a slice return each of its changes once, as the decoder does."""
+        """`decode` of a slice returns each of its changes once, as the decoder does."""
         engine, decoder, history = self.new_engine(), FakeDecoder(), make_history(*make_writes(0, 1, 2))
         (run,) = engine.route(self.to_frame(make_fake_raw(history)), decoder).slices
-        table = engine.learn(run, decoder)
+        table = _learn(engine, run, decoder)
         assert (table.column_names, table.keys) == (history.table().column_names, history.table().keys)
         changes, rejects = engine.decode(run, decoder, table)
         names = (*BOOKKEEPING[:7], *table.column_names)
         assert self.rows(changes, names) == self.rows(self.read_changes(history), names)
-        assert engine.count(rejects) == 0
+        assert engine.frames.count(rejects) == 0
 
     def test_exact_parts_count_a_change_once(self) -> None:
         """A repeated change counts once. A snapshot read belongs to no transaction; a reject does."""
@@ -541,12 +557,12 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert not exact_parts(self.to_frame(frame.slice(0, 1)), "t")
 
     def test_records_are_a_raw_frame(self) -> None:
-        """`records` makes a frame like that of a source, in the same order."""
+        """`from_arrow` makes a frame like that of a source, in the same order."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0))
         raw = make_fake_raw(history)
-        routed = engine.route(engine.records(raw), FakeDecoder())
+        routed = engine.route(engine.frames.from_arrow(raw), FakeDecoder())
         assert self.to_arrow(routed.slices[0].frame)["offset"].to_pylist() == raw["offset"].to_pylist()
-        assert engine.count(engine.route(engine.records(raw.slice(0, 0)), FakeDecoder()).rejects) == 0
+        assert engine.frames.count(engine.route(engine.frames.from_arrow(raw.slice(0, 0)), FakeDecoder()).rejects) == 0
 
     def test_later_records_of_a_blocked_key_are_split_off(self) -> None:
         """From an offset on, in one partition of one topic. The others stay, in order."""
@@ -559,11 +575,12 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             since = {(*at, hashes.hash_key(key)): offsets[1] for key in keys[:2]} | {
                 ("other", 0, hashes.hash_key(keys[2])): 0
             }
-            free, held = engine.split_blocked(self.to_frame(raw), since, "HELD: why", hashes)
+            free, held = engine.frames.split_blocked(self.to_frame(raw), since, "HELD: why", hashes)
             assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
-            told = [(r.offset, r.key, r.error) for r in engine.rejected(held, [])]
+            told = [(r.offset, r.key, r.error) for r in engine.frames.rejected(held, [])]
             assert told == [(offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)]
-        assert [engine.count(frame) for frame in engine.split_blocked(self.to_frame(raw), {}, "HELD: why")] == [6, 0]
+        free, held = engine.frames.split_blocked(self.to_frame(raw), {}, "HELD: why")
+        assert (engine.frames.count(free), engine.frames.count(held)) == (6, 0)
 
     def test_rejected_brings_the_record_back(self) -> None:
         """Rejected rows of any frame have the bytes of their record, one item per record."""
@@ -573,23 +590,12 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         arrow = self.to_arrow(self.read_changes(history)).slice(1)
         bad = arrow.set_column(arrow.column_names.index(ERROR), ERROR, pa.array([error, error]))
         frames = [self.to_frame(raw.slice(0, 2))]
-        found = engine.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
+        found = engine.frames.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
         assert [(r.offset, r.error) for r in found] == [(11, error), (12, error)]
         assert [r.value for r in found] == [raw["value"][1].as_py(), None]
         assert [r.timestamp for r in found] == [raw["timestamp"][1].as_py(), None]
-        routed = engine.rejected(self.to_frame(raw.append_column(ERROR, pa.array([error] * 3))), [])
+        routed = engine.frames.rejected(self.to_frame(raw.append_column(ERROR, pa.array([error] * 3))), [])
         assert [r.value for r in routed] == raw["value"].to_pylist()
-
-    def test_within_keeps_a_span(self) -> None:
-        """`within` keeps the records of a span. Partitions outside the span are left out."""
-        engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3, 4), shape=StreamShape(partitions=3))
-        span = history.span(1, 4)
-        expected = Counter((history.source.topic, e.partition, e.offset) for e in history.events[1:4])
-        assert self._count_raw_positions(engine.within(self.to_frame(make_fake_raw(history)), span)) == expected
-        one = TopicPartition(history.source.topic, history.events[1].partition)
-        only = Span(span.start.only([one]), span.end.only([one]))
-        kept = self._count_raw_positions(engine.within(self.to_frame(make_fake_raw(history)), only))
-        assert kept == Counter(place for place in expected if place[1] == one.partition)
 
     def test_log_keeps_every_record(self) -> None:
         """The event log has one row per record, readable or not, with its bytes and the columns of `EVENT_LOG`."""
@@ -601,6 +607,10 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert log["value"].to_pylist() == raw["value"].to_pylist()
         assert log["event_id"].to_pylist()[0] == f"{history.source.topic}-0-{FIRST_OFFSET}"
         assert len(set(log["ingested_at"].to_pylist())) == 1
+
+
+def _learn(engine: Engine[Any], run: RecordSlice[Any], decoder: Decoder) -> TableSpec:
+    return decoder.learn(engine.frames.sample(run.frame), run.table, run.fingerprint)
 
 
 def _replace_columns(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
@@ -670,7 +680,7 @@ class EnginePrefetchContract(EngineBase):
         return runs, dict(routed.ignored), rejects, routed.reject_count, dict(routed.topics), dict(routed.drops)
 
     def _decode_slice(self, engine: Engine[Any], run: Any, decoder: FakeDecoder) -> list[Any]:
-        found = engine.decode(run, decoder, engine.learn(run, decoder))
+        found = engine.decode(run, decoder, _learn(engine, run, decoder))
         return [self.to_arrow(frame).to_pylist() for frame in found]
 
 

@@ -19,7 +19,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, Rej
 from replicator.domain.events import Event, NewEvent
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane, LaneOutcome, Write
@@ -109,7 +109,7 @@ class OutboxRecords:
         ]
         folded = engine.fold(self.make_frame(rows), PLAN)
         if out_of_band:
-            return Write(self.lane, PLAN, folded, Span(Position(), Position()), out_of_band=True)
+            return Write(self.lane, PLAN, folded, EMPTY_SPAN, out_of_band=True)
         span = Span(self._make_position(first), self._make_position(last))
         return Write(self.lane, PLAN, folded, span, IDENTITY)
 

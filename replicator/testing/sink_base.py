@@ -131,7 +131,7 @@ class SinkBase(Contract):
         table = history.table(end)
         plan = plan_for(lane.policy, table, lane.watermark)
         frames = [self.to_frame(frame) for _, frame in history.runs(start, end)]
-        changes = engine.unite(frames or [self.to_frame(history.frame((), table))], table)
+        changes = engine.frames.concat(frames or [self.to_frame(history.frame((), table))], table)
         return Write(lane, plan, engine.fold(changes, plan), history.span(start, end), IDENTITY)
 
     def apply_write(self, sink: Sink[Any], write: Write[Any]) -> LaneOutcome:

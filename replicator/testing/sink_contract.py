@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
@@ -14,11 +14,12 @@ from replicator.domain.errors import AMBIGUOUS_DELETE, DataLoss, Fatal, Fenced
 from replicator.domain.policy.plan import ApplyPlan, LaneState, cdc_sequence_columns
 from replicator.domain.policy.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms as LaneShape
 from replicator.ports.engine import Engine
-from replicator.ports.frames import Write
-from replicator.ports.sink import Sink, TombstoneStore
+from replicator.ports.frames import F, Lane, Write
+from replicator.ports.sink import Sink
 
 from .contract import Contract, require
 from .delivery import DeliveryRun, Plans, assert_equals_model, make_lane, to_canonical_rows
@@ -422,8 +423,28 @@ class SinkContract(
             sink.close()
 
 
+class TombstoneStore(Protocol[F]):
+    """The tombstones of a target, as (key, sequence): an older update that arrives later cannot bring a row back. For a
+    sink that stores them in a table of its own.
+
+    Entries are facts: storing one twice, or before the target's own commit, is harmless.
+    """
+
+    def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> None:
+        """Store the deletes of a folded frame."""
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, keys: F, applied: Position, *, again: bool = False) -> F:
+        """The tombstones of these keys: the key columns and `_cdc_seq_1..n`, the highest sequence per key. Tombstones
+        of records at or above `applied` are left out (test_tombstones_of_unapplied_records_are_left_out). With `again`,
+        for an out-of-band write, tombstones of the records of `keys` are left out too: it is not known if they were
+        applied (test_tombstones_of_retried_records_are_left_out)."""
+
+    def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
+        """Delete the tombstones at or below the sequence `high`; may be repeated."""
+
+
 class TombstoneContract(Contract):
-    """Every promise of `ports.sink.TombstoneStore` as a test. Define `new_tombstones` and `new_engine`."""
+    """Every promise of `TombstoneStore` as a test. Define `new_tombstones` and `new_engine`."""
 
     def new_tombstones(self) -> TombstoneStore[Any]:
         """A fresh, empty tombstone store."""

@@ -18,7 +18,7 @@ from replicator.domain.errors import DataLoss, Fatal, Fenced, ReplicatorError
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Counts, LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.policy.policy_names import POLICY_NAMES
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 from replicator.ports.frames import FoldedChanges, Lane, Write
@@ -480,8 +480,6 @@ class FailingPartitions:
 
 # Out-of-band writes: changes that were left out of the stream and applied later
 
-EMPTY_SPAN = Span(Position(), Position())
-
 
 class OutOfBandRun:
     """A history with some events left out of the stream and applied out of band later."""
@@ -509,7 +507,7 @@ class OutOfBandRun:
         """The changes of these events as one write."""
         frames = [self.suite.to_frame(self.history.frame([e], self.history.source.versions[e.version])) for e in events]
         empty = self.suite.to_frame(self.history.frame((), self.plan.table))
-        changes = self.engine.unite(frames or [empty], self.plan.table)
+        changes = self.engine.frames.concat(frames or [empty], self.plan.table)
         return Write(self.lane, self.plan, self.engine.fold(changes, self.plan), span, out_of_band=out_of_band)
 
     def _apply_events(self, events: Sequence[SourceEvent], span: Span, *, out_of_band: bool, reject: Any = None) -> None:

@@ -158,8 +158,8 @@ class LaneStream:
             changes.append((SourceEvent(0, FIRST_OFFSET + self.sent, 0, None, change), change))
             self.sent, self.log = self.sent + 1, self.log + 1
         frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
-        for piece in self.engine.segments(self.engine.transform_rows(frame, self.plan).frame, self.plan.table):
-            end = at.advanced_to(self.engine.ends(piece))
+        for piece in self.engine.frames.segments(self.engine.transform_rows(frame, self.plan).frame, self.plan.table):
+            end = at.advanced_to(self.engine.frames.ends(piece))
             write = Write(self.lane, self.plan, self.engine.fold(piece, self.plan), Span(at, end), IDENTITY, self.at)
             self.sink.apply([write], self._add_rejects if self.plan.retention else refuse_rejects)
             at = end

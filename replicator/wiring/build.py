@@ -80,9 +80,8 @@ def build_pipeline(
     Each lane continues at the position that its sink has committed. `start` is the register: where each lane began, and
     what is known of the source.
     """
-    finder = PoisonRecordFinder(
-        start.folder / f"{quote(source.name, safe='')}.crashes", shared.engine, shared.rejects, source.name, shared.decoding
-    )
+    notes = start.folder / f"{quote(source.name, safe='')}.crashes"
+    finder = PoisonRecordFinder(notes, shared.engine.frames, shared.rejects, source.name, shared.decoding)
     context = SourceContext(
         name=source.name,
         source=source.open_records(),

@@ -47,7 +47,7 @@ class Container(containers.DeclarativeContainer):
     lanes = providers.Singleton(LaneRuns, telemetry)
     key_file = providers.Singleton(KeyFile, providers.Callable(build.get_key_file, setup.provided.loaded))
     rejects = providers.Singleton(
-        Rejects, dead_letters, engine, stop, options, telemetry, secret=key_file.provided.load_hashes
+        Rejects, dead_letters, engine.provided.frames, stop, options, telemetry, secret=key_file.provided.load_hashes
     )
     runtime = providers.Singleton(
         RuntimeContext, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop

@@ -76,14 +76,14 @@ class Running:
         names = sorted({sink for entries in world.lanes.values() for sink, _ in entries} | set(world.logs))
         self.sinks = {name: TupleSink(name, world.targets, machine) for name in names}
         stop = threading.Event()
-        rejects = Rejects(self.letters, self.engine, stop, world.options, self.telemetry)
+        rejects = Rejects(self.letters, self.engine.frames, stop, world.options, self.telemetry)
         self.shared: RuntimeContext[Any] = RuntimeContext(
             self.engine, LaneRuns(self.telemetry), rejects, self.telemetry, world.options, stop
         )
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         logs = [make_event_log_lane("p", "s", name) for name in world.logs]
         register = MemoryRegister(world.register, machine)
-        crashes = PoisonRecordFinder(world.notes, self.engine, rejects, "s", self.shared.decoding)
+        crashes = PoisonRecordFinder(world.notes, self.engine.frames, rejects, "s", self.shared.decoding)
         place = SourceContext(
             "s",
             self.source,

@@ -128,7 +128,7 @@ class World:
             self.poll()
         engine, stop = self.engine(), threading.Event()
         shared: RuntimeContext[Any] = RuntimeContext(
-            engine, LaneRuns(Quiet()), Rejects(self.letters, engine, stop, QUICK, Quiet()), Quiet(), QUICK, stop
+            engine, LaneRuns(Quiet()), Rejects(self.letters, engine.frames, stop, QUICK, Quiet()), Quiet(), QUICK, stop
         )
         actions = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
         sinks = {n: Faulty(s, {"apply": self.random.sample(actions, 4)}) for n, s in self.writers().items()}

@@ -52,7 +52,7 @@ def deliver(sink: DeltaRsSink, start: int, end: int) -> None:
     engine, past = LocalEngine(), history()
     table = past.table()
     plan = plan_for("scd1", table)
-    changes = engine.unite([frame for _, frame in past.runs(start, end)] or [past.frame((), table)], table)
+    changes = engine.frames.concat([frame for _, frame in past.runs(start, end)] or [past.frame((), table)], table)
     sink.prepare(make_lane("scd1"), plan)
     sink.apply([Write(make_lane("scd1"), plan, engine.fold(changes, plan), past.span(start, end))], lambda *_: None)
 

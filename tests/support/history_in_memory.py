@@ -142,8 +142,8 @@ def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
             runs = history.runs(batch.start, batch.end)
             for version, _ in runs:
                 table = table.union(version)
-            changes = engine.unite([f for _, f in runs] or [history.frame((), table)], table)
-            for segment in engine.segments(changes, table):
+            changes = engine.frames.concat([f for _, f in runs] or [history.frame((), table)], table)
+            for segment in engine.frames.segments(changes, table):
                 memory.apply(segment, scd2(table, untracked))
             done = max(done, batch.end)
             model = Scd2(table.column_names, table.keys, frozenset(untracked))

@@ -46,8 +46,56 @@ Rows = tuple[Rec, ...]
 VERSIONS = [("id", "name"), ("id", "name", "mail"), ("id", "name", "mail", "age")]
 
 
+class TupleFrames:
+    def sample(self, raw: Rows) -> Any:
+        return raw
+
+    def count(self, frame: Rows) -> int:
+        return len(frame)
+
+    def ends(self, changes: Rows) -> Position:
+        out = Position()
+        for rec in changes:
+            out = out.advanced_to({rec.at: rec.offset + 1})
+        return out
+
+    def concat(self, frames: Sequence[Rows], table: TableSpec | None = None) -> Rows:
+        return tuple(r for frame in frames for r in frame)
+
+    def split(self, frame: Rows, span: Span) -> tuple[Rows, Rows]:
+        inside = tuple(r for r in frame if r.at in span.end and span.start[r.at] <= r.offset < span.end[r.at])
+        return inside, tuple(r for r in frame if r not in inside)
+
+    def segments(self, changes: Rows, table: TableSpec) -> Sequence[Rows]:
+        out: list[list[Rec]] = [[]]
+        for rec in changes:
+            if rec.moved_from is not None and rec.unsent:
+                touches = [i for i, r in enumerate(out[-1]) if r.key == rec.moved_from]
+                departs = [i for i in touches if out[-1][i].moved_to]
+                at = departs[-1] if departs else len(out[-1])
+                if touches and touches[0] < at:
+                    out[-1:] = [out[-1][:at], out[-1][at:]]
+            out[-1].append(rec)
+        return [tuple(part) for part in out if part] or [()]
+
+    def find_open_key_changes(self, changes: Rows) -> Position:
+        waiting: dict[Any, Rec] = {}
+        for rec in changes:
+            if rec.moved_to:
+                waiting[rec.key] = rec
+            waiting.pop(rec.moved_from, None)
+        return Position.lowest(Position({r.at: r.offset}) for r in waiting.values())
+
+    def rejected(self, rows: Rows, raw: Sequence[Rows]) -> Sequence[RejectedRecord]:
+        known = {(r.at, r.offset): r for frame in raw for r in frame}
+        return [
+            RejectedRecord(r.topic, r.partition, r.offset, *_bytes(known.get((r.at, r.offset))), r.error)
+            for r in {(r.at, r.offset): r for r in rows}.values()
+        ]
+
+
 class TupleEngine:
-    frame = tuple
+    frames = TupleFrames()
     features = EngineFeatures()
 
     def route(self, raw: Rows, decoder: Any) -> RoutedBatch[Rows]:
@@ -63,59 +111,9 @@ class TupleEngine:
         topics = {run.table: frozenset(r.topic for r in raw if r.table == run.table) for run in runs}
         return RoutedBatch(tuple(runs), dict(ignored), rejects, len(rejects), topics)
 
-    def learn(self, run: RecordSlice[Rows], decoder: Any) -> TableSpec:
-        return decoder.learn(run.frame, run.table, run.fingerprint)
-
     def decode(self, run: RecordSlice[Rows], decoder: Any, table: TableSpec) -> tuple[Rows, Rows]:
         good = tuple(r for r in run.frame if r.kind == "change")
         return good, tuple(replace(r, error="OUT_OF_RANGE: no") for r in run.frame if r.kind == "bad_decode")
-
-    def unite(self, parts: Sequence[Rows], table: TableSpec) -> Rows:
-        return tuple(r for part in parts for r in part)
-
-    def after(self, changes: Rows, position: Position) -> tuple[Rows, int]:
-        left = tuple(r for r in changes if r.offset >= position.get(r.at, 0))
-        return left, len(changes) - len(left)
-
-    def before(self, changes: Rows, position: Position) -> tuple[Rows, Rows]:
-        below = tuple(r for r in changes if r.at not in position or r.offset < position[r.at])
-        return below, tuple(r for r in changes if r not in below)
-
-    def find_open_key_changes(self, changes: Rows) -> Position:
-        waiting: dict[Any, Rec] = {}
-        for rec in changes:
-            if rec.moved_to:
-                waiting[rec.key] = rec
-            waiting.pop(rec.moved_from, None)
-        return Position.lowest(Position({r.at: r.offset}) for r in waiting.values())
-
-    def ends(self, changes: Rows) -> Position:
-        out = Position()
-        for rec in changes:
-            out = out.advanced_to({rec.at: rec.offset + 1})
-        return out
-
-    def within(self, raw: Rows, span: Span) -> Rows:
-        return tuple(r for r in raw if r.at in span.end and span.start[r.at] <= r.offset < span.end[r.at])
-
-    def rejected(self, rows: Rows, raw: Sequence[Rows]) -> Sequence[RejectedRecord]:
-        known = {(r.at, r.offset): r for frame in raw for r in frame}
-        return [
-            RejectedRecord(r.topic, r.partition, r.offset, *_bytes(known.get((r.at, r.offset))), r.error)
-            for r in {(r.at, r.offset): r for r in rows}.values()
-        ]
-
-    def segments(self, changes: Rows, table: TableSpec) -> Sequence[Rows]:
-        out: list[list[Rec]] = [[]]
-        for rec in changes:
-            if rec.moved_from is not None and rec.unsent:
-                touches = [i for i, r in enumerate(out[-1]) if r.key == rec.moved_from]
-                departs = [i for i in touches if out[-1][i].moved_to]
-                at = departs[-1] if departs else len(out[-1])
-                if touches and touches[0] < at:
-                    out[-1:] = [out[-1][:at], out[-1][at:]]
-            out[-1].append(rec)
-        return [tuple(part) for part in out if part] or [()]
 
     def transform_rows(self, changes: Rows, plan: Any) -> TransformedChanges[Rows]:
         """Of the shapes this engine knows one: `without_deletes`; what has the key 13 has no place."""
@@ -147,12 +145,6 @@ class TupleEngine:
 
     def log(self, raw: Rows, decoder: Any) -> Rows:
         return raw
-
-    def count(self, changes: Rows) -> int:
-        return len(changes)
-
-    def concat(self, frames: Sequence[Rows]) -> Rows:
-        return tuple(r for frame in frames for r in frame)
 
 
 def _bytes(rec: Rec | None) -> tuple[bytes | None, bytes | None]:

@@ -219,7 +219,7 @@ class TupleSource:
                     self.fed.wait_for(lambda seen=index: len(self.log) > seen or stop.is_set(), self.idle_wait)
 
     def _give(self, piece: Rows, position: Position, apply_batch: Any) -> Position:
-        ends = TupleEngine().ends(piece)
+        ends = TupleEngine().frames.ends(piece)
         first: dict[TopicPartition, int] = {}
         for rec in piece:
             first.setdefault(rec.at, rec.offset)
@@ -248,7 +248,7 @@ class TupleSource:
         return Position(first)
 
     def end(self) -> Position:
-        return TupleEngine().ends(tuple(self.log))
+        return TupleEngine().frames.ends(tuple(self.log))
 
     def committed(self, position: Position) -> None:
         self.told.append(position)

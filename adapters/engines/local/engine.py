@@ -11,19 +11,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from adapters.duckdb.session import to_duckdb_types
-from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW_RECORD_POSITION, TABLE, TOPIC, changes_schema
+from replicator.domain.change import ERROR, RAW_RECORD_POSITION, TABLE, changes_schema
 from replicator.domain.connectors import Connector
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.policy.plan import ApplyPlan, Counts
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
-from replicator.ports.engine import EngineFeatures, KeyPartitions, Prefetch, TransactionTracking
+from replicator.ports.engine import EngineFeatures, Frames, KeyPartitions, Prefetch, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 from ...arrow.key_change import find_open_key_changes, split_segments
-from ...arrow.record_positions import collect_rejected, find_drops, find_ends, group_by_table, mask_later, select_span
+from ...arrow.record_positions import (
+    collect_rejected,
+    find_drops,
+    find_ends,
+    group_by_table,
+    mask_later,
+    split_by_span,
+)
 from ...arrow.transactions import split_exact_parts, split_parts
 from ...duckdb.session import open_session
 from ...event_log.records import build_rows
@@ -41,10 +48,10 @@ class LocalEngine:
     batches in advance (`ports.engine.Prefetch`); the engine keeps these batches until they are requested. Without it
     the engine has no state."""
 
-    frame = pa.Table
     partitioner = f"hashes of DuckDB {duckdb.__version__}"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.frames: Frames[pa.Table] = LocalFrames()
         given = dict(options or {})
         number = min(NUMBER, int(str(given.pop("ahead", 0))))
         self._ahead = DecodePool(number) if number > 0 else None
@@ -88,14 +95,8 @@ class LocalEngine:
         drops = group_by_table(find_drops(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
         return RoutedBatch(runs, ignored, rejects, rejects.num_rows, _list_topics(runs), drops)
 
-    def records(self, raw: pa.Table) -> pa.Table:
-        return raw
-
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
         return build_rows(raw, decoder, datetime.now(UTC))
-
-    def learn(self, run: RecordSlice[pa.Table], decoder: Decoder) -> TableSpec:
-        return decoder.learn(run.frame.slice(0, SAMPLE), run.table, run.fingerprint)
 
     def decode(self, run: RecordSlice[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         known = None if self._ahead is None else self._ahead.find_changes(run.frame, table)
@@ -104,45 +105,6 @@ class LocalEngine:
         if self._ahead is not None:
             self._ahead.note_changes(run, decoder, table)
         return _split_errors(decoder.decode(run.frame, table))
-
-    def unite(self, parts: Sequence[pa.Table], table: TableSpec) -> pa.Table:
-        return pa.concat_tables([_widen_frame(part, table) for part in parts])
-
-    def after(self, changes: pa.Table, position: Position) -> tuple[pa.Table, int]:
-        below = _is_below(changes, position)
-        if below is None:
-            return changes, 0
-        left = changes.filter(pc.invert(below))
-        return left, changes.num_rows - left.num_rows
-
-    def before(self, changes: pa.Table, position: Position) -> tuple[pa.Table, pa.Table]:
-        held = _is_at_or_above(changes, position)
-        if held is None:
-            return changes, changes.slice(0, 0)
-        return changes.filter(pc.invert(held)), changes.filter(held)
-
-    def find_open_key_changes(self, changes: pa.Table) -> Position:
-        return find_open_key_changes(changes)
-
-    def ends(self, changes: pa.Table) -> Position:
-        return find_ends(changes)
-
-    def within(self, raw: pa.Table, span: Span) -> pa.Table:
-        return select_span(raw, span)
-
-    def split_blocked(
-        self, raw: pa.Table, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
-    ) -> tuple[pa.Table, pa.Table]:
-        later = mask_later(raw, since, hashes)
-        bad = raw.filter(later)
-        marked = bad.append_column(ERROR, pa.repeat(pa.scalar(error), bad.num_rows))
-        return (raw.filter(pc.invert(later)) if bad.num_rows else raw), marked
-
-    def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
-        return collect_rejected(rows, raw)
-
-    def segments(self, changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
-        return split_segments(changes, table)
 
     def transform_rows(self, changes: pa.Table, plan: ApplyPlan) -> TransformedChanges[pa.Table]:
         frame, rejects = _split_errors(transform_rows(changes, plan.row_transforms, plan.table))
@@ -160,11 +122,53 @@ class LocalEngine:
         find_connector = decoder.features.find_connector
         return None if find_connector is None else find_connector(raw)
 
-    def count(self, changes: pa.Table) -> int:
-        return int(changes.num_rows)
 
-    def concat(self, frames: Sequence[pa.Table]) -> pa.Table:
-        return pa.concat_tables(frames)
+class LocalFrames:
+    """`ports.engine.Frames` of Arrow tables."""
+
+    def from_arrow(self, raw: pa.Table) -> pa.Table:
+        return raw
+
+    def sample(self, raw: pa.Table) -> pa.Table:
+        return raw.slice(0, SAMPLE)
+
+    def count(self, frame: pa.Table) -> int:
+        return int(frame.num_rows)
+
+    def ends(self, changes: pa.Table) -> Position:
+        return find_ends(changes)
+
+    def concat(self, frames: Sequence[pa.Table], table: TableSpec | None = None) -> pa.Table:
+        return pa.concat_tables(frames if table is None else [_widen_frame(frame, table) for frame in frames])
+
+    def split(self, frame: pa.Table, span: Span) -> tuple[pa.Table, pa.Table]:
+        return split_by_span(frame, span)
+
+    def split_blocked(
+        self, raw: pa.Table, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
+    ) -> tuple[pa.Table, pa.Table]:
+        later = mask_later(raw, since, hashes)
+        bad = raw.filter(later)
+        marked = bad.append_column(ERROR, pa.repeat(pa.scalar(error), bad.num_rows))
+        return (raw.filter(pc.invert(later)) if bad.num_rows else raw), marked
+
+    def segments(self, changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
+        return split_segments(changes, table)
+
+    def find_open_key_changes(self, changes: pa.Table) -> Position:
+        return find_open_key_changes(changes)
+
+    def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
+        return collect_rejected(rows, raw)
+
+
+def _widen_frame(part: pa.Table, table: TableSpec) -> pa.Table:
+    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
+    columns = {}
+    for field in changes_schema(table):
+        known = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
+        columns[field.name] = known.cast(field.type)
+    return pa.table(columns)
 
 
 def _split_errors(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -209,38 +213,6 @@ def _list_topics(runs: Sequence[RecordSlice[pa.Table]]) -> dict[str, frozenset[s
     for run in runs:
         topics[run.table] = topics.get(run.table, frozenset()) | set(pc.unique(run.frame["topic"]).to_pylist())
     return topics
-
-
-def _widen_frame(part: pa.Table, table: TableSpec) -> pa.Table:
-    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
-    columns = {}
-    for field in changes_schema(table):
-        known = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
-        columns[field.name] = known.cast(field.type)
-    return pa.table(columns)
-
-
-def _list_partitions(changes: pa.Table, position: Position) -> list[tuple[TopicPartition, int]]:
-    topics = set(pc.unique(changes[TOPIC]).to_pylist())
-    return [(p, offset) for p, offset in position.items() if p.topic in topics]
-
-
-def _compare_offsets(changes: pa.Table, position: Position, compare: str) -> pa.ChunkedArray | None:
-    """True for changes below, or at or above, the position of their partition. None if there are no such changes."""
-    out = None
-    for partition, offset in _list_partitions(changes, position):
-        mine = pc.and_(pc.equal(changes[TOPIC], partition.topic), pc.equal(changes[PARTITION], partition.partition))
-        hit = pc.and_(mine, pc.call_function(compare, [changes[OFFSET], pa.scalar(offset, pa.int64())]))
-        out = hit if out is None else pc.or_(out, hit)
-    return out if out is not None and pc.any(out).as_py() else None
-
-
-def _is_below(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
-    return _compare_offsets(changes, position, "less")
-
-
-def _is_at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
-    return _compare_offsets(changes, position, "greater_equal")
 
 
 def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import (
@@ -26,6 +25,7 @@ from replicator.domain.change import (
     OP,
     PARTITION,
     RAW,
+    RAW_RECORD_POSITION,
     RECORD_POSITION,
     TOPIC,
     UNCHANGED,
@@ -41,7 +41,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark, TransactionPart
 from replicator.ports.decoder import Decoder
-from replicator.ports.engine import EngineFeatures, TransactionTracking
+from replicator.ports.engine import EngineFeatures, Frames, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 from ...arrow.key_change import DOUBTFUL, find_cut_places, find_open_key_changes, list_read_columns
@@ -54,8 +54,8 @@ from ...spark.frame_facts import (
     collect_facts,
     count_rows,
     get_facts,
-    is_at_or_above,
-    is_below,
+    is_inside,
+    is_outside,
     set_facts,
     set_row_count,
 )
@@ -80,10 +80,9 @@ class SparkEngine:
     """`ports.engine.Engine` over `pyspark.sql.DataFrame`. Option `spark`: any Spark options. Its only state is the
     session, and for each decoder the number of batches in which the connector was searched for."""
 
-    frame = DataFrame
-
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         _, self.spark = split_options(options or {})
+        self.frames: Frames[DataFrame] = SparkFrames(self.spark)
         self._page: str | None = self.spark.sparkContext.uiWebUrl
         self._looks: WeakKeyDictionary[Decoder, int] = WeakKeyDictionary()
 
@@ -104,102 +103,16 @@ class SparkEngine:
     def route(self, raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
         return route_records(raw, decoder)
 
-    def records(self, raw: pa.Table) -> DataFrame:
-        """In one Spark partition, which keeps their order."""
-        return cache_frame(from_arrow(self.spark, raw).coalesce(1))
-
     def log(self, raw: DataFrame, decoder: Decoder) -> DataFrame:
         now = datetime.now(UTC)
         schema = pa.schema([pa.field(c.name, c.type) for c in EVENT_LOG])
         return map_frame(raw, lambda records: build_rows(records, decoder, now), schema)
-
-    @translate_errors("learning a schema")
-    def learn(self, run: RecordSlice[DataFrame], decoder: Decoder) -> TableSpec:
-        return decoder.learn(to_arrow(run.frame.limit(SAMPLE)).cast(RAW), run.table, run.fingerprint)
 
     @translate_errors("decoding a batch")
     def decode(self, run: RecordSlice[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
         """One job that also collects the facts that the driver needs."""
         changes = map_frame(run.frame, lambda raw: decode_records(raw.cast(RAW), decoder, table), changes_schema(table))
         return _split_errors(changes, closely=get_topic(run.frame) is not None)
-
-    def unite(self, parts: Sequence[DataFrame], table: TableSpec) -> DataFrame:
-        return set_facts(self.concat([_widen_frame(part, table) for part in parts]), get_facts(*parts))
-
-    @translate_errors("leaving out what was applied")
-    def after(self, changes: DataFrame, position: Position) -> tuple[DataFrame, int]:
-        below, known = _matches_position(position, lambda offset: column(OFFSET) < offset), get_facts(changes)
-        if known is not None and is_at_or_above(known, position):
-            return changes, 0
-        if known is not None and is_below(known, position.items()):
-            return set_facts(filter_rows(changes, ~below), FrameFacts()), known.rows
-        return filter_rows(changes, ~below), changes.filter(below).count()
-
-    def before(self, changes: DataFrame, position: Position) -> tuple[DataFrame, DataFrame]:
-        known = get_facts(changes)
-        if known is not None and not any(known.end.get(p, 0) > offset for p, offset in position.items()):
-            return changes, set_facts(changes.limit(0), FrameFacts())
-        held = _matches_position(position, lambda offset: column(OFFSET) >= offset)
-        return filter_rows(changes, ~held), filter_rows(changes, held)
-
-    @translate_errors("looking for key changes")
-    def find_open_key_changes(self, changes: DataFrame) -> Position:
-        """The driver sees the keys of key changes."""
-        known = get_facts(changes)
-        if OLD_KEY not in changes.columns or (known is not None and not known.halves):
-            return Position()
-        keys = struct_names(changes.schema, OLD_KEY)
-        halves = changes.filter(column(KEY_CHANGE_DELETE) | column(OLD_KEY).isNotNull())
-        return find_open_key_changes(
-            to_arrow(halves.select([column(n) for n in (*RECORD_POSITION, OLD_KEY, KEY_CHANGE_DELETE, *keys)]))
-        )
-
-    @translate_errors("looking for the ends of a batch")
-    def ends(self, changes: DataFrame) -> Position:
-        known = get_facts(changes)
-        if known is not None:
-            return known.end
-        last = changes.groupBy(TOPIC, PARTITION).agg(sf.max(OFFSET)).collect()
-        return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
-
-    def within(self, raw: DataFrame, span: Span) -> DataFrame:
-        inside = sf.lit(False)
-        for at, end in span.end.items():
-            mine = (column("topic") == at.topic) & (column("partition") == at.partition)
-            inside = inside | (mine & (column("offset") >= span.start[at]) & (column("offset") < end))
-        return filter_rows(raw, inside)
-
-    def split_blocked(
-        self, raw: DataFrame, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
-    ) -> tuple[DataFrame, DataFrame]:
-        """With a secret the executors compare the hashes, so that the secret does not appear in a query plan."""
-        if hashes.secret and since:
-            told = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
-            marked = cache_frame(
-                map_frame(raw, lambda some: some.append_column(LATER, mask_later(some, since, hashes)), told)
-            )
-            free, bad = (filter_rows(marked, column(LATER) == sf.lit(later)).drop(LATER) for later in (False, True))
-            return keep_parents(free, marked, raw), keep_parents(bad.withColumn(ERROR, sf.lit(error)), marked, raw)
-        known = [sf.lit(part) for (t, p, key), offset in since.items() for part in (f"{t}-{p}-{key}", offset)]
-        name = sf.concat_ws("-", column("topic"), column("partition"), sf.sha2(column("key"), 256))
-        later = sf.coalesce(column("offset") >= sf.create_map(*known)[name], sf.lit(False)) if known else sf.lit(False)
-        bad = filter_rows(raw, later)
-        return filter_rows(raw, ~later), keep_parents(bad.withColumn(ERROR, sf.lit(error)), bad)
-
-    @translate_errors("reading rejected records")
-    def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[RejectedRecord]:
-        """The driver sees the rejected records, which are few."""
-        bare = "topic" in rows.columns and TOPIC not in rows.columns
-        if bare:
-            return collect_rejected(to_arrow(rows), ())
-        errors = to_arrow(rows.select([column(n) for n in (*RECORD_POSITION, ERROR)]))
-        offsets = pc.unique(errors[OFFSET]).to_pylist()
-        near = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
-        return collect_rejected(errors, near)
-
-    @translate_errors("looking for cuts")
-    def segments(self, changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
-        return split_segments(changes, table)
 
     @translate_errors("shaping a batch")
     def transform_rows(self, changes: DataFrame, plan: ApplyPlan) -> TransformedChanges[DataFrame]:
@@ -242,12 +155,113 @@ class SparkEngine:
         """Needs no job if `attend` was called for the records."""
         return [replace(part, table=table) for part in get_parts(changes)]
 
-    @translate_errors("counting rows")
-    def count(self, changes: DataFrame) -> int:
-        return count_rows(changes)
 
-    def concat(self, frames: Sequence[DataFrame]) -> DataFrame:
-        return set_facts(keep_parents(reduce(DataFrame.unionAll, frames), *frames), get_facts(*frames))
+class SparkFrames:
+    """`ports.engine.Frames` of `pyspark.sql.DataFrame`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def from_arrow(self, raw: pa.Table) -> DataFrame:
+        """In one Spark partition, which keeps their order."""
+        return cache_frame(from_arrow(self._spark, raw).coalesce(1))
+
+    @translate_errors("learning a schema")
+    def sample(self, raw: DataFrame) -> pa.Table:
+        return to_arrow(raw.limit(SAMPLE)).cast(RAW)
+
+    @translate_errors("counting rows")
+    def count(self, frame: DataFrame) -> int:
+        return count_rows(frame)
+
+    @translate_errors("looking for the ends of a batch")
+    def ends(self, changes: DataFrame) -> Position:
+        known = get_facts(changes)
+        if known is not None:
+            return known.end
+        last = changes.groupBy(TOPIC, PARTITION).agg(sf.max(OFFSET)).collect()
+        return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
+
+    def concat(self, frames: Sequence[DataFrame], table: TableSpec | None = None) -> DataFrame:
+        parts = frames if table is None else [_widen_frame(frame, table) for frame in frames]
+        return set_facts(keep_parents(reduce(DataFrame.unionAll, parts), *parts), get_facts(*frames))
+
+    def split(self, frame: DataFrame, span: Span) -> tuple[DataFrame, DataFrame]:
+        """The result has known facts if one of the two frames is empty, and the facts of `frame` are known."""
+        known = get_facts(frame)
+        if not span.end or (known is not None and is_outside(known, span)):
+            return _make_empty(frame), frame
+        if known is not None and is_inside(known, span):
+            return frame, _make_empty(frame)
+        inside = _matches_span(span, RECORD_POSITION if TOPIC in frame.columns else RAW_RECORD_POSITION)
+        return filter_rows(frame, inside), filter_rows(frame, ~inside)
+
+    def split_blocked(
+        self, raw: DataFrame, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
+    ) -> tuple[DataFrame, DataFrame]:
+        """With a secret the executors compare the hashes, so that the secret does not appear in a query plan."""
+        if hashes.secret and since:
+            told = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
+            marked = cache_frame(
+                map_frame(raw, lambda some: some.append_column(LATER, mask_later(some, since, hashes)), told)
+            )
+            free, bad = (filter_rows(marked, column(LATER) == sf.lit(later)).drop(LATER) for later in (False, True))
+            return keep_parents(free, marked, raw), keep_parents(bad.withColumn(ERROR, sf.lit(error)), marked, raw)
+        known = [sf.lit(part) for (t, p, key), offset in since.items() for part in (f"{t}-{p}-{key}", offset)]
+        name = sf.concat_ws("-", column("topic"), column("partition"), sf.sha2(column("key"), 256))
+        later = sf.coalesce(column("offset") >= sf.create_map(*known)[name], sf.lit(False)) if known else sf.lit(False)
+        bad = filter_rows(raw, later)
+        return filter_rows(raw, ~later), keep_parents(bad.withColumn(ERROR, sf.lit(error)), bad)
+
+    @translate_errors("looking for cuts")
+    def segments(self, changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
+        return split_segments(changes, table)
+
+    @translate_errors("looking for key changes")
+    def find_open_key_changes(self, changes: DataFrame) -> Position:
+        """The driver sees the keys of key changes."""
+        known = get_facts(changes)
+        if OLD_KEY not in changes.columns or (known is not None and not known.halves):
+            return Position()
+        keys = struct_names(changes.schema, OLD_KEY)
+        halves = changes.filter(column(KEY_CHANGE_DELETE) | column(OLD_KEY).isNotNull())
+        return find_open_key_changes(
+            to_arrow(halves.select([column(n) for n in (*RECORD_POSITION, OLD_KEY, KEY_CHANGE_DELETE, *keys)]))
+        )
+
+    @translate_errors("reading rejected records")
+    def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[RejectedRecord]:
+        """The driver sees the rejected records, which are few."""
+        bare = "topic" in rows.columns and TOPIC not in rows.columns
+        if bare:
+            return collect_rejected(to_arrow(rows), ())
+        errors = to_arrow(rows.select([column(n) for n in (*RECORD_POSITION, ERROR)]))
+        offsets = pc.unique(errors[OFFSET]).to_pylist()
+        near = [to_arrow(frame.filter(column("offset").isin(offsets))) for frame in raw] if offsets else []
+        return collect_rejected(errors, near)
+
+
+def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
+    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
+    columns = []
+    for field in spark_schema(changes_schema(table)):
+        known = column(field.name) if field.name in part.columns else sf.lit(None)
+        columns.append(known.cast(field.dataType).alias(field.name, metadata=field.metadata))
+    return keep_parents(part.select(columns), part)
+
+
+def _make_empty(frame: DataFrame) -> DataFrame:
+    return set_facts(frame.limit(0), FrameFacts())
+
+
+def _matches_span(span: Span, place: Sequence[str]) -> Column:
+    """True for rows in the span. `place`: the columns of topic, partition and offset."""
+    topic, partition, offset = map(column, place)
+    out = sf.lit(False)
+    for at, end in span.end.items():
+        mine = (topic == at.topic) & (partition == at.partition)
+        out = out | (mine & (offset >= span.start[at]) & (offset < end))
+    return out
 
 
 def _split_errors(changes: DataFrame, *, closely: bool = False) -> tuple[DataFrame, DataFrame]:
@@ -263,23 +277,6 @@ def _split_errors(changes: DataFrame, *, closely: bool = False) -> tuple[DataFra
     frame = set_facts(filter_rows(changes, fine) if bad.rows else changes, good)
     rejects = set_row_count(filter_rows(changes, ~fine), bad.rows)
     return (set_parts(frame, parts), set_parts(rejects, of_bad)) if closely else (frame, rejects)
-
-
-def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
-    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
-    columns = []
-    for field in spark_schema(changes_schema(table)):
-        known = column(field.name) if field.name in part.columns else sf.lit(None)
-        columns.append(known.cast(field.dataType).alias(field.name, metadata=field.metadata))
-    return keep_parents(part.select(columns), part)
-
-
-def _matches_position(position: Position, hit: Any) -> Column:
-    """True for changes whose partition is in `position` and whose offset matches `hit`."""
-    out = sf.lit(False)
-    for at, offset in position.items():
-        out = out | ((column(TOPIC) == at.topic) & (column(PARTITION) == at.partition) & hit(offset))
-    return out
 
 
 # Decoding, on Spark's executors.
@@ -309,7 +306,7 @@ ROW_NUMBER = "_place"
 
 
 def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
-    """See `ports.engine.Engine.segments`. The driver sees keys and operations only if some change lacks values."""
+    """See `ports.engine.Frames.segments`. The driver sees keys and operations only if some change lacks values."""
     known = get_facts(changes)
     if table.soft_deletes:
         if not changes.filter(_needs_cuts(table)).limit(1).count():

@@ -35,7 +35,7 @@ EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
 
 
 class DeltaTombstones:
-    """`ports.sink.TombstoneStore` in a lake. The caller of `record` holds the lane's lock.
+    """`testing.sink_contract.TombstoneStore` in a lake. The caller of `record` holds the lane's lock.
 
     Deletes are stored before the target's commit, so a failed attempt can leave tombstones behind. Earlier
     changes may then be read again without the delete. Therefore tombstones name their record (`_event_id`), and
@@ -60,7 +60,7 @@ class DeltaTombstones:
                 self._upkeep.after_commit(table, table.version())
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
-        """See `ports.sink.TombstoneStore.lookup`. `keys` is a folded or a rows frame."""
+        """See `testing.sink_contract.TombstoneStore.lookup`. `keys` is a folded or a rows frame."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             table = self._open_table(path, lane, plan)

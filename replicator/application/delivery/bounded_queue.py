@@ -265,7 +265,7 @@ def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges
     parts = [write.folded for write in writes]
     counts = sum((part.counts for part in parts), Counts())
     rows = sum(part.rows for part in parts)
-    frame = engine.concat([part.frame for part in parts if part.rows] or [parts[0].frame])
+    frame = engine.frames.concat([part.frame for part in parts if part.rows] or [parts[0].frame])
     plan = writes[-1].plan
     if plan.policy == EVENT_LOG_POLICY:
         return FoldedChanges(frame, Facts(), counts, rows, sum(part.size for part in parts))

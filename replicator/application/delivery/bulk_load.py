@@ -21,7 +21,7 @@ from replicator.application.problem import ensure_accounting
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import Counts, Facts, LaneState, merge_facts
-from replicator.domain.position import Position, Span
+from replicator.domain.position import EMPTY_SPAN, Position, Span
 from replicator.local_files import make_folder, replace_file, sync_path
 from replicator.ports.engine import Engine, KeyPartitions
 from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
@@ -103,7 +103,7 @@ class SpillFiles:
     @property
     def span(self) -> Span:
         """The span of all slices."""
-        return reduce(Span.then, (piece.span for piece in self.slices), Span(Position(), Position()))
+        return reduce(Span.then, (piece.span for piece in self.slices), EMPTY_SPAN)
 
     @property
     def rows(self) -> int:
@@ -370,7 +370,7 @@ class _FoldedPartitions(Generic[F]):
         if len(parts) > 1 and sum(part.nbytes for part in parts) < MIN_FOLD_BYTES * len(parts):
             parts = [pa.concat_tables(parts)]
         folded: list[FoldedChanges[F]] = [self._engine.fold(part, self._plan) for part in parts]
-        frame = self._engine.concat([one.frame for one in folded])
+        frame = self._engine.frames.concat([one.frame for one in folded])
         counts = sum((one.counts for one in folded), Counts())
         rows, size = sum(one.rows for one in folded), sum(one.size for one in folded)
         return FoldedChanges(frame, merge_facts(one.facts for one in folded), counts, rows, size)

@@ -436,7 +436,7 @@ class Delivery(Generic[F]):
             by_record.setdefault((one.partition, one.offset), []).append(one.kind)
         self._reject_kinds.setdefault(lane.id, {}).update(by_record)
         if lane.stops:
-            raise make_stop_error(self._engine.rejected(rows, raw)[0])
+            raise make_stop_error(self._engine.frames.rejected(rows, raw)[0])
 
 
 def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:

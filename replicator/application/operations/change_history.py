@@ -62,7 +62,7 @@ class ChangeLogReader:
     def __init__(self, source: Source[pa.Table], decoder: Decoder, engine: Engine[pa.Table], rules_for: RulesFor) -> None:
         self.decoder = decoder
         self._source, self._engine = source, engine
-        self._catalog = Catalog(engine, decoder, rules_for)
+        self._catalog = Catalog(engine.frames, decoder, rules_for)
 
     def read_changes(self, table: str, handle: HandleChanges, report: ShowLine, stop: Stop | None = None) -> ChangeLogResult:
         """Call `handle` with all changes of `table` that are in the log now, one changes frame at a time.

@@ -33,7 +33,7 @@ from replicator.domain.errors import (
 )
 from replicator.domain.event_log import encode_bytes
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.domain.position import Position, RecordPosition, Span
+from replicator.domain.position import EMPTY_SPAN, RecordPosition
 from replicator.domain.schema_evolution import SchemaChangeKind
 from replicator.domain.table import TableSpec
 from replicator.ports.components import STOP_LANE
@@ -123,7 +123,6 @@ PATIENCE = 20.0
 """Seconds until a sink must have begun to answer; otherwise the command ends with an error."""
 ACCEPTED_CHANGES = frozenset({SchemaChangeKind.WIDENED, SchemaChangeKind.ADDED})
 """Schema changes that remove nothing from existing rows."""
-EMPTY_SPAN = Span(Position(), Position())
 
 T = TypeVar("T")
 
@@ -194,7 +193,7 @@ class RetryAttempt(Generic[F]):
         self._store = store
         self.is_patient = is_patient
         self.dead_letters = {_record_position(letter): letter for letter in letters}
-        self.raw: F = shared.engine.records(to_raw_frame(self.dead_letters.values()))
+        self.raw: F = shared.engine.frames.from_arrow(to_raw_frame(self.dead_letters.values()))
         self.failed_positions: set[RecordPosition] = set()
 
     @property
@@ -205,7 +204,7 @@ class RetryAttempt(Generic[F]):
     def reject_rows(self, rows: F, stage: str, lane: str) -> None:
         """Store the rows as dead letters; durable on return."""
         now = self._shared.now()
-        found = self._shared.engine.rejected(rows, [self.raw])
+        found = self._shared.engine.frames.rejected(rows, [self.raw])
         self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in found])
         self.failed_positions |= {(r.topic, r.partition, r.offset) for r in found}
 
@@ -233,7 +232,7 @@ class DeadLetterRetry(Generic[F]):
         self._context = pipeline.context
         self._decoder = pipeline.decoder
         self._entry = entry = pipeline.context.register.load(pipeline.context.name)
-        self._catalog = Catalog(shared.engine, pipeline.decoder, pipeline.context.rules_for, entry.keys)
+        self._catalog = Catalog(shared.engine.frames, pipeline.decoder, pipeline.context.rules_for, entry.keys)
         self._shared = shared
         self._engine = shared.engine
         self._store = shared.rejects.store
@@ -380,7 +379,7 @@ class DeadLetterRetry(Generic[F]):
             attempt.reject_rows(routed.rejects, "route", "")
         for slice_ in self._learn_tables(routed.slices):
             _, bad = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
-            if self._engine.count(bad):
+            if self._engine.frames.count(bad):
                 attempt.reject_rows(bad, "decode", "")
         return {slice_.table for slice_ in routed.slices}
 
@@ -452,9 +451,9 @@ class DeadLetterRetry(Generic[F]):
             frame, bad = self._engine.decode(slice_, self._decoder, schema)
             union = self._catalog.find_union(schema)
             parts.setdefault(id(union), (union, []))[1].append(frame)
-            if self._engine.count(bad) and not attempt.is_alone:
+            if self._engine.frames.count(bad) and not attempt.is_alone:
                 return False
-            if self._engine.count(bad):
+            if self._engine.frames.count(bad):
                 attempt.reject_rows(bad, "decode", lane.id)
         took = [self._apply_united(lane, table, frames, attempt) for table, frames in parts.values()]
         return all(took) and not attempt.failed_positions
@@ -462,7 +461,7 @@ class DeadLetterRetry(Generic[F]):
     def _apply_united(self, lane: Lane, table: TableSpec, frames: Sequence[F], attempt: RetryAttempt[F]) -> bool:
         """Apply frames that share the schema `table`; see `_apply_all`."""
         plan = self._catalog.plan_lane(lane, table, self._load_schema(lane, table).select_columns(table))
-        changes = self._engine.unite(frames, table)
+        changes = self._engine.frames.concat(frames, table)
         if plan.row_transforms:
             shaped = self._engine.transform_rows(changes, plan)
             if shaped.counts.rejected and not attempt.is_alone:
@@ -470,7 +469,7 @@ class DeadLetterRetry(Generic[F]):
             if shaped.counts.rejected:
                 attempt.reject_rows(shaped.rejects, "shape", lane.id)
             changes = shaped.frame
-        return not self._engine.count(changes) or self._apply_changes(lane, plan, changes, attempt)
+        return not self._engine.frames.count(changes) or self._apply_changes(lane, plan, changes, attempt)
 
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
         """The schema of the lane, as its sink has stored it.
@@ -488,7 +487,7 @@ class DeadLetterRetry(Generic[F]):
         return schema
 
     def _apply_changes(self, lane: Lane, plan: ApplyPlan, changes: F, attempt: RetryAttempt[F]) -> bool:
-        folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]
+        folded = [self._engine.fold(part, plan) for part in self._engine.frames.segments(changes, plan.table)]
         refused: list[None] = []
 
         def reject(_: Lane, rows: F) -> None:

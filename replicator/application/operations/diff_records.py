@@ -74,7 +74,7 @@ class TableRecords:
     def __init__(self, parts: Components, lane: Lane) -> None:
         self._table = lane.table
         self._decoder, self._engine = parts.build_decoder(lane.source), parts.build_engine()
-        self._catalog = Catalog(self._engine, self._decoder, parts.sources[lane.source].rules_for)
+        self._catalog = Catalog(self._engine.frames, self._decoder, parts.sources[lane.source].rules_for)
         self._parts, self._source = parts, lane.source
         self._looked: dict[str, bool] = {}
 

@@ -97,7 +97,7 @@ class LanePlanner(Generic[F]):
         self._decoder = decoder
         self._engine = engine
         self._rules_for = rules_for
-        self._catalog = Catalog(engine, decoder, rules_for)
+        self._catalog = Catalog(engine.frames, decoder, rules_for)
         self._problems: dict[str, ReplicatorError] = {}
         self._tables: dict[str, None] = {}
 

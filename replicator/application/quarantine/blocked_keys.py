@@ -7,7 +7,7 @@ from typing import Generic
 
 from replicator.domain.erasures import UNKEYED_HASHES
 from replicator.domain.errors import DataLoss, Reject, RejectCode
-from replicator.ports.engine import Engine
+from replicator.ports.engine import Frames
 from replicator.ports.frames import F, RejectedRecord
 from replicator.ports.stores import DeadLetter
 
@@ -32,9 +32,9 @@ class BlockedKeys(Generic[F]):
     different partitions have no order.
     """
 
-    def __init__(self, source: str, engine: Engine[F], rejects: Rejects[F]) -> None:
+    def __init__(self, source: str, frames: Frames[F], rejects: Rejects[F]) -> None:
         self._source = source
-        self._engine = engine
+        self._frames = frames
         self._rejects = rejects
         self._since: dict[BlockedKey, int] | None = None
         self._hashes = UNKEYED_HASHES
@@ -45,13 +45,13 @@ class BlockedKeys(Generic[F]):
         if not since:
             return raw, None
         self._refuse_others(since)
-        free, held = self._engine.split_blocked(raw, since, BLOCKED_REASON, self._hashes)
-        return free, held if self._engine.count(held) else None
+        free, held = self._frames.split_blocked(raw, since, BLOCKED_REASON, self._hashes)
+        return free, held if self._frames.count(held) else None
 
     def add_rejects(self, rows: F, raw: F) -> bool:
         """Block the keys of these rejects. True if records of `raw` may be blocked by that."""
         since, new = self._load_keys(), False
-        for rejected in self._engine.rejected(rows, [raw]):
+        for rejected in self._frames.rejected(rows, [raw]):
             new |= _add_key(since, rejected, self._hashes.hash_key(rejected.key))
         return new
 

@@ -16,12 +16,12 @@ import structlog
 
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Reject, RejectCode
-from replicator.domain.position import Position, RecordPosition, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, Position, RecordPosition, Span, TopicPartition
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 from replicator.local_files import make_folder
 from replicator.ports.decoder import Decoder, DecoderFeatures
-from replicator.ports.engine import Engine
+from replicator.ports.engine import Frames
 from replicator.ports.frames import Batch, F
 
 from .rejects import Rejects
@@ -228,9 +228,9 @@ class PoisonRecordFinder(Generic[F]):
     The files are not forced to disk: they survive a crash of the process, but not always of the machine.
     """
 
-    def __init__(self, path: Path | None, engine: Engine[F], rejects: Rejects[F], source: str, turn: threading.Lock) -> None:
+    def __init__(self, path: Path | None, frames: Frames[F], rejects: Rejects[F], source: str, turn: threading.Lock) -> None:
         self._path = path
-        self._engine = engine
+        self._frames = frames
         self._rejects = rejects
         self._source = source
         self._turn = turn
@@ -294,8 +294,8 @@ class PoisonRecordFinder(Generic[F]):
     def _cut_batch(self, batch: Batch[F], span: Span) -> Batch[F]:
         if span == batch.span:
             return batch
-        frame = self._engine.within(batch.frame, span)
-        records = self._engine.count(frame)
+        frame, _ = self._frames.split(batch.frame, span)
+        records = self._frames.count(frame)
         return replace(batch, frame=frame, span=span, records=records, size=batch.size * records // max(1, batch.records))
 
     def _clear_suspicion(self, span: Span) -> None:
@@ -303,7 +303,7 @@ class PoisonRecordFinder(Generic[F]):
         suspect = self._notes.suspect
         if suspect is not None:
             left = suspect.span.after(span.end)
-            left = left if left else Span(Position(), Position())
+            left = left if left else EMPTY_SPAN
             # The rest of the span has not crashed by itself yet.
             changed = replace(suspect, span=left, deaths=suspect.deaths if left == suspect.span else 0)
             self._notes = replace(self._notes, suspect=changed if left.end else None)

@@ -38,7 +38,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 from replicator.local_files import create_file, make_folder
 from replicator.ports.decoder import Decoder
-from replicator.ports.engine import Engine
+from replicator.ports.engine import Frames
 from replicator.ports.frames import F, RejectedRecord, Stop
 from replicator.ports.runtime import Telemetry
 from replicator.ports.stores import OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
@@ -196,7 +196,7 @@ class Rejects(Generic[F]):
     def __init__(
         self,
         store: DeadLetters,
-        engine: Engine[F],
+        frames: Frames[F],
         stop: Stop,
         options: RuntimeOptions,
         telemetry: Telemetry,
@@ -207,7 +207,7 @@ class Rejects(Generic[F]):
     ) -> None:
         self._store = store
         self._secret = secret or partial(KeyHashes, secrets.token_bytes())
-        self._engine = engine
+        self._frames = frames
         self._stop = stop
         self._options = options
         self._telemetry = telemetry
@@ -247,7 +247,7 @@ class Rejects(Generic[F]):
         If `table` is empty, it is read from each record. DeadLetterStoreDown if the store cannot be written.
         """
         now = self._now()
-        found = self._engine.rejected(rows, raw)
+        found = self._frames.rejected(rows, raw)
         tables = [table] * len(found) if table else self._read_tables(source, found)
         try:
             hashes = self.get_hashes(source) if found else UNKEYED_HASHES

@@ -49,10 +49,11 @@ class BatchDecoder(Generic[F]):
         self._rules_for = context.rules_for
         self._catalog = catalog
         self._engine = shared.engine
+        self._frames = shared.engine.frames
         self._rejects = shared.rejects
         self._telemetry = shared.telemetry
         self._on_reject = context.on_reject
-        self._blocked_keys = BlockedKeys(context.name, shared.engine, shared.rejects)
+        self._blocked_keys = BlockedKeys(context.name, shared.engine.frames, shared.rejects)
         self._note_decoding = poison_records.note_decoding
         self._counted = CountedSpans()
 
@@ -69,7 +70,7 @@ class BatchDecoder(Generic[F]):
         """
         with self._note_decoding(batch.span):
             routed = self._engine.route(batch.frame, self._decoder)
-        decoded = sum(self._engine.count(slice_.frame) for slice_ in routed.slices)
+        decoded = sum(self._frames.count(slice_.frame) for slice_ in routed.slices)
         accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
         ensure_accounting(
             accounted == batch.records,
@@ -117,8 +118,8 @@ class BatchDecoder(Generic[F]):
                 if on_decoded is not None:
                     on_decoded(frame)
                     on_decoded(rejects)
-                if self._engine.count(frame):
-                    ends = self._engine.ends(frame) if len(slices) > 1 else at
+                if self._frames.count(frame):
+                    ends = self._frames.ends(frame) if len(slices) > 1 else at
                     schema = self._catalog.learn_schema(slice_)
                     found.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
                     at = at.advanced_to(ends)
@@ -134,7 +135,8 @@ class BatchDecoder(Generic[F]):
     def _find_change_start(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
         for drop in drops:
             if any(start.get(p, o + 1) <= o for p, o in drop.items()):
-                before = self._engine.ends(self._engine.before(frame, drop)[0])
+                _, others = self._frames.split(frame, Span.from_position(drop))
+                before = self._frames.ends(others)
                 start = Position({**start, **{p: o + 1 for p, o in drop.items() if p in start and p not in before}})
         return start
 
@@ -151,8 +153,8 @@ class BatchDecoder(Generic[F]):
             rejected.extend(held)
         with self._note_decoding(batch.span):
             frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
-        good, bad = self._engine.count(frame), self._engine.count(rejects)
-        records = self._engine.count(slice_.frame)
+        good, bad = self._frames.count(frame), self._frames.count(rejects)
+        records = self._frames.count(slice_.frame)
         ensure_accounting(
             good + bad >= records, f"Only {good + bad} of {format_count(records, 'record')} of {slice_.table} were decoded."
         )
@@ -205,7 +207,7 @@ class BatchDecoder(Generic[F]):
         Raises if the lanes of the table, or the whole source, must stop.
         """
         if on_reject == STOP_LANE:
-            stop = make_stop_error(self._engine.rejected(rejects, [raw])[0])
+            stop = make_stop_error(self._frames.rejected(rejects, [raw])[0])
             raise UnusableTable(stop) if table else stop
         # For a record without a known table, the table of later records of its key decides.
         return (on_reject == HOLD_KEY or not table) and self._blocked_keys.add_rejects(rejects, raw)
@@ -217,7 +219,7 @@ class BatchDecoder(Generic[F]):
         for slice_ in routed.slices:
             rules = self._rules_for(slice_.table)
             if rules is None or not rules.lanes:
-                ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._engine.count(slice_.frame)
+                ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._frames.count(slice_.frame)
         self._progress.ignored.update(ignored)
         for kind, records in ignored.items():
             self._telemetry.ignored(self._source, kind, records)

@@ -137,7 +137,7 @@ class CatchUp(Generic[F]):
         """Begin with lanes that are behind now, and let lanes that have caught up join. Returns the others."""
         for run in self._context.registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
-                buffer = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
+                buffer = TableBuffer(self._shared.engine.frames, self._shared.options, run.handed_over, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
                 known = {p: o for p, o in run.handed_over.items() if p in run.begin}
                 self._context.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))

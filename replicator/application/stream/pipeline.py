@@ -65,12 +65,12 @@ class SourcePipeline(Generic[F]):
         self.registry = LaneRegistry(context, shared)
         self._shared = shared
         self._poison_records = context.poison_records or PoisonRecordFinder(
-            None, shared.engine, shared.rejects, context.name, shared.decoding
+            None, shared.engine.frames, shared.rejects, context.name, shared.decoding
         )
         self.decoder = decoder
         """The decoder of all records. A retry of a dead letter decodes poison records too."""
         self._safe_decoder = safe_decoder = self._poison_records.filter_poison_records(decoder)
-        self._catalog = Catalog(shared.engine, safe_decoder, context.rules_for, self.registry.keys)
+        self._catalog = Catalog(shared.engine.frames, safe_decoder, context.rules_for, self.registry.keys)
         self._decoding = BatchDecoder(
             context, safe_decoder, self._catalog, shared, self._poison_records, progress=self.progress
         )
@@ -277,8 +277,9 @@ class SourcePipeline(Generic[F]):
         span = batch.span.after(position)
         if span == batch.span:
             return batch
-        frame = self._shared.engine.within(batch.frame, span)
-        return replace(batch, frame=frame, span=span, records=self._shared.engine.count(frame))
+        frames = self._shared.engine.frames
+        frame, _ = frames.split(batch.frame, span)
+        return replace(batch, frame=frame, span=span, records=frames.count(frame))
 
     def _process_records(self, batch: Batch[F]) -> None:
         self._identity.update(batch.identity)
@@ -424,7 +425,7 @@ class SourcePipeline(Generic[F]):
             topics = self.registry.topics[table]
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
-            self._buffers[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
+            self._buffers[table] = TableBuffer(self._shared.engine.frames, self._shared.options, at, self._shared.clock)
             # Transaction marks are not read twice, and some of them may be held back.
             self._buffers[table].released = Position({**at, **self._transactions.limit_to_barrier(at)})
         return self._buffers[table]

@@ -13,10 +13,10 @@ from typing import Generic
 from replicator.application.delivery.batch_records import RecordFrame
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.application.options import RuntimeOptions
-from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.schema_evolution import can_cover
 from replicator.domain.table import TableSpec
-from replicator.ports.engine import Engine
+from replicator.ports.engine import Frames
 from replicator.ports.frames import F
 
 
@@ -73,8 +73,8 @@ class TableBuffer(Generic[F]):
     are released when the stream is idle, or when too many are held.
     """
 
-    def __init__(self, engine: Engine[F], options: RuntimeOptions, position: Position, clock: Clock = monotonic) -> None:
-        self._engine = engine
+    def __init__(self, frames: Frames[F], options: RuntimeOptions, position: Position, clock: Clock = monotonic) -> None:
+        self._frames = frames
         self._options = options
         self._clock = clock
         self.read = self.released = position
@@ -126,7 +126,7 @@ class TableBuffer(Generic[F]):
         out: list[TableSlice[F]] = []
         groups = _group_compatible(decoded)
         for group in groups[:-1]:
-            ends = reduce(Position.advanced_to, (self._engine.ends(part.frame) for part in group), Position())
+            ends = reduce(Position.advanced_to, (self._frames.ends(part.frame) for part in group), Position())
             first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
             out += self.add_changes([p.frame for p in group], group[-1].table, first, raw, 0, marks=[p.mark for p in group])
             out += self._release_frames(self._held, group[-1].table, flush=True, hold_nothing=True)
@@ -189,8 +189,9 @@ class TableBuffer(Generic[F]):
         `other` must have read at least up to there.
         """
         drops = tuple(mark for mark in other._drop_marks if _is_within(mark.start, Position(), self.released))
-        missing = [self._engine.before(frame, self.released)[0] for frame in other._held]
-        missing = [frame for frame in missing if self._engine.count(frame)]
+        held_here = Span.from_position(self.released)
+        missing = [self._frames.split(frame, held_here)[1] for frame in other._held]
+        missing = [frame for frame in missing if self._frames.count(frame)]
         if missing:
             self._held = [*missing, *self._held]
             self._raw = (*other._raw, *self._raw)
@@ -221,19 +222,19 @@ class TableBuffer(Generic[F]):
         if not frames or table is None:
             self.released = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
             return [TableSlice(None, start, self.released, marks=self._take_drop_marks(self.released))]
-        changes = self._engine.unite(frames, table)
-        limit = barrier if flush else Position.lowest([barrier, self._engine.find_open_key_changes(changes)])
+        changes = self._frames.concat(frames, table)
+        limit = barrier if flush else Position.lowest([barrier, self._frames.find_open_key_changes(changes)])
         raw, size = self._raw, self._size
-        ready, rest = self._engine.before(changes, limit) if limit else (changes, changes)
-        if limit and self._engine.count(rest):
+        rest, ready = self._frames.split(changes, Span.from_position(limit)) if limit else (changes, changes)
+        if limit and self._frames.count(rest):
             self._held = [rest]
         else:
             self._held, self._raw, self._size, self._batches_held = [], (), 0, 0
         end = Position({p: min(o, limit.get(p, o)) for p, o in self.read.items()})
         self.released = end
-        self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
+        self._empty = (table, self._frames.split(changes, EMPTY_SPAN)[0])
         marks, drops = self._take_schema_marks(end), self._take_drop_marks(end)
-        if not self._engine.count(ready):
+        if not self._frames.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
         return self._cut_segments(
             ready, table, TableSlice(None, start, end, raw, size, table, _order_drops_first(marks, drops))
@@ -258,10 +259,10 @@ class TableBuffer(Generic[F]):
         return below
 
     def _cut_segments(self, ready: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:
-        pieces = self._engine.segments(ready, table)
+        pieces = self._frames.segments(ready, table)
         slices, start = [], whole.start
         for piece in pieces[:-1]:
-            end = start.advanced_to(self._engine.ends(piece))
+            end = start.advanced_to(self._frames.ends(piece))
             slices.append(replace(whole, frame=piece, start=start, end=end, size=0))
             start = end
         return [*slices, replace(whole, frame=pieces[-1], start=start)]

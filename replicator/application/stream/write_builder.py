@@ -28,7 +28,7 @@ from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.decoder import Decoder
-from replicator.ports.engine import Engine
+from replicator.ports.engine import Engine, Frames
 from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
 
 from .table_buffer import SchemaMark, TableSlice
@@ -57,8 +57,8 @@ class GateResult(Generic[F]):
 class SchemaGate(Generic[F]):
     """Applies each change under the schema under which it was sent. Only the thread of one source uses it."""
 
-    def __init__(self, engine: Engine[F], now: Callable[[], datetime]) -> None:
-        self._engine = engine
+    def __init__(self, frames: Frames[F], now: Callable[[], datetime]) -> None:
+        self._frames = frames
         self._now = now
 
     def pass_slice(self, run: LaneRun, slice_: TableSlice[F]) -> GateResult[F]:
@@ -109,13 +109,13 @@ class SchemaGate(Generic[F]):
         end = Position(ends)
         if slice_.frame is None:
             return replace(slice_, end=end), replace(slice_, start=end)
-        below, rest = self._engine.before(slice_.frame, at)
+        rest, below = self._frames.split(slice_.frame, Span.from_position(at))
         return replace(slice_, frame=self._drop_empty(below), end=end, size=0), replace(
             slice_, frame=self._drop_empty(rest), start=Position({**slice_.start, **end})
         )
 
     def _drop_empty(self, frame: F) -> F | None:
-        return frame if self._engine.count(frame) else None
+        return frame if self._frames.count(frame) else None
 
 
 def _is_ahead(run: LaneRun, slice_: TableSlice[F], at: Position) -> bool:
@@ -153,8 +153,10 @@ class SliceTransformer(Generic[F]):
         """The slice for a lane with this plan, without the changes below `trim`, which were handed over."""
         key = (plan.row_transforms, tuple(sorted(trim.items())))
         if key not in self._transformed:
-            frame, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)
-            counts = Counts(duplicate=below)
+            frame, counts = self.frame, Counts()
+            if trim:
+                repeated, frame = self._engine.frames.split(frame, Span.below(trim))
+                counts = Counts(duplicate=self._engine.frames.count(repeated))
             whole = TransformedSlice([replace(self._slice, frame=frame)], None, counts)
             self._transformed[key] = self._transform_rows(frame, plan, counts) if plan.row_transforms else whole
         return self._transformed[key]
@@ -167,10 +169,10 @@ class SliceTransformer(Generic[F]):
     def _cut_segments(self, frame: F, plan: ApplyPlan) -> Sequence[TableSlice[F]]:
         """Cut transformed changes into segments: the table buffer has cut them as the source sent them."""
         slice_, at = self._slice, self._slice.start
-        *firsts, last = self._engine.segments(frame, plan.table)
+        *firsts, last = self._engine.frames.segments(frame, plan.table)
         pieces = []
         for segment in firsts:
-            end = at.advanced_to(self._engine.ends(segment))
+            end = at.advanced_to(self._engine.frames.ends(segment))
             pieces.append(replace(slice_, frame=segment, start=at, end=end, size=0))
             at = end
         return [*pieces, replace(slice_, frame=last, start=at)]
@@ -206,7 +208,7 @@ class WriteBuilder(Generic[F]):
     ) -> None:
         self._note_decoding = poison_records.note_decoding
         self._store_schema_version = store_schema_version
-        self._gate: SchemaGate[F] = SchemaGate(shared.engine, shared.now)
+        self._gate: SchemaGate[F] = SchemaGate(shared.engine.frames, shared.now)
         self._shared = shared
         self._catalog = catalog
         self._decoder = decoder
@@ -291,7 +293,7 @@ class WriteBuilder(Generic[F]):
             if key not in frames:
                 with self._note_decoding(batch.span):
                     frames[key] = self._engine.log(self._select_span(batch, span), self._decoder)
-            rows = self._engine.count(frames[key])
+            rows = self._engine.frames.count(frames[key])
             folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
             write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
             out.append(self._make_request(run, write, span.end, (), batch.size))
@@ -341,7 +343,7 @@ class WriteBuilder(Generic[F]):
             )
             rejects.publish_counts(one.kind for one in kept)
             if lane.stops:
-                stop = make_stop_error(self._engine.rejected(transformed.rejects, raw)[0])
+                stop = make_stop_error(self._engine.frames.rejected(transformed.rejects, raw)[0])
                 self._shared.lanes.suspend(run, to_problem(stop), stop)
                 return False
         return True
@@ -349,7 +351,7 @@ class WriteBuilder(Generic[F]):
     def _fold_slices(self, frame: F, transformed: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
         """The folded slices. The last one also counts the changes that are in no slice."""
         folded = [self._engine.fold(slice_.frame, plan) for slice_ in transformed.slices if slice_.frame is not None]
-        changes = self._engine.count(frame)
+        changes = self._engine.frames.count(frame)
         accounted = sum(part.rows + part.counts.total for part in folded) + transformed.counts.total
         ensure_accounting(
             changes == accounted,
@@ -376,7 +378,7 @@ class WriteBuilder(Generic[F]):
         return WriteRequest(run, write, run.placed_generation, raw, size + write.folded.size)
 
     def _select_span(self, batch: Batch[F], span: Span) -> F:
-        return batch.frame if span == batch.span else self._engine.within(batch.frame, span)
+        return batch.frame if span == batch.span else self._engine.frames.split(batch.frame, span)[0]
 
 
 def cover_topics(span: Span, topics: Iterable[str]) -> Span:

@@ -15,7 +15,7 @@ from replicator.application.problem import Problem
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import ConfigProblem, ExitCode
 from replicator.domain.plain_values import format_count
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.transactions import CompletenessWatermark, TransactionPart
 from replicator.ports.components import TransactionRules
 from replicator.ports.decoder import Decoder
@@ -134,7 +134,7 @@ class TransactionBarrier(TransactionStage[F]):
                 next_step="Remove 'transactions' from the source.",
             )
         self._tracking: TransactionTracking[F] = tracking
-        self._frames = shared.engine
+        self._frames = shared.engine.frames
         self._rules, self._context, self._decoder = rules, context, decoder
         self._registry, self._clock, self._lanes = registry, shared.clock, shared.lanes
         self._transactions = PendingTransactions(rules, self)
@@ -283,7 +283,8 @@ class TransactionBarrier(TransactionStage[F]):
         counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
         parts = self._tracking.parts(changes, table)
         if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
-            parts = self._tracking.parts(self._frames.after(changes, counted)[0], table)
+            _, uncounted = self._frames.split(changes, Span.below(counted))
+            parts = self._tracking.parts(uncounted, table)
         new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
         self._transactions.observe_catch_up(new)
         self._note_counted(new)

@@ -21,7 +21,7 @@ def test_decoded_changes_are_those_of_the_history():
         table = history.table()
         decoded = []
         for run in routed.slices:
-            sample = engine.concat([r.frame for r in routed.slices if r.fingerprint == run.fingerprint])
+            sample = engine.frames.concat([r.frame for r in routed.slices if r.fingerprint == run.fingerprint])
             good, bad = engine.decode(run, decoder, decoder.learn(sample, run.table, run.fingerprint))
             assert bad.num_rows == 0, bad["_error"].to_pylist()
             decoded.append(good)
@@ -29,7 +29,7 @@ def test_decoded_changes_are_those_of_the_history():
         expected = history.frame(history.events, table)
         assert sum(routed.ignored.values()) + expected.num_rows == raw.num_rows
         if decoded:
-            found = engine.unite(decoded, table)
+            found = engine.frames.concat(decoded, table)
             assert rows(found) == rows(expected)
 
 

@@ -71,7 +71,7 @@ class World:
 
     def start(self, source: FakeSource) -> tuple[Supervisor[Any], RuntimeContext[Any]]:
         engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
-        rejects = Rejects(self.letters, engine, stop, self.options, gauges)
+        rejects = Rejects(self.letters, engine.frames, stop, self.options, gauges)
         shared: RuntimeContext[Any] = RuntimeContext(engine, LaneRuns(gauges), rejects, gauges, self.options, stop)
         self.sink = DeltaRsSink({"path": str(self.folder / "lake")})
         made = {"lake": self.sink, "other": FakeSink(self.store)}

@@ -139,9 +139,8 @@ class World:
 
     def start(self, source: FakeSource, reader: Reader | None = None, at: Any = None) -> tuple[Supervisor[Any], Any]:
         engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
-        shared: RuntimeContext[Any] = RuntimeContext(
-            engine, LaneRuns(gauges), Rejects(self.letters, engine, stop, self.options, gauges), gauges, self.options, stop
-        )
+        rejects: Rejects[Any] = Rejects(self.letters, engine.frames, stop, self.options, gauges)
+        shared: RuntimeContext[Any] = RuntimeContext(engine, LaneRuns(gauges), rejects, gauges, self.options, stop)
         self.sink = Watched({"dsn": self.dsn, "schema": "mirror"})
         self.sink.told = reader.look if reader else self.sink.told
         self.sink.at = at or self.sink.at

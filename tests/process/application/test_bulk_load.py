@@ -113,7 +113,7 @@ class Program:
         self.letters = FakeDeadLetters()
         self.sink = Sink(folder / "lake", faults)
         self.shared = RuntimeContext(
-            engine, LaneRuns(gauges), Rejects(self.letters, engine, stop, GATHERING, gauges), gauges, GATHERING, stop
+            engine, LaneRuns(gauges), Rejects(self.letters, engine.frames, stop, GATHERING, gauges), gauges, GATHERING, stop
         )
         self.worker = Worker("s", self.sink, self.shared, folder / "laid")
         self.lane = Lane("s.x", "p", "s", "public.items", "s", "x", policy, {}, "c:1")

@@ -41,7 +41,7 @@ class NoDeadLetters:
 
 
 def make_finder(path: Path) -> PoisonRecordFinder[pa.Table]:
-    return PoisonRecordFinder(path, LocalEngine(), NoDeadLetters(), "shop", threading.Lock())  # type: ignore[arg-type]
+    return PoisonRecordFinder(path, LocalEngine().frames, NoDeadLetters(), "shop", threading.Lock())  # type: ignore[arg-type]
 
 
 def span_of(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> Span:

@@ -71,7 +71,7 @@ def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tup
     for number, raw in enumerate(batches):
         routed = engine.route(raw, decoder)
         for run in routed.slices:
-            spec = engine.learn(run, decoder)
+            spec = decoder.learn(run.frame, run.table, run.fingerprint)
             found.append(
                 (run.table, run.fingerprint, routed.topics, routed.reject_count, *engine.decode(run, decoder, spec))
             )
@@ -216,7 +216,7 @@ def test_another_decoder_or_table_specification_is_not_taken_for_the_first(
     assert len(count_requests) == before
     engine.features.prefetch.begin(batches[0], decoder)
     (run,) = engine.route(batches[0], decoder).slices
-    keyless = engine.learn(run, decoder).with_keys(())
+    keyless = decoder.learn(run.frame, run.table, run.fingerprint).with_keys(())
     good, _ = engine.decode(run, decoder, keyless)
     assert len(count_requests) == before + 1
     assert good.equals(DebeziumJsonDecoder({}).decode(batches[0], keyless))

@@ -47,9 +47,10 @@ def test_the_columns_that_a_record_says_have_changed(decoder, value, changed):
     raw = pa.Table.from_pylist([record | dict(zip(("key", "value"), texts, strict=True))], RAW)
     engine, by = LocalEngine(), decoder({"schema": {"public.t": {"id": "int64", "text": "string", "note": "string"}}})
     (run,) = engine.route(raw, by).slices
-    changes, rejects = engine.decode(run, by, engine.learn(run, by))
+    table = by.learn(run.frame, run.table, run.fingerprint)
+    changes, rejects = engine.decode(run, by, table)
     assert rejects.num_rows == 0
-    found = build_audit(changes, engine.learn(run, by), by.envelope(run.frame), run.frame, "text")
+    found = build_audit(changes, table, by.envelope(run.frame), run.frame, "text")
     who = found["who"].to_pylist()
     assert who == [None if UNAVAILABLE in texts[1].decode() or len(who) > 1 else "long"] * len(who)
     assert {tuple(told or ()) for told in found["changed"].to_pylist()} == {tuple(changed or ())}

@@ -8,7 +8,7 @@ import pytest
 from support.application_world import Running, World, model, until
 from support.budget import one_in
 from support.histories_of_items import change, move
-from support.tuple_engine import TupleEngine
+from support.tuple_engine import TupleEngine, TupleFrames
 
 from replicator.application.control import Control
 from replicator.application.lane_runs import LaneStatus
@@ -16,9 +16,9 @@ from replicator.application.stream.source_progress import SourceProgress
 from replicator.domain.errors import Retryable
 from replicator.domain.position import TopicPartition
 
-DECODING = ("route", "learn", "decode")
+DECODING = ("route", "sample", "decode")
 """Before anything has moved; after that some records are read again, as after a restart."""
-METHODS = (*DECODING, "unite", "find_open_key_changes", "ends", "segments", "fold", "log", "count")
+METHODS = (*DECODING, "concat", "find_open_key_changes", "ends", "segments", "fold", "log", "count")
 TABLES = ("public.items", "public.other")
 REJECTED = (7, 17)
 KEYS = 5
@@ -46,7 +46,8 @@ class FailsOnce:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str, number: int) -> None:
         self.left, self.has_failed = number, False
-        real = getattr(TupleEngine, method)
+        owner = TupleEngine if hasattr(TupleEngine, method) else TupleFrames
+        real = getattr(owner, method)
 
         def call(engine, *arguments):
             self.left -= 1
@@ -55,7 +56,7 @@ class FailsOnce:
                 raise Retryable("an executor was lost")
             return real(engine, *arguments)
 
-        monkeypatch.setattr(TupleEngine, method, call)
+        monkeypatch.setattr(owner, method, call)
 
 
 def made_world() -> World:

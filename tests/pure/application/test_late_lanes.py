@@ -73,7 +73,7 @@ class World:
         engine, stop, gauges, letters = LocalEngine(), threading.Event(), PrometheusTelemetry("1"), FakeDeadLetters()
         self.lanes = LaneRuns(gauges)
         shared: RuntimeContext[Any] = RuntimeContext(
-            engine, self.lanes, Rejects(letters, engine, stop, OPTIONS, gauges), gauges, OPTIONS, stop
+            engine, self.lanes, Rejects(letters, engine.frames, stop, OPTIONS, gauges), gauges, OPTIONS, stop
         )
         source = Scripted([step for step in steps if isinstance(step, pa.Table)])
         source.steps = steps

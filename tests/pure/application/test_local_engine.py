@@ -71,7 +71,8 @@ class Takes:
 
 def start(store, pieces, register, letters, faults, *, lanes_of=lanes_of):
     engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
-    shared = RuntimeContext(engine, LaneRuns(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop)
+    rejects = Rejects(letters, engine.frames, stop, QUICK, gauges)
+    shared = RuntimeContext(engine, LaneRuns(gauges), rejects, gauges, QUICK, stop)
     sinks = {lane.sink: Faulty(FakeSink(store), {"apply": list(faults)}) for lane in lanes_of("public.items")}
     workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
     place = SourceContext("s", FakeSource(pieces), lambda table: TableRules(lanes_of(table)), (), workers, register)

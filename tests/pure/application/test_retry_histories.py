@@ -101,7 +101,7 @@ class Program:
         engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
         self.letters = letters
         self.shared = RuntimeContext(
-            engine, LaneRuns(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop
+            engine, LaneRuns(gauges), Rejects(letters, engine.frames, stop, QUICK, gauges), gauges, QUICK, stop
         )
         self.sinks = {name: Faulty(sink, {"apply": list(faults)}) for name, sink in sinks.items()}
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}

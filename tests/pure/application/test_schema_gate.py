@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support.histories_of_items import change
-from support.tuple_engine import TupleDecoder, TupleEngine
+from support.tuple_engine import TupleDecoder, TupleFrames
 
 from replicator.application.lane_runs import LaneRun
 from replicator.application.stream.table_buffer import SchemaMark, TableSlice
@@ -42,7 +42,7 @@ def make_slice(start, end, *marks, rows=ROWS):
 
 
 def pass_schema_gate(run, given):
-    found = SchemaGate(TupleEngine(), lambda: NOW).pass_slice(run, given)
+    found = SchemaGate(TupleFrames(), lambda: NOW).pass_slice(run, given)
     pieces = [([r.offset for r in piece.frame or ()], piece.start[T0], piece.end[T0]) for piece, _ in found.slices]
     return pieces, found.problem is not None
 
@@ -66,7 +66,7 @@ def test_the_schema_of_a_recreated_table_is_not_used_before_the_drop():
 
 
 def test_a_drop_is_written_down_by_itself_once_nothing_is_to_be_written_before_it():
-    run, gate = lane_at(0, table_dropped="evolve"), SchemaGate(TupleEngine(), lambda: NOW)
+    run, gate = lane_at(0, table_dropped="evolve"), SchemaGate(TupleFrames(), lambda: NOW)
     assert not gate.pass_slice(run, make_slice(0, 3, SchemaMark(None, make_position(1)), rows=())).drop_versions
     run = lane_at(0, table_dropped="evolve")
     run.schema = type(run.schema)(run.lane, tuple(run.schema.versions.values()))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from support.application_world import QUICK
 from support.histories_of_items import change, move
-from support.tuple_engine import TupleDecoder, TupleEngine
+from support.tuple_engine import TupleDecoder, TupleFrames
 
 from replicator.application.stream.table_buffer import SchemaMark, SchemaSlice, TableBuffer
 from replicator.domain.position import Position, Span, TopicPartition
@@ -21,7 +21,7 @@ def span(start, end):
 
 
 def make_buffer(at=0, **options):
-    return TableBuffer(TupleEngine(), replace(QUICK, **options), Position({T0: at}))
+    return TableBuffer(TupleFrames(), replace(QUICK, **options), Position({T0: at}))
 
 
 def push(to, rows, start, end):
@@ -73,7 +73,7 @@ def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at
 
 def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
     now = [100.0]
-    buffer = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    buffer = TableBuffer(TupleFrames(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(buffer, [MOVE[0]], 0, 3)
     now[0] = 104.9
     assert [buffer.release_idle(TABLE) for _ in range(1000)] == [()] * 1000 and holds_changes(buffer)
@@ -83,7 +83,7 @@ def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
 
 def test_each_batch_with_records_restarts_the_wait():
     now = [0.0]
-    buffer = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    buffer = TableBuffer(TupleFrames(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(buffer, [MOVE[0]], 0, 3)
     now[0] = 4.0
     push(buffer, [change(3, "c", 3)], 3, 4)

@@ -52,7 +52,7 @@ class World:
     def __post_init__(self) -> None:
         engine, stop, gauges, options = TupleEngine(), threading.Event(), Gauges(), RuntimeOptions(publish_every=1.0)
         self.lanes = LaneRuns(gauges)
-        rejects: Rejects[Any] = Rejects(FakeDeadLetters(), engine, stop, options, gauges)
+        rejects: Rejects[Any] = Rejects(FakeDeadLetters(), engine.frames, stop, options, gauges)
         self.shared: RuntimeContext[Any] = RuntimeContext(
             engine, self.lanes, rejects, gauges, options, stop, clock=lambda: self.now
         )

@@ -65,7 +65,7 @@ def mirror(target: Any, raw: pa.Table, size: int, options: dict[str, Any]) -> Co
         assert routed.reject_count == 0, routed.rejects["_error"].to_pylist()
         span = Span(Position({partition: first}), Position({partition: first + piece.num_rows}))
         for run in routed.slices:
-            table = engine.learn(run, decoder)
+            table = decoder.learn(run.frame, run.table, run.fingerprint)
             good, bad = engine.decode(run, decoder, table)
             assert bad.num_rows == 0, bad["_error"].to_pylist()
             plan = plan_for("scd1", table)

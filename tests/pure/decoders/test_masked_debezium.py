@@ -54,7 +54,7 @@ def decode_changes(records, by):
     """Every change, by where it is; columns by their names."""
     engine, rows = LocalEngine(), []
     for run in engine.route(records, by).slices:
-        frame, rejects = engine.decode(run, by, engine.learn(run, by))
+        frame, rejects = engine.decode(run, by, by.learn(run.frame, run.table, run.fingerprint))
         rows += frame.to_pylist() + [{n: r[n] for n in ("_topic", "_partition", "_offset")} for r in rejects.to_pylist()]
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"], str(row.get("_op"))))
 
@@ -141,7 +141,7 @@ def test_a_mask_that_does_not_suit_its_column(masks, told):
     engine, by = LocalEngine(), decoder(**masks)
     (run,) = engine.route(raw(event(COLUMNS, after=ROW)), by).slices
     with pytest.raises(ConfigProblem, match=told):
-        engine.learn(run, by)
+        by.learn(run.frame, run.table, run.fingerprint)
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ def test_rejects_name_their_table(kind, message, options):
     """And are of no lane of it."""
     engine, raw = LocalEngine(), frame(message)
     found = engine.route(raw, DECODERS[kind](options))
-    [rejected] = engine.rejected(found.rejects, [raw])
+    [rejected] = engine.frames.rejected(found.rejects, [raw])
     assert (rejected.table.lower(), found.reject_count, found.slices) == ("shop.items", 1, ())
 
 

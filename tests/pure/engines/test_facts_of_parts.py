@@ -22,7 +22,7 @@ ENGINE = LocalEngine()
 def test_facts_of_parts(seed: int, policy: str) -> None:
     history = make_random_history(SEED + seed, 40, toast=True, keys=("int", "text", "composite"))
     table, rng = history.table(), Random(seed)
-    changes = ENGINE.unite([frame for _, frame in history.runs(0, len(history.events))], table)
+    changes = ENGINE.frames.concat([frame for _, frame in history.runs(0, len(history.events))], table)
     changes = changes.filter([op != Op.TRUNCATE.value for op in changes[OP].to_pylist()])
     whole = ENGINE.fold(changes, plan_for(policy, table))
     parts = [part for part in ENGINE.features.partitions.split(changes, table.keys, rng.randrange(1, 9)) if part.num_rows]

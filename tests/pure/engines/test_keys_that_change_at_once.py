@@ -110,7 +110,7 @@ def segments(batches: list[Log], table: TableSpec = TABLE) -> Iterator[pa.Table]
     for batch in batches:
         frame = changes_frame(batch, table, "t")
         frame = transform_rows(frame, RowTransforms(soft_deletes=True), table) if table.soft_deletes else frame
-        yield from LocalEngine({}).segments(frame, table)
+        yield from LocalEngine({}).frames.segments(frame, table)
 
 
 def current(plan: ApplyPlan, batches: list[Log], rejects: list[Any] | None = None) -> dict[Key, Any]:

@@ -34,7 +34,7 @@ def test_unite_widens_the_old_key_with_the_key() -> None:
     """A key that became wider in mid-stream is as wide in the old key of a key change."""
     narrow, wide = table(pa.int32()), table(pa.int64())
     parts = [changes(narrow, {"id": 2, OLD_KEY: {"id": 1}}), changes(wide, {"id": 2**40})]
-    united = ENGINE.unite(parts, wide)
+    united = ENGINE.frames.concat(parts, wide)
     assert united.schema == changes_schema(wide)
     assert united[OLD_KEY].to_pylist() == [{"id": 1}, None]
 
@@ -43,10 +43,10 @@ def test_folds_of_both_widths_can_be_joined() -> None:
     narrow, wide = table(pa.int32()), table(pa.int64())
     plan = plan_for("scd1", wide)
     folds = [
-        ENGINE.fold(ENGINE.unite([part], wide), plan).frame
+        ENGINE.fold(ENGINE.frames.concat([part], wide), plan).frame
         for part in (changes(narrow, {"id": 1}), changes(wide, {"id": 2}))
     ]
-    assert ENGINE.concat(folds)["id"].to_pylist() == [1, 2]
+    assert ENGINE.frames.concat(folds)["id"].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))], ids=str)

@@ -8,6 +8,7 @@ import pytest
 from support.overrides import override
 
 from adapters.engines.local import LocalEngine
+from adapters.engines.local.engine import LocalFrames
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.expr import AllOf
 from replicator.domain.policy.plan import Clause, LaneState
@@ -288,6 +289,15 @@ def make_broken_engine(**methods):
     return override(LocalEngine, **methods)
 
 
+def make_engine_of_broken_frames(**methods):
+    class BrokenFramesEngine(LocalEngine):
+        def __init__(self, options=None):
+            super().__init__(options)
+            self.frames = override(LocalFrames, **methods)()
+
+    return BrokenFramesEngine
+
+
 def suite_of(engine):
     return override(EngineSuite, engine=engine)
 
@@ -343,12 +353,12 @@ def test_a_fold_that_loses_count():
 
 
 def test_a_stream_that_is_not_cut_for_key_changes():
-    engine = make_broken_engine(segments=lambda self, changes, table: [changes])
+    engine = make_engine_of_broken_frames(segments=lambda self, changes, table: [changes])
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_segments_keep_the_old_row_readable")
 
 
 def test_a_key_change_that_is_not_held_together():
-    engine = make_broken_engine(find_open_key_changes=lambda self, changes: Position())
+    engine = make_engine_of_broken_frames(find_open_key_changes=lambda self, changes: Position())
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_open_key_changes_are_found")

@@ -76,7 +76,7 @@ class TestSparkEngine(OnSpark, EngineContract):
                 continue
             history = make_random_history(number, 40 if LONG else 16, keys=("composite",), first=case.first_types)
             plan, local = case.plan("scd1", history.table()), LocalEngine()
-            arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
+            arrow = local.frames.concat([frame for _, frame in history.runs(0, len(history.events))], history.table())
             mine, other = local.transform_rows(arrow, plan), engine().transform_rows(self.to_frame(arrow), plan)
             columns = mine.frame.schema.names
             for one, two in ((mine.frame, other.frame), (mine.rejects, other.rejects)):
@@ -85,8 +85,8 @@ class TestSparkEngine(OnSpark, EngineContract):
                 ), name
             assert mine.counts == other.counts, name
             assert get_facts(other.frame) == collect_facts(other.frame).get((), FrameFacts()), name
-            assert [engine().count(piece) for piece in engine().segments(other.frame, plan.table)] == [
-                piece.num_rows for piece in local.segments(mine.frame, plan.table)
+            assert [engine().frames.count(piece) for piece in engine().frames.segments(other.frame, plan.table)] == [
+                piece.num_rows for piece in local.frames.segments(mine.frame, plan.table)
             ], name
 
     def test_names_of_columns_are_taken_as_they_are(self):
@@ -127,13 +127,12 @@ class TestSparkEngine(OnSpark, EngineContract):
         case, local = CASES[name], LocalEngine()
         history = make_random_history(5, 60, keys=("composite",), first=case.first_types)
         plan = case.plan("scd1", history.table())
-        arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
-        pieces = [
-            piece for piece in local.segments(local.transform_rows(arrow, plan).frame, plan.table) if piece.num_rows > 2
-        ]
+        arrow = local.frames.concat([frame for _, frame in history.runs(0, len(history.events))], history.table())
+        segments = local.frames.segments(local.transform_rows(arrow, plan).frame, plan.table)
+        pieces = [piece for piece in segments if piece.num_rows > 2]
         for piece in sorted(pieces, key=lambda piece: -piece.num_rows)[: 2 if LONG else 1]:
             mine, other = local.fold(piece, plan), engine().fold(self.to_frame(piece), plan)
-            again = engine().fold(engine().concat([other.frame, other.frame]), plan)
+            again = engine().fold(engine().frames.concat([other.frame, other.frame]), plan)
             names = mine.frame.schema.names
             for frame in (other.frame, again.frame):
                 assert to_canonical_rows(self.to_arrow(frame).to_pylist(), names) == to_canonical_rows(
@@ -287,7 +286,7 @@ class Folding:
         folded = self.engine.fold(changes, plan)
         self.compare(folded.frame)
         if self.frames and self.frames[-1].columns == folded.frame.columns:
-            again = self.engine.concat([self.frames[-1], folded.frame])
+            again = self.engine.frames.concat([self.frames[-1], folded.frame])
             self.compare(again)
             self.compare(self.engine.fold(again, plan).frame)
         self.frames.append(folded.frame)

@@ -62,7 +62,7 @@ class Feed:
         write = self.write(*rows)
         whole = write.folded.frame
         pieces = [from_arrow(engine().spark, whole.slice(i, 2)) for i in range(0, whole.num_rows, 2)]
-        return replace(write, folded=engine().fold(engine().concat(pieces), self.plan))
+        return replace(write, folded=engine().fold(engine().frames.concat(pieces), self.plan))
 
 
 def whole(sequence: int, key: Any = 1) -> dict[str, Any]:

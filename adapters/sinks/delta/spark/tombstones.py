@@ -41,7 +41,7 @@ def is_of_others(rows: DataFrame) -> Column:
 
 
 class SparkTombstones:
-    """`ports.sink.TombstoneStore` over Spark frames, for rows frames only. The caller of `record` holds the
+    """`testing.sink_contract.TombstoneStore` over Spark frames, for rows frames only. The caller of `record` holds the
     lane's lock."""
 
     def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
