@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from dependency_injector import providers
 
 from replicator.domain.policy.plan import Counts
+from replicator.ports.runtime import LaneCommitted, Measurement, RecordsRead
 from replicator.settings import Loaded
 from replicator.wiring.container import Container
 from replicator.wiring.memory import tune_collector
@@ -31,19 +31,15 @@ class Journal:
         self.commits: list[tuple[float, str, Counts]] = []
         """Time, lane, what became of its changes."""
 
-    def consumed(self, *_: object) -> None:
-        """See `ports.runtime.Telemetry`: the first call starts the clock."""
-        if not self.began:
-            self.began, self.cpu, self.threads = time.monotonic(), cpu_now(), threads.cpu()
-
-    def changes(self, lane: str, counts: Counts) -> None:
-        """See `ports.runtime.Telemetry`: called once for each commit."""
-        self.cpu_end = cpu_now()
-        self.ended.update(threads.cpu())
-        self.commits.append((time.monotonic(), lane, counts))
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_, **__: None
+    def record(self, measured: Measurement) -> None:
+        """See `ports.runtime.Telemetry`. The first records start the clock."""
+        match measured:
+            case RecordsRead() if not self.began:
+                self.began, self.cpu, self.threads = time.monotonic(), cpu_now(), threads.cpu()
+            case LaneCommitted(lane, counts):
+                self.cpu_end = cpu_now()
+                self.ended.update(threads.cpu())
+                self.commits.append((time.monotonic(), lane, counts))
 
     def run(self, loaded: Loaded) -> None:
         """Run the pipeline until it is caught up, with this journal as its telemetry. Raises when it does not end well."""

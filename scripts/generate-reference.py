@@ -23,6 +23,7 @@ from replicator.cli import GROUPS, main
 from replicator.domain.errors import FIX_SOURCE, NAME_OPERATION, ONE_PART, OTHER_FORMAT, REMEDIES, ExitCode, RejectCode
 from replicator.ports.adapter_options import SinkOptions, SourceOptions
 from replicator.ports.options import DURATION, NO_RETENTION
+from replicator.ports.runtime import StreamPace
 from replicator.ports.source import Pace
 from replicator.settings.adapter_models import SINKS, SOURCES
 from replicator.settings.formats import FORMATS
@@ -339,7 +340,7 @@ def render_metrics() -> str:
     """The page of all metrics: those of the real registry, and each with a text."""
     texts = TEXTS["metrics"]
     telemetry = PrometheusTelemetry()
-    telemetry.pace("source", "spark", Pace(0, 0, 0, 0))
+    telemetry.record(StreamPace("source", "spark", Pace(0, 0, 0, 0)))
     found = {get_metric_name(each): each for each in telemetry.registry._collector_to_names}
     require("metrics", found, texts["metrics"])
     require("outcomes", OUTCOMES, texts["outcomes"])

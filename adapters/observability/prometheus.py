@@ -9,7 +9,18 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from replicator.domain.policy.plan import Counts
+from replicator.ports.runtime import (
+    LaneCommitted,
+    LaneUp,
+    Measurement,
+    OpenDeadLetters,
+    RecordsIgnored,
+    RecordsRead,
+    RecordsRejected,
+    SourceLag,
+    StreamPace,
+    TargetCompared,
+)
 from replicator.ports.source import Pace
 from replicator.ports.stores import DeadLetterGroup
 
@@ -39,43 +50,48 @@ class PrometheusTelemetry:
         self._engines: dict[str, Gauge] = {}
         self._gauge("build_info", "Always 1", "version").labels(version).set(1)
 
-    def consumed(self, source: str, records: int) -> None:
-        self._consumed.labels(source).inc(records)
+    def record(self, measured: Measurement) -> None:
+        match measured:
+            case RecordsRead(source, records):
+                self._consumed.labels(source).inc(records)
+            case RecordsIgnored(source, kind, records):
+                self._ignored.labels(source, kind).inc(records)
+            case RecordsRejected(source, table, stage, code, records):
+                self._rejects.labels(source, table, stage, code).inc(records)
+            case OpenDeadLetters(counts):
+                self._set_dead_letters(counts)
+            case LaneCommitted():
+                self._add_commit(measured)
+            case LaneUp(lane, up):
+                self._up.labels(lane).set(1 if up else 0)
+            case SourceLag(source, records):
+                self._lag.labels(source).set(math.nan if records is None else records)
+            case StreamPace(source, engine, pace):
+                self._set_pace(source, engine, pace)
+            case TargetCompared():
+                self._set_compared(measured)
 
-    def ignored(self, source: str, kind: str, records: int) -> None:
-        self._ignored.labels(source, kind).inc(records)
+    def _add_commit(self, commit: LaneCommitted) -> None:
+        for outcome, count in zip(OUTCOMES, commit.counts.as_tuple(), strict=True):
+            self._changes.labels(commit.lane, outcome).inc(count)
+        self._seconds.labels(commit.lane).observe(commit.seconds)
+        newest = commit.newest
+        if newest is not None:
+            self._freshness.labels(commit.lane).set_function(lambda: time.time() - newest / 1e6)
 
-    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
-        self._rejects.labels(source, table, stage, code).inc(records)
+    def _set_compared(self, compared: TargetCompared) -> None:
+        for kind, number in compared.rows.items():
+            self._diff_rows.labels(compared.lane, kind).set(number)
+        self._diff_time.labels(compared.lane).set(compared.at)
 
-    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
+    def _set_dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
         for group in self._groups - counts.keys():
             self._open.remove(group.source, group.table, group.lane)
         self._groups = set(counts)
         for group, records in counts.items():
             self._open.labels(group.source, group.table, group.lane).set(records)
 
-    def changes(self, lane: str, counts: Counts) -> None:
-        for outcome, count in zip(OUTCOMES, counts.as_tuple(), strict=True):
-            self._changes.labels(lane, outcome).inc(count)
-
-    def applied(self, lane: str, seconds: float, newest: int | None) -> None:
-        self._seconds.labels(lane).observe(seconds)
-        if newest is not None:
-            self._freshness.labels(lane).set_function(lambda: time.time() - newest / 1e6)
-
-    def lag(self, source: str, records: int | None) -> None:
-        self._lag.labels(source).set(math.nan if records is None else records)
-
-    def lane_up(self, lane: str, up: bool) -> None:
-        self._up.labels(lane).set(1 if up else 0)
-
-    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None:
-        for kind, number in rows.items():
-            self._diff_rows.labels(lane, kind).set(number)
-        self._diff_time.labels(lane).set(at)
-
-    def pace(self, source: str, engine: str, pace: Pace) -> None:
+    def _set_pace(self, source: str, engine: str, pace: Pace) -> None:
         values = {
             "batch_duration_seconds": (pace.batch_seconds, "Time of the last batch of the engine's stream"),
             "input_rows_per_second": (pace.input_rows_per_second, "Rows that come into the engine's stream"),

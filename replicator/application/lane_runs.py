@@ -18,7 +18,7 @@ from replicator.domain.policy.plan import Counts, DeleteHorizon
 from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Lane
-from replicator.ports.runtime import Telemetry
+from replicator.ports.runtime import LaneUp, Telemetry
 
 from .lane_schema import LaneSchema
 from .problem import Problem, to_problem
@@ -309,7 +309,7 @@ class LaneRuns:
             tell = log.info if halted else log.debug
             tell("lane status", lane=run.lane.id, was=run.status.value, now=status.value)
         run.status = status
-        self._telemetry.lane_up(run.lane.id, status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED))
+        self._telemetry.record(LaneUp(run.lane.id, status not in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)))
 
 
 Clock = Callable[[], float]

@@ -15,42 +15,108 @@ from .reads import ReadSide
 from .source import Pace
 from .stores import DeadLetterGroup
 
-# Metrics.
+# Metrics. They are by name of source and lane, never by key or offset.
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """Records read from a source."""
+
+    source: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsIgnored:
+    """Records that contain no change of a table."""
+
+    source: str
+    kind: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRejected:
+    """Rejected records; `table` is empty if it is not known. The application limits the number of tables and codes."""
+
+    source: str
+    table: str
+    stage: str
+    code: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDeadLetters:
+    """The number of open dead letters; groups that are not in `counts` have none."""
+
+    counts: Mapping[DeadLetterGroup, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCommitted:
+    """One apply of a lane took `seconds`; `counts` are its changes by their outcome. `newest` is its greatest event time, in
+    microseconds since 1970."""
+
+    lane: str
+    counts: Counts
+    seconds: float
+    newest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUp:
+    """The lane runs, or else is suspended or paused."""
+
+    lane: str
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """Records between the lowest lane and the end of the source; None if it is not known."""
+
+    source: str
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPace:
+    """The progress of a source's stream, which `engine` runs."""
+
+    source: str
+    engine: str
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCompared:
+    """The last comparison of a target began `at` (seconds since 1970), and found `rows` that differ, by their kind."""
+
+    lane: str
+    at: float
+    rows: Mapping[str, int]
+
+
+Measurement: TypeAlias = (
+    RecordsRead
+    | RecordsIgnored
+    | RecordsRejected
+    | OpenDeadLetters
+    | LaneCommitted
+    | LaneUp
+    | SourceLag
+    | StreamPace
+    | TargetCompared
+)
+"""A later version may have more of them: telemetry leaves out what it does not know."""
 
 
 class Telemetry(Protocol):
-    """Counters and gauges by name of source and lane, never by key or offset. Never raises, never blocks."""
+    """Counters and gauges."""
 
-    def consumed(self, source: str, records: int) -> None:
-        """Count records read from a source."""
-
-    def ignored(self, source: str, kind: str, records: int) -> None:
-        """Count records that contain no change of a table."""
-
-    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
-        """Count rejected records; `table` is empty if it is not known. The application limits the number of tables and
-        codes."""
-
-    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
-        """Set the number of open dead letters; groups that are not in `counts` have none."""
-
-    def changes(self, lane: str, counts: Counts) -> None:
-        """Count the changes of a lane by their outcome."""
-
-    def applied(self, lane: str, seconds: float, newest: int | None) -> None:
-        """One apply of a lane took `seconds`; `newest` is its greatest event time, in microseconds since 1970."""
-
-    def lag(self, source: str, records: int | None) -> None:
-        """Records between the lowest lane and the end of the source; None if it is not known."""
-
-    def lane_up(self, lane: str, up: bool) -> None:
-        """The lane runs, or else is suspended or paused."""
-
-    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None:
-        """The last comparison of a target began `at` (seconds since 1970), and found `rows` that differ, by their kind."""
-
-    def pace(self, source: str, engine: str, pace: Pace) -> None:
-        """The progress of a source's stream."""
+    def record(self, measured: Measurement) -> None:
+        """Add to a counter, or set a gauge. Never raises, never blocks."""
 
 
 # Servers: the daemon's page, and the HTTP server for other programs.

@@ -12,6 +12,17 @@ from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Lane, LaneOutcome
+from replicator.ports.runtime import (
+    LaneCommitted,
+    LaneUp,
+    Measurement,
+    OpenDeadLetters,
+    RecordsIgnored,
+    RecordsRead,
+    RecordsRejected,
+    SourceLag,
+    StreamPace,
+)
 from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import Pace, SourceFeatures
 from replicator.ports.stores import ALL_DEAD_LETTERS, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup, RegisterEntry
@@ -304,30 +315,21 @@ class Gauges:
         self.lags: list[int] = []
         self.paces: list[tuple[str, str, Pace]] = []
 
-    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
-        self.rejects[source, table, stage, code] += records
-
-    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
-        self.open = dict(counts)
-
-    def consumed(self, source: str, records: int) -> None:
-        self.totals["consumed"] += records
-
-    def ignored(self, source: str, kind: str, records: int) -> None:
-        self.totals[f"ignored.{kind}"] += records
-
-    def changes(self, lane: str, counts: Counts) -> None:
-        self.of_lane[lane] = self.of_lane.get(lane, Counts()) + counts
-
-    def applied(self, lane: str, seconds: float, newest: int | None) -> None: ...
-
-    def lag(self, source: str, records: int) -> None:
-        self.lags.append(records)
-
-    def lane_up(self, lane: str, up: bool) -> None:
-        self.up[lane] = up
-
-    def compared(self, lane: str, at: float, rows: Mapping[str, int]) -> None: ...
-
-    def pace(self, source: str, engine: str, pace: Pace) -> None:
-        self.paces.append((source, engine, pace))
+    def record(self, measured: Measurement) -> None:
+        match measured:
+            case RecordsRead(_, records):
+                self.totals["consumed"] += records
+            case RecordsIgnored(_, kind, records):
+                self.totals[f"ignored.{kind}"] += records
+            case RecordsRejected(source, table, stage, code, records):
+                self.rejects[source, table, stage, code] += records
+            case OpenDeadLetters(counts):
+                self.open = dict(counts)
+            case LaneCommitted(lane, counts):
+                self.of_lane[lane] = self.of_lane.get(lane, Counts()) + counts
+            case LaneUp(lane, up):
+                self.up[lane] = up
+            case SourceLag(_, records):
+                self.lags.append(records)
+            case StreamPace(source, engine, pace):
+                self.paces.append((source, engine, pace))

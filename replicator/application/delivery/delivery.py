@@ -36,6 +36,7 @@ from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import TopicPartition
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import F, Lane, LaneOutcome
+from replicator.ports.runtime import LaneCommitted
 from replicator.ports.sink import Sink
 
 from .batch_records import RecordFrames
@@ -418,8 +419,7 @@ class Delivery(Generic[F]):
         self._waiting_since.pop(run.lane.id, None)
         self._committed = True
         self._idle_timeout.record_progress()
-        self._telemetry.changes(run.lane.id, counts)
-        self._telemetry.applied(run.lane.id, seconds, newest)
+        self._telemetry.record(LaneCommitted(run.lane.id, counts, seconds, newest))
         self._rejects.publish_counts(kind for kinds in self._reject_kinds.pop(run.lane.id, {}).values() for kind in kinds)
         self._rejects.count_records(counts.rejected)
 

@@ -30,7 +30,7 @@ from replicator.domain.position import Position
 from replicator.local_files import FileLock, FileLocked, make_folder, replace_file
 from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetSnapshot
-from replicator.ports.runtime import ShowLine, Telemetry
+from replicator.ports.runtime import ShowLine, TargetCompared, Telemetry
 
 # Temporary folders that do not outlive their processes for long: the next process removes those of killed ones.
 
@@ -104,6 +104,10 @@ class StoredDiff:
     def count_rows(self) -> dict[str, int]:
         """The rows that differ, by their kind."""
         return {"missing": self.missing, "extra": self.extra, "different": self.different}
+
+    def to_measurement(self) -> TargetCompared:
+        """The comparison, for metrics."""
+        return TargetCompared(self.lane, self.begun_at.timestamp(), self.count_rows())
 
     def to_dict(self) -> dict[str, Any]:
         """The run as JSON values."""
@@ -357,7 +361,7 @@ class DiffScheduler:
             runs = list(islice(list_runs(self._folder, one.lane), 2))
             done = next((run for run in runs if run.error is None), None)
             if done is not None:
-                self._telemetry.compared(one.lane, done.begun_at.timestamp(), done.count_rows())
+                self._telemetry.record(done.to_measurement())
             if self._is_due(one, runs[0] if runs else None):
                 self._compare(one)
 
@@ -391,7 +395,7 @@ class DiffScheduler:
             )
             log.warning("lane was not compared", lane=one.lane, sentence=run.error, next_step=run.next_step)
         else:
-            self._telemetry.compared(one.lane, run.begun_at.timestamp(), run.count_rows())
+            self._telemetry.record(run.to_measurement())
             (log.info if run.equal else log.warning)("lane compared", lane=one.lane, rows=run.rows, **run.count_rows())
         try:
             keep_run(self._folder, run)

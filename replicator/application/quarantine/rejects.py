@@ -40,7 +40,7 @@ from replicator.local_files import create_file, make_folder
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Frames
 from replicator.ports.frames import F, RejectedRecord, Stop
-from replicator.ports.runtime import Telemetry
+from replicator.ports.runtime import OpenDeadLetters, RecordsRejected, Telemetry
 from replicator.ports.stores import OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
 
 # Counts of open dead letters, for people. A separate thread reads them from the store now and then.
@@ -91,7 +91,7 @@ class DeadLetterCounts:
                 tell = log.debug if self._is_failing else log.warning
                 tell("dead letters cannot be counted", sentence=to_problem(error).sentence)
                 self.counts, self._is_stale, self._is_failing = None, True, True
-            self._telemetry.dead_letters(self.counts or {})
+            self._telemetry.record(OpenDeadLetters(self.counts or {}))
             self._ended_at = self._clock()
             self._took = self._ended_at - began
 
@@ -317,7 +317,7 @@ class Rejects(Generic[F]):
         with self._lock:
             self._kinds.update(counted)
         for kind, records in counted.items():
-            self._telemetry.rejected(kind.source, kind.table, kind.stage, kind.code, records)
+            self._telemetry.record(RecordsRejected(kind.source, kind.table, kind.stage, kind.code, records))
 
     def count_records(self, records: int) -> None:
         """Count rejected records. TooManyRejects above `max_rejects`."""

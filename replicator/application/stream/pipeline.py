@@ -29,6 +29,7 @@ from replicator.domain.position import Position, Span
 from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, Lane, RoutedBatch
+from replicator.ports.runtime import SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
 from .batch_decoder import BatchDecoder
@@ -642,7 +643,7 @@ class SourcePipeline(Generic[F]):
                 self.progress.end, answers = self.context.source.end(), True
                 self.registry.suspend_incomplete()
                 self._transactions.set_end(self.progress.end)
-                self._shared.telemetry.lag(self.context.name, self.progress.find_lowest_lag(runs))
+                self._shared.telemetry.record(SourceLag(self.context.name, self.progress.find_lowest_lag(runs)))
                 self.context.source.committed(lowest)
         except Retryable as error:
             self._record_outage(error, answers=answers)
@@ -653,7 +654,7 @@ class SourcePipeline(Generic[F]):
         features = self.context.source.features
         self.progress.pace = None if features.pace is None else features.pace()
         if self.progress.pace is not None:
-            self._shared.telemetry.pace(self.context.name, features.engine, self.progress.pace)
+            self._shared.telemetry.record(StreamPace(self.context.name, features.engine, self.progress.pace))
 
 
 def _advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:

@@ -18,7 +18,17 @@ from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.policy.plan import Counts
-from replicator.ports.runtime import Views
+from replicator.ports.runtime import (
+    LaneCommitted,
+    LaneUp,
+    OpenDeadLetters,
+    RecordsIgnored,
+    RecordsRead,
+    RecordsRejected,
+    SourceLag,
+    StreamPace,
+    Views,
+)
 from replicator.ports.source import Pace
 from replicator.ports.stores import DeadLetterGroup
 
@@ -207,17 +217,19 @@ def test_a_command_that_makes_no_sense_says_what_does(daemon):
 
 def make_telemetry() -> PrometheusTelemetry:
     telemetry = PrometheusTelemetry("1.2.3")
-    telemetry.consumed("shop", 7)
-    telemetry.ignored("shop", "heartbeat", 2)
-    telemetry.rejected("shop", "public.customers", "decode", "OUT_OF_RANGE", 3)
     gone, there = DeadLetterGroup("shop", "public.customers", ""), DeadLetterGroup("shop", "", "")
-    telemetry.dead_letters({gone: 3, there: 1})
-    telemetry.dead_letters({there: 2})
-    telemetry.changes("lake.customers", Counts(1, 2, 3, 4, 5, 6))
-    telemetry.applied("lake.customers", 0.2, 1)
-    telemetry.lag("shop", 11)
-    telemetry.lane_up("lake.customers", False)
-    telemetry.pace("shop", "spark", Pace(2.5, 1200.0, 1500.0, 34))
+    for measured in (
+        RecordsRead("shop", 7),
+        RecordsIgnored("shop", "heartbeat", 2),
+        RecordsRejected("shop", "public.customers", "decode", "OUT_OF_RANGE", 3),
+        OpenDeadLetters({gone: 3, there: 1}),
+        OpenDeadLetters({there: 2}),
+        LaneCommitted("lake.customers", Counts(1, 2, 3, 4, 5, 6), 0.2, 1),
+        SourceLag("shop", 11),
+        LaneUp("lake.customers", False),
+        StreamPace("shop", "spark", Pace(2.5, 1200.0, 1500.0, 34)),
+    ):
+        telemetry.record(measured)
     return telemetry
 
 
