@@ -23,7 +23,7 @@ from replicator.domain.projection import (
     RefreshRecord,
     RefreshWork,
 )
-from replicator.ports.projector import ReplaceResult
+from replicator.ports.projector import RefreshStart, ReplaceResult
 
 from ..delta.commits import LostRace
 from ..delta.errors import first_line, translate_errors
@@ -71,7 +71,7 @@ class BaseProjector(ABC):
             name: TableMaintenance(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()
         }
         self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
-        """By projection its table, and the version that `last` read."""
+        """By projection its table, and the version that `_read_last` read."""
         self._latest_tables: dict[str, LatestTable] = {}
         self._snapshots: dict[str, SnapshotCache] = {}
         """The cached tables by URI. Input versions are kept for the next refresh, which compares with the last
@@ -86,11 +86,21 @@ class BaseProjector(ABC):
         self._inputs = PostgresInputs(self._places)
         self._tables = PostgresTables(self._places)
 
-    def place(self, sink: str, table: str | None) -> str:
+    @contextmanager
+    def open_refresh(self, projection: Projection) -> Iterator[RefreshStart]:
+        tables = {one.label: (one.sink, one.table) for one in projection.inputs}
+        tables[projection.label] = (projection.sink, projection.into)
+        try:
+            reads, last = self._read_inputs(projection), self._read_last(projection)
+            yield RefreshStart(reads, last, {label: self._locate_table(*table) for label, table in tables.items()})
+        finally:
+            self._release_inputs()
+
+    def _locate_table(self, sink: str, table: str | None) -> str:
         return self._places.locate(sink, table).url if sink in self._places else self._input_folder(sink, table).uri
 
-    def reads(self, projection: Projection) -> InputVersions:
-        """Also reads the table meanwhile, for `last`."""
+    def _read_inputs(self, projection: Projection) -> InputVersions:
+        """Also reads the table meanwhile, for `_read_last`."""
         stored = [one for one in projection.inputs if one.sink not in self._places]
         elsewhere = [one for one in projection.inputs if one.sink in self._places]
         looking = self._start_lookup(projection)
@@ -116,7 +126,7 @@ class BaseProjector(ABC):
                 found[one.name] = InputVersion(newest.table_id, newest.number)
         return found
 
-    def last(self, projection: Projection) -> RefreshRecord | None:
+    def _read_last(self, projection: Projection) -> RefreshRecord | None:
         if projection.sink in self._places:
             return self._tables.read_last(projection)
         with translate_errors(projection.label):
@@ -149,30 +159,25 @@ class BaseProjector(ABC):
                 self._targets.pop(projection.name, None)
             return ReplaceResult(version, rows)
 
-    def let_go(self) -> None:
-        """See `ports.projector.Projector.let_go`. The newest versions stay cached."""
+    def _release_inputs(self) -> None:
+        """The newest versions stay cached."""
         self._inputs.release()
         for one in self._snapshots.values():
             one.drop_older()
 
-    def versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.versions`. PostgreSQL has no old versions."""
+    def describe_versions(self, projection: Projection, *, end: bool = False) -> str:
+        """See `ports.projector.Projector.describe_versions`. PostgreSQL has no old versions."""
         if projection.sink in self._places:
-            return ""
+            return self._tables.end_versions(projection) if end else ""
         folder = self._target_folder(projection)
         with translate_errors(projection.label):
-            return describe_old_versions(folder, open_table(folder)) if has_table(folder) else ""
-
-    def end_versions(self, projection: Projection) -> str:
-        if projection.sink in self._places:
-            return self._tables.end_versions(projection)
-        folder = self._target_folder(projection)
-        with translate_errors(projection.label):
-            return end_versions(folder, open_table(folder)) if has_table(folder) else ""
+            if not has_table(folder):
+                return ""
+            return (end_versions if end else describe_old_versions)(folder, open_table(folder))
 
     def close(self) -> None:
         try:
-            self.let_go()
+            self._release_inputs()
             self._tables.close()
         finally:
             self._pool.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
@@ -242,9 +247,9 @@ class BaseProjector(ABC):
             self._last_commits[projection.name] = (commit, record)
 
     def _get_target(self, projection: Projection) -> DeltaTable | None:
-        """The table that `last` read. Raises Retryable if it has newer commits."""
+        """The table that `_read_last` read. Raises Retryable if it has newer commits."""
         if projection.name not in self._targets:
-            self.last(projection)
+            self._read_last(projection)
         table, version = self._targets[projection.name] or (None, None)
         if table is not None and table.version() != version:
             raise Retryable(f"another writer changed table {projection.label} first")

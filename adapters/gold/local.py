@@ -116,9 +116,9 @@ class LocalProjector(BaseProjector):
     def _has_sized_files(self, projection: Projection, table: DeltaTable) -> bool:
         return projection.partition_by is not None and has_plain_features(table)
 
-    def let_go(self) -> None:
+    def _release_inputs(self) -> None:
         self._ahead.release()
-        super().let_go()
+        super()._release_inputs()
 
     def close(self) -> None:
         super().close()

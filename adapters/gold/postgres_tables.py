@@ -82,7 +82,7 @@ class PostgresTables:
         return ReplaceResult(found.number + 1, 0 if rows is None else rows.num_rows)
 
     def end_versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.end_versions`. VACUUM releases the space of replaced rows."""
+        """See `ports.projector.Projector.describe_versions`. VACUUM releases the space of replaced rows."""
         place, doing = self._locate(projection), f"vacuuming {projection.label}"
         with self._get_session(place).cursor(doing) as cursor:
             if read_refresh_state(cursor, place).table is not None:

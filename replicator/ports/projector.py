@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from replicator.domain.projection import Groups, InputVersions, Projection, ProjectionInput, RefreshRecord, RefreshWork
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshStart:
+    """What a refresh starts from.
+
+    - `reads`: the newest version of every input.
+    - `last`: the record of the last refresh. None if there was none, or if another program wrote to the table since
+      (test_a_changed_table_is_computed_from_scratch).
+    - `places`: the locations of the inputs and of the table, by label: absolute paths, or URLs.
+    """
+
+    reads: InputVersions
+    last: RefreshRecord | None
+    places: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +43,10 @@ class Projector(Protocol):
     def unreadable(query: str) -> str:
         """Why the engine cannot parse a query, as far as possible without starting the engine; empty if it can."""
 
-    def place(self, sink: str, table: str | None) -> str:
-        """The location of a table: an absolute path, or a URL."""
-
-    def reads(self, projection: Projection) -> InputVersions:
-        """The newest version of every input. `Fatal` that names an input which does not exist, or cannot be read
-        (test_an_input_that_is_not_there_is_named). An input without older versions is held at this version until
-        `let_go`."""
-
-    def last(self, projection: Projection) -> RefreshRecord | None:
-        """The record of the last refresh, as of this call or the call of `reads`. None if there was none, or if another
-        program wrote to the table since (test_a_changed_table_is_computed_from_scratch)."""
+    def open_refresh(self, projection: Projection) -> AbstractContextManager[RefreshStart]:
+        """What a refresh starts from, read now. `Fatal` that names an input which does not exist, or cannot be read
+        (test_an_input_that_is_not_there_is_named). An input without older versions is held at its version until the
+        context ends; no `replace` follows then."""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
         """The groups with changed rows between two versions of an input, in columns that the query reads
@@ -49,20 +59,13 @@ class Projector(Protocol):
         with the result. One commit also stores `record` (test_groups_are_replaced_in_one_commit). With no groups only
         the record is written.
 
-        `Retryable` if another program committed after `last`. `Fatal`, with nothing written, for rows with equal values
+        `Retryable` if another program committed after `open_refresh`. `Fatal`, with nothing written, for rows with equal values
         of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
 
-    def let_go(self) -> None:
-        """Release the versions that `reads` held: no `replace` follows."""
-
-    def versions(self, projection: Projection) -> str:
-        """The location of older versions of the table that still contain its former rows, for people; empty without a
-        table."""
-
-    def end_versions(self, projection: Projection) -> str:
-        """Remove older versions of the table, so that no one can read them. Returns a text for people that names the
-        remains (test_versions_end)."""
+    def describe_versions(self, projection: Projection, *, end: bool = False) -> str:
+        """The location of older versions of the table that still contain its former rows, for people; empty without any.
+        `end`: first remove them, so that no one can read them; the text then names the remains (test_versions_end)."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""

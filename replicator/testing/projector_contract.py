@@ -160,14 +160,14 @@ class ProjectorContract(Contract):
     def test_versions_end(self) -> None:
         """The rows stay, and the next refresh continues. A table that does not exist has no versions."""
         projector, mine = self.new_projector(), self._set_sink(make_projection())
-        assert (projector.versions(mine), projector.end_versions(mine)) == ("", "")
+        assert [projector.describe_versions(mine, end=end) for end in (False, True)] == ["", ""]
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
         self._refresh(make_projection())
         found = self._read_sums()
-        assert ("older versions" in projector.versions(mine)) == self.keeps_versions
-        assert projector.end_versions(mine) == ""
+        assert ("older versions" in projector.describe_versions(mine)) == self.keeps_versions
+        assert projector.describe_versions(mine, end=True) == ""
         projector.close()
         assert self._read_sums() == found and ("Rome", 2, 6) in found
         self.append_rows("orders", _make_table([(10, "Rome", 1, "x")]))

@@ -254,8 +254,7 @@ def refresh_projections(
     to repeat."""
     for one in projections:
         done.refreshed.append(refreshing.refresh(one))
-        held = refreshing.projector.end_versions if end_versions else refreshing.projector.versions
-        done.versions += filter(None, [held(one)])
+        done.versions += filter(None, [refreshing.projector.describe_versions(one, end=end_versions)])
 
 
 class _RecordSearch:

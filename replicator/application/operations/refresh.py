@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 from replicator.domain.lineage import Datasets, LineageRun, RunOutcome, RunState, to_dataset
 from replicator.domain.projection import InputVersions, Projection, RefreshRecord, RefreshWork, plan_refresh
-from replicator.ports.projector import Projector, ReplaceResult
+from replicator.ports.projector import Projector, RefreshStart, ReplaceResult
 from replicator.ports.runtime import Lineage
 
 log = structlog.get_logger(__name__)
@@ -54,20 +55,17 @@ class ProjectionRefresher:
 
         After an error the table is as before, or as this refresh makes it. The next refresh continues from there.
         """
-        try:
-            return self._refresh_projection(projection, full)
-        finally:
-            self.projector.let_go()
-
-    def _refresh_projection(self, projection: Projection, full: bool) -> RefreshResult:
         began = time.monotonic()
-        reads = self.projector.reads(projection)
-        last = self.projector.last(projection)
-        todo = RefreshWork(reason="it was asked for") if full else self._plan_refresh(projection, last, reads)
+        with self.projector.open_refresh(projection) as start:
+            return self._refresh_projection(projection, start, full, began)
+
+    def _refresh_projection(self, projection: Projection, start: RefreshStart, full: bool, began: float) -> RefreshResult:
+        reads = start.reads
+        todo = RefreshWork(reason="it was asked for") if full else self._plan_refresh(projection, start)
         if todo is None:
             return _make_result(projection, RefreshWork(frozenset()), reads, began)
         record = RefreshRecord(str(uuid.uuid4()), projection.fingerprint, reads, todo.kind, self.now().isoformat())
-        run = LineageRun(record.run, self.namespace, projection, reads, self._list_datasets(projection))
+        run = LineageRun(record.run, self.namespace, projection, reads, _list_datasets(start))
         self._send_lineage(run, "START")
         try:
             done = self.projector.replace(projection, todo, record)
@@ -78,15 +76,9 @@ class ProjectionRefresher:
         self._send_lineage(run, "COMPLETE", RunOutcome(done.version, done.rows))
         return _make_result(projection, todo, reads, began, (record, done))
 
-    def _plan_refresh(self, projection: Projection, last: RefreshRecord | None, reads: InputVersions) -> RefreshWork | None:
-        return plan_refresh(
-            projection, last, reads, lambda one, *versions: self.projector.find_affected_groups(projection, one, *versions)
-        )
-
-    def _list_datasets(self, projection: Projection) -> Datasets:
-        tables = {one.label: (one.sink, one.table) for one in projection.inputs}
-        tables[projection.label] = (projection.sink, projection.into)
-        return {label: to_dataset(self.projector.place(*table)) for label, table in tables.items()}
+    def _plan_refresh(self, projection: Projection, start: RefreshStart) -> RefreshWork | None:
+        find_groups = partial(self.projector.find_affected_groups, projection)
+        return plan_refresh(projection, start.last, start.reads, find_groups)
 
     def _send_lineage(self, run: LineageRun, happened: RunState, outcome: RunOutcome | None = None) -> None:
         """A lineage error is only logged: it never stops a refresh."""
@@ -96,6 +88,10 @@ class ProjectionRefresher:
             self.lineage.send_event(run.make_event(happened, self.now().isoformat(), outcome))
         except (Fatal, Retryable) as problem:
             log.warning("lineage was not reported", projection=run.projection.name, error=problem.sentence)
+
+
+def _list_datasets(start: RefreshStart) -> Datasets:
+    return {label: to_dataset(place) for label, place in start.places.items()}
 
 
 def _make_result(

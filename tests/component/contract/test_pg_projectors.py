@@ -190,7 +190,7 @@ class TestPostgresProjector(ProjectedDatabase):
         self._first()
         projector = self.new_projector()
         ProjectionRefresher(projector, "tests").refresh(self._set_sink(make_projection()))
-        assert projector.end_versions(self._set_sink(make_projection())) == ""
+        assert projector.describe_versions(self._set_sink(make_projection()), end=True) == ""
         assert self._execute("SELECT relpages > 0 FROM pg_class WHERE relname = 'sums'") == [(True,)]
         projector.close()
 

@@ -178,17 +178,14 @@ class TestLocalProjector(ProjectedLake):
         self._refresh(make_projection())
         projector = self.new_projector()
         self.append_rows("orders", rows.slice(2, 1))
-        reads, last = projector.reads(make_projection()), projector.last(make_projection())
-        assert last is not None
-        self.append_rows("orders", rows.slice(2, 1))
-        self._refresh(make_projection())
-        projector.reads(make_projection())
-        with pytest.raises(Retryable):
-            projector.replace(
-                make_projection(),
-                RefreshWork(frozenset({"Rome"})),
-                RefreshRecord("run", make_projection().fingerprint, reads, "groups", ""),
-            )
+        with projector.open_refresh(make_projection()) as start:
+            assert start.last is not None
+            self.append_rows("orders", rows.slice(2, 1))
+            self._refresh(make_projection())
+            projector._read_inputs(make_projection())
+            record = RefreshRecord("run", make_projection().fingerprint, start.reads, "groups", "")
+            with pytest.raises(Retryable):
+                projector.replace(make_projection(), RefreshWork(frozenset({"Rome"})), record)
         assert ("Rome", 3, 15) in self._read_sums()
 
     @pytest.mark.parametrize(("kind", "most"), [("HUGEINT", 2**62), ("UHUGEINT", 2**127)])
