@@ -59,8 +59,8 @@ class Projector(Protocol):
         with the result. One commit also stores `record` (test_groups_are_replaced_in_one_commit). With no groups only
         the record is written.
 
-        `Retryable` if another program committed after `open_refresh`. `Fatal`, with nothing written, for rows with equal values
-        of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
+        `Retryable` if another program committed after `open_refresh`. `Fatal`, with nothing written, for rows with
+        equal values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
 
     def describe_versions(self, projection: Projection, *, end: bool = False) -> str:

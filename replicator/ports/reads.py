@@ -192,23 +192,18 @@ class TableSplit:
 
 
 class SourceSnapshot(Protocol):
-    """A table of a source as it was at one point. It stays open, at the cost of an open transaction in the database."""
+    """A table of a source as it was at one point. It stays open, at the cost of an open transaction in the database.
 
-    @property
-    def point(self) -> str:
-        """The point among the changes, for people. The snapshot contains exactly the changes before it."""
+    - `point`: among the changes, for people. The snapshot contains exactly the changes before it.
+    - `keys`: the key columns.
+    - `kinds`: the columns that are read; None for a column that has no checksum.
+    - `unread`: the other columns, with their types in the database.
+    """
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The key columns."""
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Columns that are not read, with their types in the database."""
-
-    @property
-    def kinds(self) -> dict[str, ChecksumKind | None]:
-        """The columns; None for a column that has no checksum."""
+    point: str
+    keys: tuple[str, ...]
+    kinds: Mapping[str, ChecksumKind | None]
+    unread: Mapping[str, str]
 
     def count(self) -> int | None:
         """The approximate number of rows; None if the database does not know it."""
@@ -253,23 +248,17 @@ class ComparableTable(Protocol):
 
 
 class TargetSnapshot(Protocol):
-    """A target as it was at one commit of its lane."""
+    """A target as it was at one commit of its lane.
 
-    @property
-    def position(self) -> Position:
-        """The position of the lane at that commit."""
+    - `commit`: for people. `position`: of the lane at that commit.
+    - `identity`: the same for all commits of a target. A target that is built again has another one.
+    - `columns`: those of `read`.
+    """
 
-    @property
-    def commit(self) -> str:
-        """The commit, for people."""
-
-    @property
-    def identity(self) -> str:
-        """The same for all commits of a target. A target that is built again has another one."""
-
-    @property
-    def columns(self) -> pa.Schema:
-        """The columns of `read`."""
+    commit: str
+    position: Position
+    identity: str
+    columns: pa.Schema
 
     def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
         """True if the types of the target's columns have checksums."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -48,26 +47,14 @@ def open_delta_comparison(lake: Lake, path: Folder, lane: Lane) -> Iterator[Delt
             yield DeltaTargetSnapshot(lane, table, state.position, session)
 
 
-@dataclass(frozen=True)
 class DeltaTargetSnapshot:
     """`ports.reads.TargetSnapshot` of one version of a table."""
 
-    lane: Lane
-    table: DeltaTable
-    position: Position
-    session: duckdb.DuckDBPyConnection
-
-    @property
-    def commit(self) -> str:
-        return f"version {self.table.version()}"
-
-    @property
-    def identity(self) -> str:
-        return str(self.table.metadata().id)
-
-    @property
-    def columns(self) -> pa.Schema:
-        return to_source_names(read_schema(self.table))
+    def __init__(self, lane: Lane, table: DeltaTable, position: Position, session: duckdb.DuckDBPyConnection) -> None:
+        self.lane, self.table, self.session = lane, table, session
+        self.commit, self.position = f"version {table.version()}", position
+        self.identity = str(table.metadata().id)
+        self.columns = to_source_names(read_schema(table))
 
     def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
         types = {field.name: field.type for field in self.columns}

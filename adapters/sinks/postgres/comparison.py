@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 import pyarrow as pa
@@ -62,7 +62,7 @@ def open_postgres_comparison(dsn: str, schema: str, lane: Lane) -> Iterator[Post
         session.close()
 
 
-@dataclass(frozen=True)
+@dataclass
 class PostgresTargetSnapshot:
     """`ports.reads.TargetSnapshot` of a transaction."""
 
@@ -74,10 +74,10 @@ class PostgresTargetSnapshot:
     commit: str
     identity: str
     cursor: psycopg.Cursor
+    columns: pa.Schema = field(init=False)
 
-    @property
-    def columns(self) -> pa.Schema:
-        return pa.schema([pa.field(name, read_type(found)[0]) for name, found in self.types.items()])
+    def __post_init__(self) -> None:
+        self.columns = pa.schema([pa.field(name, read_type(found)[0]) for name, found in self.types.items()])
 
     def can_sum(self, columns: Sequence[ComparedColumn]) -> bool:
         return all(can_render_postgres(column.kind, self.formats[column.target]) for column in columns)

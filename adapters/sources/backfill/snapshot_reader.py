@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import RAW
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position
-from replicator.ports.reads import ChecksumKind, KeyRange, Repair, TableSplit
+from replicator.ports.reads import KeyRange, Repair, TableSplit
 from replicator.ports.source import BackfillSnapshot
 
 from .database import BackfillTable, DebeziumEvents, Row, SnapshotPoint, SourceDatabase, TableSnapshot, Tell, refuse_names
@@ -261,17 +261,8 @@ class DatabaseSnapshot:
     ) -> None:
         self._table, self._snapshot, self._events, self._kept = table, snapshot, events, kept
         self._offset = 0
-        self.keys, self.unread = table.keys, unread
-
-    @property
-    def point(self) -> str:
-        """See `ports.reads.SourceSnapshot.point`."""
-        return self._snapshot.describe_point()
-
-    @property
-    def kinds(self) -> dict[str, ChecksumKind | None]:
-        """See `ports.reads.SourceSnapshot.kinds`."""
-        return self._snapshot.list_kinds()
+        self.point, self.keys = snapshot.describe_point(), table.keys
+        self.kinds, self.unread = snapshot.list_kinds(), unread
 
     def count(self) -> int | None:
         """See `ports.reads.SourceSnapshot.count`."""
