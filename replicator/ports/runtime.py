@@ -186,11 +186,10 @@ class Diagnosis:
 class Check(Protocol):
     """Checks one kind of thing (a broker, a source database, a target, a lake, a Java runtime).
 
-    Findings never raise. A check never changes anything permanently, and ends within seconds if nothing answers.
+    An entry point of group `replicator.checks` is a callable from the name in the config and the keys under it, with
+    secrets in clear text, to a check. Findings never raise. A check never changes anything permanently, and ends within
+    seconds if nothing answers.
     """
-
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """`name` is the name in the config, `options` are the keys under it, secrets in clear text."""
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """All findings, good and bad, in a useful order for reading."""
@@ -257,10 +256,6 @@ class Service(Protocol):
     @property
     def name(self) -> str:
         """A unique name among the services of one stack; the argument of `logs SERVICE`."""
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """The ports it listens on, by purpose, all on 127.0.0.1."""
 
     @property
     def log(self) -> Path:

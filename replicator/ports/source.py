@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain_values import format_count
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position, Span, TopicPartition
 
 from .frames import Batch, F, Stop
 
@@ -220,22 +220,16 @@ class Backfill(Protocol):
 
 
 class BackfillJournal(Protocol[F]):
-    """The records that backfills of one source stored, in one topic per table. Offsets may have holes.
+    """The records that backfills of one source stored, in one topic per table (`BACKFILL_TOPICS`). Offsets may have holes.
 
     The source's thread reads it while another process writes.
     """
 
-    def owns(self, topic: str) -> bool:
-        """True for a topic that only backfills have."""
-
-    def beginning(self) -> Position:
-        """The first offset of each topic."""
+    def span(self) -> Span:
+        """From the first offset of each topic to its current end."""
 
     def get_newest_time(self) -> datetime | None:
         """The source's clock when the newest stored record was read; None if there are no records."""
-
-    def end(self) -> Position:
-        """The current end of each topic."""
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
         """As `ports.source.Source.read`. Removed records are holes, not data loss: a snapshot is only removed as a

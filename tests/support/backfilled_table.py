@@ -187,7 +187,8 @@ class World:
     def written_down(self) -> list[dict[str, Any]]:
         journal, found = self.journal(), list[dict[str, Any]]()
         take = lambda batch: found.extend(batch.frame.to_pylist())  # noqa: E731
-        journal.read(journal.beginning(), journal.end(), take, threading.Event())
+        stored = journal.span()
+        journal.read(stored.start, stored.end, take, threading.Event())
         return found
 
 

@@ -18,7 +18,7 @@ from paths import GOLDEN
 from adapters.sources.backfill import JournalSource
 from adapters.sources.query.source import QuerySource
 from adapters.sources.snapshot_diff.source import SnapshotsSource
-from replicator.domain.position import Position
+from replicator.domain.position import Span
 from support.masked_records import FIXED, HMAC
 from support.queried_database import QueriedDatabase
 from support.queried_database import source as query_source
@@ -58,6 +58,6 @@ def read_records(source: Any, to_arrow: Any = lambda frame: frame) -> list[list[
         rows = to_arrow(batch.frame).to_pylist()
         found.extend([row["offset"], row["value"].decode()] for row in rows)
 
-    start, end = source.beginning(), source.end()
-    source.read(Position(start), end, take, threading.Event())
+    stored = source.span() if isinstance(source, JournalSource) else Span(source.beginning(), source.end())
+    source.read(stored.start, stored.end, take, threading.Event())
     return found

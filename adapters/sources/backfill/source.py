@@ -38,14 +38,10 @@ class JournalSource:
         self._batch_bytes = int(str(own["batch_bytes"]))
         self._micros: dict[Path, int] = {}
 
-    def owns(self, topic: str) -> bool:
-        return topic.startswith(BACKFILL_TOPICS)
-
-    def beginning(self) -> Position:
-        return Position({to_topic(table): pieces[0].first for table, pieces in self._list_files()})
-
-    def end(self) -> Position:
-        return Position({to_topic(table): pieces[-1].end for table, pieces in self._list_files()})
+    def span(self) -> Span:
+        files = {to_topic(table): pieces for table, pieces in self._list_files()}
+        start = Position({place: pieces[0].first for place, pieces in files.items()})
+        return Span(start, Position({place: pieces[-1].end for place, pieces in files.items()}))
 
     def get_newest_time(self) -> datetime | None:
         """Reads each file's metadata once, because files never change."""

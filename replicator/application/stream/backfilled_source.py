@@ -9,7 +9,7 @@ from typing import Generic
 from replicator.application.lane_runs import Clock, monotonic
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
-from replicator.ports.source import BackfillJournal, Source, SourceFeatures
+from replicator.ports.source import BACKFILL_TOPICS, BackfillJournal, Source, SourceFeatures
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for new records in the journal."""
@@ -37,7 +37,7 @@ class BackfilledSource(Generic[F]):
         """See `Source`. The journal is read after batches of the stream, which arrive at least every second."""
         mine, others = self._split_position(start)
         journal_reader = _JournalReader(self._journal, mine, apply_batch, stop, self._clock)
-        until = self._journal.end() if once else None
+        until = self._journal.span().end if once else None
         journal_reader.read()
 
         def both(batch: Batch[F]) -> None:
@@ -57,17 +57,17 @@ class BackfilledSource(Generic[F]):
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """Losses of the stream. The journal loses nothing: a newer backfill replaces its records."""
         others = self._split_position(position)[1]
-        return self._main.losses(others, {t: known for t, known in identity.items() if not self._journal.owns(t)})
+        return self._main.losses(others, {t: known for t, known in identity.items() if not _is_backfilled(t)})
 
     def start(self) -> Position:
         """See `Source`. Lanes without a position start with the whole journal, wherever they start in the stream."""
-        return Position({**self._main.start(), **self._journal.beginning()})
+        return Position({**self._main.start(), **self._journal.span().start})
 
     def beginning(self) -> Position:
-        return Position({**self._main.beginning(), **self._journal.beginning()})
+        return Position({**self._main.beginning(), **self._journal.span().start})
 
     def end(self) -> Position:
-        return Position({**self._main.end(), **self._journal.end()})
+        return Position({**self._main.end(), **self._journal.span().end})
 
     def committed(self, position: Position) -> None:
         self._main.committed(self._split_position(position)[1])
@@ -77,8 +77,12 @@ class BackfilledSource(Generic[F]):
 
     def _split_position(self, position: Position) -> tuple[Position, Position]:
         """The position in the journal, and the position in the stream."""
-        mine = position.only(p for p in position if self._journal.owns(p.topic))
+        mine = position.only(p for p in position if _is_backfilled(p.topic))
         return mine, position.only(p for p in position if p not in mine)
+
+
+def _is_backfilled(topic: str) -> bool:
+    return topic.startswith(BACKFILL_TOPICS)
 
 
 class _JournalReader(Generic[F]):
@@ -102,12 +106,11 @@ class _JournalReader(Generic[F]):
 
     def read(self, until: Position | None = None) -> None:
         """Read all new records, up to `until` at most."""
-        end = self._journal.end()
-        end = end if until is None else end.only(until)
+        stored = self._journal.span()
+        end = stored.end if until is None else stored.end.only(until)
         unread = Position({p: o for p, o in end.items() if self._at.get(p, -1) < o})
         if unread and not self._stop.is_set():
-            first = self._journal.beginning()
-            start = Position({p: self._at.get(p, first.get(p, 0)) for p in unread})
+            start = Position({p: self._at.get(p, stored.start[p]) for p in unread})
             self._journal.read(start, unread, self._apply_batch, self._stop)
 
     def _apply_batch(self, batch: Batch[F]) -> None:

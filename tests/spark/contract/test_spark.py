@@ -277,7 +277,7 @@ class Folding:
     """The engine; of every fold, and of what is folded again, what is known is compared with what a look tells."""
 
     def __init__(self):
-        self.engine, self.frames, self.seen = engine(), [], 0
+        self.engine, self.folded, self.seen = engine(), [], 0
 
     def __getattr__(self, name):
         return getattr(self.engine, name)
@@ -285,11 +285,11 @@ class Folding:
     def fold(self, changes, plan):
         folded = self.engine.fold(changes, plan)
         self.compare(folded.frame)
-        if self.frames and self.frames[-1].columns == folded.frame.columns:
-            again = self.engine.frames.concat([self.frames[-1], folded.frame])
+        if self.folded and self.folded[-1].columns == folded.frame.columns:
+            again = self.engine.frames.concat([self.folded[-1], folded.frame])
             self.compare(again)
             self.compare(self.engine.fold(again, plan).frame)
-        self.frames.append(folded.frame)
+        self.folded.append(folded.frame)
         return folded
 
     def compare(self, frame):
