@@ -176,6 +176,7 @@ class BackfillSnapshot:
     - `below`: leading elements of a sequence. A target row with lower leading elements is older than the snapshot.
     - `keys`: the columns that identify a row.
     - `begun`: the source's clock when the snapshot began, as ISO text.
+    - `end`: of the table's records in the journal.
     """
 
     rows: int
@@ -183,6 +184,7 @@ class BackfillSnapshot:
     below: tuple[int, ...]
     keys: tuple[str, ...]
     begun: str
+    end: Position
 
 
 class Backfill(Protocol):
@@ -205,12 +207,9 @@ class Backfill(Protocol):
         now. Returns at once if only `deletes` or `finish` is missing. `report` is called with the progress, one
         sentence at a time."""
 
-    def deletes(self, keys: pa.Table) -> int:
+    def deletes(self, keys: pa.Table) -> tuple[int, Position]:
         """Store a delete for each row of `keys` (columns `BackfillSnapshot.keys`) that the snapshot did not contain.
-        Returns the number of deletes."""
-
-    def end(self) -> Position:
-        """The end of the table's records in the journal."""
+        Returns the number of deletes, and the end of the table's records in the journal."""
 
     def finish(self) -> None:
         """Finish the snapshot: the next `rows` starts another one. Earlier snapshots are removed."""

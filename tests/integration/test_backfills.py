@@ -223,7 +223,7 @@ def test_only_rows_that_were_not_read_are_deleted(make_world: MakeWorld) -> None
     taken = second.rows(lambda _: None)
     assert (taken.rows, taken.resumed, taken.keys) == (39, True, ("id",))
     found = pa.table({"id": pa.array([0, 1, 5, 35, 40, 77], pa.int64())})
-    assert (second.deletes(found), second.deletes(found)) == (3, 0)
+    assert (second.deletes(found)[0], second.deletes(found)[0]) == (3, 0)
     second.close()
     events = payloads(world.written_down())
     low, high = sorted({place(p) for p in events if p["op"] == "r"})

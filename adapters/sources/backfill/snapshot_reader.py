@@ -69,9 +69,9 @@ class TableBackfill:
         rows = sum(
             piece.end - piece.first for piece, said in self._kept.list_run_files(known.run) if said["stage"] == "rows"
         )
-        return BackfillSnapshot(rows, resumed, known.below, table.keys, known.begun)
+        return BackfillSnapshot(rows, resumed, known.below, table.keys, known.begun, self._find_end())
 
-    def deletes(self, keys: pa.Table) -> int:
+    def deletes(self, keys: pa.Table) -> tuple[int, Position]:
         state = self._read_state()
         table = self._database.describe_table(self._name, self._keys)
         table = table.to_masked(self._masked.intersection(table.keys))
@@ -87,11 +87,7 @@ class TableBackfill:
         if gone.num_rows:
             micros = max(moment.micros for (_, moment), one in zip(found, is_gone.to_pylist(), strict=True) if one)
             self._kept.append(gone, {"run": state.run, "stage": "deletes", "micros": micros})
-        return int(gone.num_rows)
-
-    def end(self) -> Position:
-        pieces = self._kept.list_files()
-        return Position({self._kept.topic: pieces[-1].end} if pieces else {})
+        return int(gone.num_rows), self._find_end()
 
     def finish(self) -> None:
         state = self._read_state()
@@ -101,6 +97,10 @@ class TableBackfill:
     def close(self) -> None:
         self._kept.unlock()
         self._is_held = False
+
+    def _find_end(self) -> Position:
+        pieces = self._kept.list_files()
+        return Position({self._kept.topic: pieces[-1].end} if pieces else {})
 
     def _read_state(self) -> BackfillState:
         state = self._kept.read_state()

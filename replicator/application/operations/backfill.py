@@ -172,10 +172,10 @@ class BackfillOperation:
         taken = self.backfill.rows(self._report_progress, from_scratch=from_scratch)
         searched, without = find_deletable_lanes(lanes, taken.keys)
         # Everything in the stream now is older than any change after the snapshot.
-        self._wait_until_applied(Position({**self.end(), **self.backfill.end()}), "lanes apply the rows")
-        deleted = self._delete_missing(searched, taken)
+        self._wait_until_applied(Position({**self.end(), **taken.end}), "lanes apply the rows")
+        deleted, end = self._delete_missing(searched, taken)
         if deleted:
-            self._wait_until_applied(self.backfill.end(), "lanes apply the deletes")
+            self._wait_until_applied(end, "lanes apply the deletes")
         without += [sentence for lane in searched if (sentence := self._describe_foreign_rows(lane))]
         self.backfill.finish()
         return BackfillOutcome(
@@ -203,7 +203,7 @@ class BackfillOperation:
         self.report(what)
         self.wait_until_applied(position)
 
-    def _delete_missing(self, lanes: Sequence[Lane], snapshot: BackfillSnapshot) -> int:
+    def _delete_missing(self, lanes: Sequence[Lane], snapshot: BackfillSnapshot) -> tuple[int, Position]:
         found = [self.find_older_rows(lane, older_rows_condition(lane, snapshot.below)) for lane in lanes]
         names = list(snapshot.keys)
         parts = [
@@ -212,7 +212,7 @@ class BackfillOperation:
             if rows is not None and rows.num_rows
         ]
         if not parts:
-            return 0
+            return 0, snapshot.end
         keys = pa.concat_tables([part.cast(parts[0].schema) for part in parts]).group_by(names).aggregate([])
         self.report(f"checking {format_count(keys.num_rows, 'target row')} from before the snapshot")
         return self.backfill.deletes(keys)

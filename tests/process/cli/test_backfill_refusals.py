@@ -147,14 +147,11 @@ class ReadRows:
 
     def rows(self, *_, **__):
         self.calls.append("rows")
-        return BackfillSnapshot(0, False, (800,), ("id",), "")
+        return BackfillSnapshot(0, False, (800,), ("id",), "", Position())
 
     def deletes(self, keys):
         self.calls.append(keys.to_pylist())
-        return keys.num_rows
-
-    def end(self):
-        return Position()
+        return keys.num_rows, Position()
 
     def finish(self):
         self.calls.append("finish")

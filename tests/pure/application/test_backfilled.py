@@ -197,13 +197,13 @@ class RecordedBackfill:
 
     def rows(self, report, *, from_scratch=False):
         self.asked.append("rows")
-        return BackfillSnapshot(3, False, (800,), ("id",), "2024-01-01")
+        return BackfillSnapshot(3, False, (800,), ("id",), "2024-01-01", self.find_end())
 
     def deletes(self, keys):
         self.asked.append(sorted(keys["id"].to_pylist()))
-        return keys.num_rows
+        return keys.num_rows, self.find_end()
 
-    def end(self):
+    def find_end(self):
         return Position({TopicPartition("_backfill.public.a", 0): len(self.asked)})
 
     def finish(self):
@@ -332,9 +332,10 @@ def test_targets_whose_key_has_other_values_are_not_searched():
     assert [sentence.partition(" are ")[0] for sentence in why] == ["No rows of lake.cast", "No rows of lake.masked"]
     asked = []
     left = lambda one, _: pa.table({one.row_transforms.column_transforms.get_new_name("id"): [1, 2], "x": [0, 0]})  # noqa: E731
-    reading = SimpleNamespace(deletes=lambda keys: asked.append(keys.to_pydict()) or keys.num_rows)
+    reading = SimpleNamespace(deletes=lambda keys: asked.append(keys.to_pydict()) or (keys.num_rows, Position()))
     found = BackfillOperation(reading, lambda _: None, Position, left, lambda _: None, lambda: None)
-    assert found._delete_missing(wanted, BackfillSnapshot(0, False, (5,), ("id",), "")) == 2 and asked == [{"id": [1, 2]}]
+    snapshot = BackfillSnapshot(0, False, (5,), ("id",), "", Position())
+    assert found._delete_missing(wanted, snapshot) == (2, Position()) and asked == [{"id": [1, 2]}]
 
 
 def test_the_pace_is_that_of_the_stream(tmp_path):
