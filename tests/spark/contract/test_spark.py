@@ -327,7 +327,7 @@ def test_what_is_known_of_folded_rows_is_so():
     delivering = DeliveryRun(folding, Nowhere(), history, "scd1", to_frame=case.to_frame, to_arrow=case.to_arrow)
     for delivery in history.deliveries:
         delivering.deliver(delivery)
-    assert len(folding.frames) > 1 and folding.seen & 3 == 3, folding.seen
+    assert len(folding.folded) > 1 and folding.seen & 3 == 3, folding.seen
 
 
 def list_cached() -> set[int]:
