@@ -14,7 +14,6 @@ from replicator.ports.runtime import (
     LaneUp,
     Measurement,
     OpenDeadLetters,
-    RecordsIgnored,
     RecordsRead,
     RecordsRejected,
     SourceLag,
@@ -52,10 +51,10 @@ class PrometheusTelemetry:
 
     def record(self, measured: Measurement) -> None:
         match measured:
-            case RecordsRead(source, records):
+            case RecordsRead(source, records, ignored):
                 self._consumed.labels(source).inc(records)
-            case RecordsIgnored(source, kind, records):
-                self._ignored.labels(source, kind).inc(records)
+                for kind, number in ignored.items():
+                    self._ignored.labels(source, kind).inc(number)
             case RecordsRejected(source, table, stage, code, records):
                 self._rejects.labels(source, table, stage, code).inc(records)
             case OpenDeadLetters(counts):

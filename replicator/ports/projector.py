@@ -12,7 +12,7 @@ from replicator.domain.projection import Groups, InputVersions, Projection, Proj
 
 @dataclass(frozen=True, slots=True)
 class RefreshStart:
-    """What a refresh starts from.
+    """The inputs, the table and its last refresh, as a new refresh finds them.
 
     - `reads`: the newest version of every input.
     - `last`: the record of the last refresh. None if there was none, or if another program wrote to the table since
@@ -44,9 +44,9 @@ class Projector(Protocol):
         """Why the engine cannot parse a query, as far as possible without starting the engine; empty if it can."""
 
     def open_refresh(self, projection: Projection) -> AbstractContextManager[RefreshStart]:
-        """What a refresh starts from, read now. `Fatal` that names an input which does not exist, or cannot be read
-        (test_an_input_that_is_not_there_is_named). An input without older versions is held at its version until the
-        context ends; no `replace` follows then."""
+        """Begin a refresh: read its inputs and its table. `Fatal` that names an input which does not exist, or cannot
+        be read (test_an_input_that_is_not_there_is_named). An input without older versions is held at its version until
+        the context ends; no `replace` follows then."""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
         """The groups with changed rows between two versions of an input, in columns that the query reads

@@ -20,19 +20,11 @@ from .stores import DeadLetterGroup
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """Records read from a source."""
+    """Records read from a source. `ignored`: those that contain no change of a table, by their kind."""
 
     source: str
     records: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsIgnored:
-    """Records that contain no change of a table."""
-
-    source: str
-    kind: str
-    records: int
+    ignored: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +91,7 @@ class TargetCompared:
 
 
 Measurement: TypeAlias = (
-    RecordsRead
-    | RecordsIgnored
-    | RecordsRejected
-    | OpenDeadLetters
-    | LaneCommitted
-    | LaneUp
-    | SourceLag
-    | StreamPace
-    | TargetCompared
+    RecordsRead | RecordsRejected | OpenDeadLetters | LaneCommitted | LaneUp | SourceLag | StreamPace | TargetCompared
 )
 """A later version may have more of them: telemetry leaves out what it does not know."""
 
@@ -186,9 +170,9 @@ class Diagnosis:
 class Check(Protocol):
     """Checks one kind of thing (a broker, a source database, a target, a lake, a Java runtime).
 
-    An entry point of group `replicator.checks` is a callable from the name in the config and the keys under it, with
-    secrets in clear text, to a check. Findings never raise. A check never changes anything permanently, and ends within
-    seconds if nothing answers.
+    An entry point of group `replicator.checks` is a callable that returns a check. Its arguments are the name in the
+    config, and the keys under it with secrets in clear text. Findings never raise. A check never changes anything
+    permanently, and ends within seconds if nothing answers.
     """
 
     def diagnose(self) -> Sequence[Diagnosis]:

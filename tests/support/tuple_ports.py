@@ -17,7 +17,6 @@ from replicator.ports.runtime import (
     LaneUp,
     Measurement,
     OpenDeadLetters,
-    RecordsIgnored,
     RecordsRead,
     RecordsRejected,
     SourceLag,
@@ -317,10 +316,9 @@ class Gauges:
 
     def record(self, measured: Measurement) -> None:
         match measured:
-            case RecordsRead(_, records):
+            case RecordsRead(_, records, ignored):
                 self.totals["consumed"] += records
-            case RecordsIgnored(_, kind, records):
-                self.totals[f"ignored.{kind}"] += records
+                self.totals.update({f"ignored.{kind}": number for kind, number in ignored.items()})
             case RecordsRejected(source, table, stage, code, records):
                 self.rejects[source, table, stage, code] += records
             case OpenDeadLetters(counts):

@@ -207,7 +207,6 @@ class DatabaseComparison:
 
     @contextmanager
     def open_snapshot(self, report: Tell) -> Iterator[DatabaseSnapshot]:
-        """See `ports.reads.ComparableTable.open_snapshot`."""
         table, unread = self._database.describe_comparable(self._name, self._keys)
         if self._plain_names:
             refuse_names(table)
@@ -215,7 +214,6 @@ class DatabaseComparison:
             yield DatabaseSnapshot(table, snapshot, DebeziumEvents(table, self._database.log), self._kept, unread)
 
     def repair(self, keys: pa.Table, report: Tell) -> Repair:
-        """See `ports.reads.ComparableTable.repair`."""
         self._kept.lock()
         try:
             known = self._kept.read_state()
@@ -265,27 +263,21 @@ class DatabaseSnapshot:
         self.kinds, self.unread = snapshot.list_kinds(), unread
 
     def count(self) -> int | None:
-        """See `ports.reads.SourceSnapshot.count`."""
         return self._snapshot.count()
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:
-        """See `ports.reads.SourceSnapshot.list_ranges`."""
         return self._snapshot.list_ranges(rows)
 
     def sum(self, split: TableSplit) -> pa.Table:
-        """See `ports.reads.SourceSnapshot.sum`."""
         return self._snapshot.sum(split)
 
     def read(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[pa.Table]:
-        """See `ports.reads.SourceSnapshot.read`."""
         yield from self._encode(self._snapshot.rows_in(split, buckets))
 
     def read_keys(self, keys: pa.Table) -> Iterator[pa.Table]:
-        """See `ports.reads.SourceSnapshot.read_keys`."""
         yield from self._encode(self._snapshot.rows_with_keys(keys))
 
     def is_delivered(self) -> bool | None:
-        """See `ports.reads.SourceSnapshot.is_delivered`."""
         return self._snapshot.is_delivered()
 
     def _encode(self, rows: Iterator[Row]) -> Iterator[pa.Table]:

@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
-from replicator.domain.lineage import Datasets, LineageRun, RunOutcome, RunState, to_dataset
+from replicator.domain.lineage import LineageRun, RunOutcome, RunState, to_dataset
 from replicator.domain.projection import InputVersions, Projection, RefreshRecord, RefreshWork, plan_refresh
 from replicator.ports.projector import Projector, RefreshStart, ReplaceResult
 from replicator.ports.runtime import Lineage
@@ -61,11 +61,13 @@ class ProjectionRefresher:
 
     def _refresh_projection(self, projection: Projection, start: RefreshStart, full: bool, began: float) -> RefreshResult:
         reads = start.reads
-        todo = RefreshWork(reason="it was asked for") if full else self._plan_refresh(projection, start)
+        find_groups = partial(self.projector.find_affected_groups, projection)
+        todo = RefreshWork(reason="it was asked for") if full else plan_refresh(projection, start.last, reads, find_groups)
         if todo is None:
             return _make_result(projection, RefreshWork(frozenset()), reads, began)
         record = RefreshRecord(str(uuid.uuid4()), projection.fingerprint, reads, todo.kind, self.now().isoformat())
-        run = LineageRun(record.run, self.namespace, projection, reads, _list_datasets(start))
+        datasets = {label: to_dataset(place) for label, place in start.places.items()}
+        run = LineageRun(record.run, self.namespace, projection, reads, datasets)
         self._send_lineage(run, "START")
         try:
             done = self.projector.replace(projection, todo, record)
@@ -76,10 +78,6 @@ class ProjectionRefresher:
         self._send_lineage(run, "COMPLETE", RunOutcome(done.version, done.rows))
         return _make_result(projection, todo, reads, began, (record, done))
 
-    def _plan_refresh(self, projection: Projection, start: RefreshStart) -> RefreshWork | None:
-        find_groups = partial(self.projector.find_affected_groups, projection)
-        return plan_refresh(projection, start.last, start.reads, find_groups)
-
     def _send_lineage(self, run: LineageRun, happened: RunState, outcome: RunOutcome | None = None) -> None:
         """A lineage error is only logged: it never stops a refresh."""
         if self.lineage is None:
@@ -88,10 +86,6 @@ class ProjectionRefresher:
             self.lineage.send_event(run.make_event(happened, self.now().isoformat(), outcome))
         except (Fatal, Retryable) as problem:
             log.warning("lineage was not reported", projection=run.projection.name, error=problem.sentence)
-
-
-def _list_datasets(start: RefreshStart) -> Datasets:
-    return {label: to_dataset(place) for label, place in start.places.items()}
 
 
 def _make_result(

@@ -21,7 +21,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Batch, F, RecordSlice, RoutedBatch
-from replicator.ports.runtime import RecordsIgnored, RecordsRead
+from replicator.ports.runtime import RecordsRead
 
 from .source_progress import SourceProgress
 from .table_buffer import SchemaMark, SchemaSlice
@@ -215,15 +215,13 @@ class BatchDecoder(Generic[F]):
 
     def count_records(self, batch: Batch[F], routed: RoutedBatch[F]) -> None:
         """Count the records of a batch of the main stream. Batches of lanes that catch up are not counted."""
-        self._telemetry.record(RecordsRead(self._source, batch.records))
         ignored = Counter(routed.ignored)
         for slice_ in routed.slices:
             rules = self._rules_for(slice_.table)
             if rules is None or not rules.lanes:
                 ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._frames.count(slice_.frame)
         self._progress.ignored.update(ignored)
-        for kind, records in ignored.items():
-            self._telemetry.record(RecordsIgnored(self._source, kind, records))
+        self._telemetry.record(RecordsRead(self._source, batch.records, ignored))
 
 
 # Counted spans: offsets whose rejects were counted. Several lanes may read the same records.

@@ -22,7 +22,6 @@ from replicator.ports.runtime import (
     LaneCommitted,
     LaneUp,
     OpenDeadLetters,
-    RecordsIgnored,
     RecordsRead,
     RecordsRejected,
     SourceLag,
@@ -219,8 +218,7 @@ def make_telemetry() -> PrometheusTelemetry:
     telemetry = PrometheusTelemetry("1.2.3")
     gone, there = DeadLetterGroup("shop", "public.customers", ""), DeadLetterGroup("shop", "", "")
     for measured in (
-        RecordsRead("shop", 7),
-        RecordsIgnored("shop", "heartbeat", 2),
+        RecordsRead("shop", 7, {"heartbeat": 2}),
         RecordsRejected("shop", "public.customers", "decode", "OUT_OF_RANGE", 3),
         OpenDeadLetters({gone: 3, there: 1}),
         OpenDeadLetters({there: 2}),

@@ -83,7 +83,7 @@ def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytes
     shop.computes(JOINED, f"inputs: {{orders: pg.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
     shop.run()
-    looked = LocalProjector.reads
+    looked = LocalProjector._read_inputs
 
     def meanwhile(self: LocalProjector, projection: Any) -> InputVersions:
         reads = looked(self, projection)
@@ -93,7 +93,7 @@ def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytes
         shop.run()
         return reads
 
-    monkeypatch.setattr(LocalProjector, "reads", meanwhile)
+    monkeypatch.setattr(LocalProjector, "_read_inputs", meanwhile)
     shop.refresh()
     before = {("Oslo", "N", 2, Decimal("3.50")), (None, None, 1, Decimal("1.00"))}
     assert read_sums(shop) == {*before, ("Rome", "I", 1, Decimal("5.00"))}
@@ -191,7 +191,7 @@ def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypat
     loaded = shop.load_config()
     with projections.open_refresher(loaded) as refreshing:
         (one,) = projections.build_projections(loaded)
-        last = type(refreshing.projector).last
+        last = type(refreshing.projector)._read_last
 
         def kill_transaction(self: Any, projection: Any) -> Any:
             monkeypatch.undo()
@@ -199,7 +199,7 @@ def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypat
             shop.end_sessions()
             return last(self, projection)
 
-        monkeypatch.setattr(type(refreshing.projector), "last", kill_transaction)
+        monkeypatch.setattr(type(refreshing.projector), "_read_last", kill_transaction)
         with pytest.raises(Exception, match=r"reading silver\.orders"):
             refreshing.refresh(one)
         assert not (shop.root / "lake" / "sums").exists()
