@@ -18,8 +18,14 @@ from .stores import DeadLetterGroup
 # Metrics. They are by name of source and lane, never by key or offset.
 
 
+class Measurement:
+    """A value for a counter or a gauge. A later version may have more of them: telemetry skips those that it lacks."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class RecordsRead:
+class RecordsRead(Measurement):
     """Records read from a source. `ignored`: those that contain no change of a table, by their kind."""
 
     source: str
@@ -28,7 +34,7 @@ class RecordsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsRejected:
+class RecordsRejected(Measurement):
     """Rejected records; `table` is empty if it is not known. The application limits the number of tables and codes."""
 
     source: str
@@ -39,14 +45,14 @@ class RecordsRejected:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenDeadLetters:
+class OpenDeadLetters(Measurement):
     """The number of open dead letters; groups that are not in `counts` have none."""
 
     counts: Mapping[DeadLetterGroup, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LaneCommitted:
+class LaneCommitted(Measurement):
     """One apply of a lane took `seconds`; `counts` are its changes by their outcome. `newest` is its greatest event time, in
     microseconds since 1970."""
 
@@ -57,7 +63,7 @@ class LaneCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneUp:
+class LaneUp(Measurement):
     """The lane runs, or else is suspended or paused."""
 
     lane: str
@@ -65,7 +71,7 @@ class LaneUp:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLag:
+class SourceLag(Measurement):
     """Records between the lowest lane and the end of the source; None if it is not known."""
 
     source: str
@@ -73,7 +79,7 @@ class SourceLag:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamPace:
+class StreamPace(Measurement):
     """The progress of a source's stream, which `engine` runs."""
 
     source: str
@@ -82,18 +88,12 @@ class StreamPace:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetCompared:
+class TargetCompared(Measurement):
     """The last comparison of a target began `at` (seconds since 1970), and found `rows` that differ, by their kind."""
 
     lane: str
     at: float
     rows: Mapping[str, int]
-
-
-Measurement: TypeAlias = (
-    RecordsRead | RecordsRejected | OpenDeadLetters | LaneCommitted | LaneUp | SourceLag | StreamPace | TargetCompared
-)
-"""A later version may have more of them: telemetry leaves out what it does not know."""
 
 
 class Telemetry(Protocol):
