@@ -205,12 +205,9 @@ class SourceSnapshot(Protocol):
     kinds: Mapping[str, ChecksumKind | None]
     unread: Mapping[str, str]
 
-    def count(self) -> int | None:
-        """The approximate number of rows; None if the database does not know it."""
-
-    def list_ranges(self, rows: int) -> Sequence[KeyRange]:
+    def list_ranges(self, rows: int) -> tuple[Sequence[KeyRange], int | None]:
         """Ranges of the first key column with about this many rows each, in order, that together contain every row. Empty
-        if that column is no integer."""
+        if that column is no integer. And the approximate number of all rows; None if the database does not know it."""
 
     def sum(self, split: TableSplit) -> pa.Table:
         """The checksums of a split (`CHECKSUMS`)."""

@@ -71,8 +71,7 @@ class PlainEngine:
     """An engine of any frame type as one of `pyarrow.Table`, for use with `FakeSink`."""
 
     def __init__(self, suite: EngineBase) -> None:
-        self.suite = suite
-        self.engine = suite.new_engine()
+        self.suite, self.engine = suite, suite.new_engine()
         self.frames: Any = PlainFrames(suite, self.engine.frames)
 
     def __getattr__(self, name: str) -> Any:

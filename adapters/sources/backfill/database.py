@@ -110,7 +110,7 @@ class TableSnapshot(Protocol):
         """See `ports.reads.SourceSnapshot.kinds`."""
 
     def list_ranges(self, rows: int) -> Sequence[KeyRange]:
-        """See `ports.reads.SourceSnapshot.list_ranges`."""
+        """The ranges of `ports.reads.SourceSnapshot.list_ranges`."""
 
     def sum(self, split: TableSplit) -> pa.Table:
         """See `ports.reads.SourceSnapshot.sum`."""

@@ -262,11 +262,8 @@ class DatabaseSnapshot:
         self.point, self.keys = snapshot.describe_point(), table.keys
         self.kinds, self.unread = snapshot.list_kinds(), unread
 
-    def count(self) -> int | None:
-        return self._snapshot.count()
-
-    def list_ranges(self, rows: int) -> Sequence[KeyRange]:
-        return self._snapshot.list_ranges(rows)
+    def list_ranges(self, rows: int) -> tuple[Sequence[KeyRange], int | None]:
+        return self._snapshot.list_ranges(rows), self._snapshot.count()
 
     def sum(self, split: TableSplit) -> pa.Table:
         return self._snapshot.sum(split)

@@ -278,11 +278,9 @@ class LaneComparison:
         self.tail = self.tail.with_keys(known.keys)
         self.totals.rows = known.rows
         summed = None if self.operation.where else self.columns.list_summed()
-        total, started = self.source.count(), time.monotonic()
-        ranges = skip_ranges(
-            self.source.list_ranges(self._choose_split_rows(with_sums=summed is not None)), self.source.keys[0], known.upto
-        )
-        for within in ranges:
+        ranges, total = self.source.list_ranges(self._choose_split_rows(with_sums=summed is not None))
+        started = time.monotonic()
+        for within in skip_ranges(ranges, self.source.keys[0], known.upto):
             self._pause(self.totals.rows - known.rows, started)
             split = TableSplit(summed or (), self.source.keys, within, self.tail.keys, self.operation.condition)
             self._compare_split(split, with_sums=summed is not None)
