@@ -6,7 +6,6 @@ import json
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -63,7 +62,6 @@ class LocalProjector(BaseProjector):
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
-        self._ahead = ReadAhead(self._pool)
         self._rewritten: dict[str, TableVersion] = {}
         """By projection the newest version of its table at the last replacement of groups."""
 
@@ -116,10 +114,6 @@ class LocalProjector(BaseProjector):
     def _has_sized_files(self, projection: Projection, table: DeltaTable) -> bool:
         return projection.partition_by is not None and has_plain_features(table)
 
-    def _release_inputs(self) -> None:
-        self._ahead.release()
-        super()._release_inputs()
-
     def close(self) -> None:
         super().close()
         self._rewritten.clear()
@@ -127,21 +121,17 @@ class LocalProjector(BaseProjector):
     def _find_differing_groups(
         self, connection: duckdb.DuckDBPyConnection, found: VersionDiff, key: str | None, most: int
     ) -> list[Any] | None:
-        """See `find_differing_groups`; None when a removed file does not exist any more.
-
-        If the files are small, the added ones are read in parallel, because they contain the rows to compute.
-        """
+        """See `find_differing_groups`; None when a removed file does not exist any more."""
         names = found.names
-        coming = self._ahead.start(found.new, found.added, names) if found.has_few_rows else None
         feed = found.read_feed()
         if feed is not None:
             return find_changed_groups(connection, feed, names, key, most)
-        if coming is not None:
+        if found.has_few_rows:
             try:
                 removed = read_columns(found.removed, names)
             except FileNotFoundError:
                 return None
-            return find_differing_groups(connection, (removed, coming.result()), names, key, most)
+            return find_differing_groups(connection, (removed, read_columns(found.added, names)), names, key, most)
         return find_differing_groups(
             connection, (scan_columns(found.removed, names), scan_columns(found.added, names)), names, key, most
         )
@@ -157,9 +147,6 @@ class LocalProjector(BaseProjector):
         column = None if one.key is None else stored.get(one.key.column or "")
         files = version.files() if column is None else version.find_candidate_files(column, groups)
         others = column is None or not has_only_groups(files, groups)
-        ahead = self._ahead.take_rows(version, files, names)
-        if ahead is not None:
-            return ahead[0], others or ahead[1]
         return (read_columns if has_few_rows(files) else scan_columns)(version.rows(files), names), others
 
     def _compute_in_memory(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> pa.Table:
@@ -197,7 +184,6 @@ class LocalProjector(BaseProjector):
             self._inputs.release()
             order = projection.partition_by if groups == within else None
             found = run_query(connection, projection.query, order, within)
-        self._ahead.release()
         refuse_missing_keys(projection, found.column_names)
         if groups is not None and within is None:
             found = filter_groups(found, projection.partition_by or "", groups)
@@ -496,40 +482,6 @@ def _file_statistics(rows: pa.Table, number: int) -> dict[str, Any]:
 
 def _to_statistic(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
-
-
-# Rows that a refresh will most likely need are read while it still finds its groups.
-
-
-class ReadAhead:
-    """Reads columns of added files in the single thread of `beside`, where no other read waits. Not safe for
-    use from several threads."""
-
-    def __init__(self, beside: Executor) -> None:
-        self._pool = beside
-        self._begun: dict[TableVersion, tuple[frozenset[str], Future[pa.Table]]] = {}
-
-    def start(self, version: TableVersion, rows: ds.FileSystemDataset, names: Collection[str]) -> Future[pa.Table]:
-        """Starts to read these columns of a version's rows, see `read_columns`."""
-        coming = self._pool.submit(read_columns, rows, names)
-        self._begun[version] = (frozenset(rows.files), coming)
-        return coming
-
-    def take_rows(
-        self, version: TableVersion, files: Sequence[DataFile], names: Collection[str]
-    ) -> tuple[pa.Table, bool] | None:
-        """These columns of the rows in these files, and True if rows of other files are among them. None if
-        they were not read ahead."""
-        places, coming = self._begun.get(version, (frozenset(), None))
-        if coming is None or not places.issuperset(file.relative_path for file in files):
-            return None
-        found = coming.result()
-        return (found, len(places) > len(files)) if found.column_names == [*names] else None
-
-    def release(self) -> None:
-        """Drops the rows, after all reads have ended."""
-        wait(coming for _, coming in self._begun.values())
-        self._begun.clear()
 
 
 def read_columns(rows: ds.FileSystemDataset, names: Collection[str]) -> pa.Table:
