@@ -11,7 +11,7 @@ from replicator.domain.policy.plan import ApplyPlan
 
 from ..duckdb.session import open_session
 from ..sql.dialect import DUCKDB
-from ..sql.fold import ARRIVAL, COPY, LAST, change_identity, copies_select, first_select
+from ..sql.fold import ARRIVAL, COPY, LAST, change_identity, first_select
 
 
 def drop_duplicates(changes: pa.Table, plan: ApplyPlan, *, counted: bool) -> pa.Table:
@@ -22,14 +22,12 @@ def drop_duplicates(changes: pa.Table, plan: ApplyPlan, *, counted: bool) -> pa.
     """
     if not plan.table.sequence or is_ordered(changes, plan):
         return changes
-    identity = change_identity(plan, counted=counted)
-    names = {*identity, *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
+    names = {*change_identity(plan, counted=counted), *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
     narrow = to_duckdb_types(changes.select(sorted(names)))
     narrow = narrow.append_column(ARRIVAL, pa.array(range(changes.num_rows), pa.int64()))
-    copies = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if counted else "changes"
     with open_session() as connection:
         connection.register("changes", narrow)
-        first = connection.sql(first_select(identity, DUCKDB, copies)).to_arrow_table()
+        first = connection.sql(first_select(plan, DUCKDB, "changes", counted=counted)).to_arrow_table()
     return changes.take(first[LAST])
 
 

@@ -9,8 +9,7 @@ from replicator.domain.policy.plan import ApplyPlan
 
 from ..sql import per_column
 from ..sql.dialect import DUCKDB, SPARK, Dialect
-from ..sql.fold import change_identity, copies_select, first_select, guard_select, last_select
-from ..sql.fold_windows import first_places, guarded_select, last_windows
+from ..sql.fold import first_select, first_windows, guard_select, guard_windows, last_select, last_windows
 from ..sql.reconcile import reconcile_select
 from ..sql.render import render_merge
 from ..sql.scd2 import absorbed_select, events_select, versions_select
@@ -54,14 +53,10 @@ def _explain_late(plan: ApplyPlan, dialect: Dialect) -> str:
 def _explain_fold(plan: ApplyPlan, dialect: Dialect) -> list[str]:
     if plan.fold == "last":
         if dialect == SPARK:
-            return [guarded_select(plan, SPARK, "changes", truncates=plan.truncates), last_windows(plan, SPARK, "guarded")]
+            return [guard_windows(plan, SPARK, "changes", truncates=plan.truncates), last_windows(plan, SPARK, "guarded")]
         return [guard_select(plan, dialect, "changes"), last_select(plan, dialect, "kept")]
-    counted = plan.reconcile.counted
-    if dialect == SPARK:
-        return [first_places(plan, SPARK, counted=counted)("changes")]
-    identity = change_identity(plan, counted=counted)
-    changes = f"({copies_select(plan, dialect, identity[:-1], 'changes')})" if counted else "changes"
-    return [first_select(identity, dialect, changes)]
+    find_first = first_windows if dialect == SPARK else first_select
+    return [find_first(plan, dialect, "changes", counted=plan.reconcile.counted)]
 
 
 def _explain_reconcile(plan: ApplyPlan, dialect: Dialect) -> list[str]:

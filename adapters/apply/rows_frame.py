@@ -46,10 +46,15 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     """
     if plan.truncates and not plan.has_column_versions and folded.num_rows:
         folded = folded.filter(pc.not_equal(folded[change.OP], change.Op.TRUNCATE.value))
-    made = _bookkeeping_columns(folded, plan, applied_at)
+    made = _computed_columns(folded, plan, applied_at)
+    made |= {stored: folded[sent] for stored, sent in copied_columns(plan).items()}
+    empty = end_columns(plan)
     columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}
     for column in plan.target:
-        columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
+        if column.name in empty:
+            columns[column.name] = pa.nulls(folded.num_rows, column.type)
+        else:
+            columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
     may_be_there = plan.table.ignore_null or plan.soft_deletes
     columns[change.UNCHANGED] = _needed_names(folded) if may_be_there else folded[change.UNCHANGED]
     columns[change.RESET] = _reset_column(folded)
@@ -75,18 +80,35 @@ def build_event_ids(frame: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "-")
 
 
-def _bookkeeping_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dict[str, pa.Array]:
-    names = zip(cdc_sequence_columns(plan.table.sequence), change.sequence_columns(plan.table.sequence), strict=True)
-    return {
-        CDC_OP: folded[change.OP],
-        CDC_TS: folded[change.TS],
+def copied_columns(plan: ApplyPlan) -> dict[str, str]:
+    """The bookkeeping columns that have the value of a column of the change: their name, and the column of the change.
+
+    With history, every change is the version that it would start.
+    """
+    sent = change.sequence_columns(plan.table.sequence)
+    copied = {CDC_OP: change.OP, CDC_TS: change.TS, CDC_UNSENT: change.UNCHANGED}
+    copied |= zip(cdc_sequence_columns(plan.table.sequence), sent, strict=True)
+    if plan.history:
+        copied |= zip(last_sequence_columns(plan.table.sequence), sent, strict=True)
+        copied |= {START_AT: change.TS} if get_start_type(plan.table) is None else {}
+    return copied
+
+
+def end_columns(plan: ApplyPlan) -> tuple[str, ...]:
+    """The columns that are null because a version that starts has no end."""
+    return (END_AT, *end_sequence_columns(plan.table.sequence)) if plan.history else ()
+
+
+def _computed_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dict[str, pa.Array]:
+    made = {
         EVENT_ID: build_event_ids(folded),
         CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, TIMESTAMP), folded.num_rows),
-        CDC_UNSENT: folded[change.UNCHANGED],
-        **{stored: folded[sent] for stored, sent in names},
-        **(_version_columns(folded, plan) if plan.history else {}),
         **(_mark_columns(folded) if plan.soft_deletes else {}),
     }
+    start = get_start_type(plan.table) if plan.history else None
+    if start is not None:
+        made[START_AT] = to_values(folded[change.sequence_columns(1)[0]], start)
+    return made
 
 
 def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
@@ -95,21 +117,6 @@ def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
     lacking = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
     times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, TIMESTAMP))
     return {CDC_DELETED: pc.if_else(lacking, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
-
-
-def _version_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
-    """Every change as the version that it would start."""
-    count, kind = plan.table.sequence, get_start_type(plan.table)
-    lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
-    return {
-        START_AT: folded[change.TS] if kind is None else to_values(folded[change.sequence_columns(1)[0]], kind),
-        END_AT: pa.nulls(folded.num_rows, kind or TIMESTAMP),
-        **{
-            name: pa.nulls(folded.num_rows, kind)
-            for name, kind in zip(end_sequence_columns(count), plan.table.sequence_types, strict=True)
-        },
-        **{stored: folded[sent] for stored, sent in lasts},
-    }
 
 
 def _reset_column(folded: pa.Table) -> pa.Array:

@@ -51,6 +51,10 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.codegen.cache.maxEntries": "5000",
     # Cached frames are read two or three times, so compressing them costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Spark measures an Arrow batch before each row, which visits every null list since the last list that is not null.
+    # 100,000 records without headers cost 5.8 CPU seconds in batches of Spark's 10,000 rows, 1.1 in batches of 1,000.
+    # Decoders are as fast with either (both measured).
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
 LOCAL: Mapping[str, str] = {
     # Adaptive planning gains nothing when shuffles have one task per core.

@@ -1,4 +1,9 @@
-"""Stage 1 of a plan (the fold) as SQL over a narrow relation of changes.
+"""Stage 1 of a plan (the fold) as SQL, in two forms with the same rules.
+
+- `guard_select`, `first_select`, `last_select` and `sent_select` read a narrow relation, and return numbers of changes.
+  So an engine in this process moves no values.
+- `guard_windows`, `first_windows`, `last_windows` and `sent_windows` read whole changes, and add columns to them. They
+  are for engines that shuffle rows by key.
 
 Columns per change: `_i` (its number in arrival order, from 0), the key columns, `_seq_1..n`, `_op`, `_unsent`
 and `_reset`. Folded rows are also allowed (their `_reset` may be true), so folds can be combined.
@@ -8,7 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replicator.domain.change import KEEP_EXISTING, OP, PARTITION, RESET, TOPIC, UNCHANGED, Op, sequence_columns
+from replicator.domain.change import (
+    KEEP_EXISTING,
+    OLD_KEY,
+    OP,
+    PARTITION,
+    RESET,
+    TOPIC,
+    UNCHANGED,
+    Op,
+    sequence_columns,
+)
 from replicator.domain.policy.plan import ApplyPlan
 
 from .dialect import Dialect
@@ -20,6 +35,11 @@ VOID = "_void"
 OUTCOME = "_outcome"
 COPY = "_copy"
 KEPT, EQUAL, BELOW = "kept", "duplicate", "superseded"
+LIVE = "_live"
+"""For windows: true for changes that can become rows: kept, not a truncate, and above the last truncate."""
+
+
+# Each change, compared with the running maximum of its key and of all truncates.
 
 
 def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
@@ -32,16 +52,33 @@ def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     - `superseded`: below it.
     """
     q = dialect.quote_name
-    value = sequence_text(plan, dialect)
-    before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    truncate = f"CASE WHEN {q(OP)} = {dialect.text(Op.TRUNCATE)} THEN {value} END"
-    inner = (
-        f"SELECT {q(ARRIVAL)}, {value} AS v,\n"
-        f"  max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before}) AS k,\n"
-        f"  max({truncate}) OVER ({before}) AS f\nFROM {changes}"
-    )
+    value, of_key, of_truncates = _running_maxima(plan, dialect)
+    inner = f"SELECT {q(ARRIVAL)}, {value} AS v,\n  {of_key} AS k,\n  {of_truncates} AS f\nFROM {changes}"
     case = f"CASE WHEN v = k OR v = f THEN '{EQUAL}' WHEN v < k OR v < f THEN '{BELOW}' ELSE '{KEPT}' END"
     return f"SELECT {q(ARRIVAL)}, {case} AS {OUTCOME} FROM (\n{inner})\nORDER BY {q(ARRIVAL)}"
+
+
+def guard_windows(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates: bool) -> str:
+    """Adds `_outcome`, see `guard_select`. `truncates`: there may be truncates, to compare with changes of all keys."""
+    value, of_key, of_truncates = _running_maxima(plan, dialect)
+    inner = f"SELECT *, {of_key} AS `_k`, {of_truncates if truncates else 'NULL'} AS `_f` FROM {changes}"
+    equal, below = f"{value} = `_k`", f"{value} < `_k`"
+    if truncates:
+        equal, below = f"{equal} OR {value} = `_f`", f"{below} OR {value} < `_f`"
+    case = f"CASE WHEN {equal} THEN '{EQUAL}' WHEN {below} THEN '{BELOW}' ELSE '{KEPT}' END"
+    return f"SELECT * EXCEPT (`_k`, `_f`), {case} AS {OUTCOME} FROM ({inner})"
+
+
+def _running_maxima(plan: ApplyPlan, dialect: Dialect) -> tuple[str, str, str]:
+    """The sequence of a change, and its maximum over the changes before it: of the same key, and of truncates."""
+    q, value = dialect.quote_name, sequence_text(plan, dialect)
+    before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    of_key = f"max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before})"
+    truncate = f"CASE WHEN {q(OP)} = {dialect.text(Op.TRUNCATE)} THEN {value} END"
+    return value, of_key, f"max({truncate}) OVER ({before})"
+
+
+# The last change of each key.
 
 
 def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
@@ -52,7 +89,7 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """
     q = dialect.quote_name
     place = q(ARRIVAL)
-    void = f"max({cut_arrival(dialect)})"
+    void = f"max({_cut_arrival(dialect)})"
     if plan.soft_deletes:
         void = f"CASE WHEN max_by({q(OP)}, {place}) <> {dialect.text(Op.DELETE)} THEN {void} END"
     return (
@@ -61,46 +98,25 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     )
 
 
-def cut_arrival(dialect: Dialect) -> str:
+def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
+    """Adds `_last` and `_void` of each key, computed from its live changes; see `last_select`."""
+    q = dialect.quote_name
+    place, over = q(ARRIVAL), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    void = f"max(CASE WHEN {LIVE} THEN {_cut_arrival(dialect)} END) {over}"
+    if plan.soft_deletes:
+        last = f"max_by({q(OP)}, CASE WHEN {LIVE} THEN {place} END) {over}"
+        void = f"CASE WHEN {last} <> {dialect.text(Op.DELETE)} THEN {void} END"
+    return f"SELECT *, max(CASE WHEN {LIVE} THEN {place} END) {over} AS {LAST},\n  {void} AS {VOID} FROM {changes}"
+
+
+def _cut_arrival(dialect: Dialect) -> str:
     """The number of the last change whose values this change makes void; null when it makes none void."""
     q = dialect.quote_name
     place = q(ARRIVAL)
     return f"CASE WHEN {q(OP)} = {dialect.text(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
 
 
-def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
-    """`_last`: the number of the first change of each identity, in arrival order."""
-    names = ", ".join(dialect.quote_name(n) for n in identity)
-    return f"SELECT min({dialect.quote_name(ARRIVAL)}) AS {LAST}\nFROM {changes}\nGROUP BY {names}\nORDER BY {LAST}"
-
-
-def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], changes: str) -> str:
-    """Adds `_copy`: the running number of a change among changes of equal identity, in one reading of the
-    source's log.
-
-    A new reading starts in a partition where the sequence does not rise. The relation also needs `_topic` and
-    `_partition`.
-    """
-    q = dialect.quote_name
-    value, log = sequence_text(plan, dialect), f"PARTITION BY {q(TOPIC)}, {q(PARTITION)}"
-    before = f"lag({value}) OVER ({log} ORDER BY {q(ARRIVAL)})"
-    falls = f"SELECT *, CASE WHEN {value} <= {before} THEN 1 ELSE 0 END AS {q('_falls')} FROM {changes}"
-    readings = f"SELECT *, sum({q('_falls')}) OVER ({log} ORDER BY {q(ARRIVAL)}) AS {q('_reading')} FROM ({falls})"
-    names = ", ".join(q(n) for n in ("_reading", TOPIC, PARTITION, *identity))
-    return f"SELECT *, row_number() OVER (PARTITION BY {names} ORDER BY {q(ARRIVAL)}) AS {q(COPY)} FROM ({readings})"
-
-
-def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
-    """The columns in which two equal changes agree. With `counted` the last column is `_copy` of
-    `copies_select`.
-
-    Only plans that count copies use `counted`, and only when all changes are from one partition: a second
-    partition may simply be behind the first.
-    """
-    sequence = sequence_columns(plan.table.sequence)
-    if counted:
-        return (*plan.table.column_names, *sequence[:-1], OP, COPY)
-    return (*(plan.table.keys or plan.table.column_names), *sequence, OP)
+# The last change of each key that sent a value.
 
 
 def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, names: Sequence[str]) -> str:
@@ -115,9 +131,8 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
     - `a`, with soft deletes only: the last change that sent any value.
     """
     q, c = dialect.quote_name, dialect.column
-    alive, unsent = f"c.{q(ARRIVAL)} > COALESCE(f.{VOID}, -1)", c("c", UNCHANGED)
-    if plan.soft_deletes:
-        alive = f"{alive} AND {has_values_condition(dialect, unsent)}"
+    unsent = c("c", UNCHANGED)
+    alive = _counts_condition(plan, dialect, f"c.{q(ARRIVAL)}", f"f.{VOID}", unsent)
     parts = [
         f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND {was_sent_condition(dialect, unsent, name)}) AS c{i}"
         for i, name in enumerate(names)
@@ -132,14 +147,92 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
     )
 
 
-def has_values_condition(dialect: Dialect, unsent: str) -> str:
-    """For soft deletes: false when the change is a delete without values."""
-    return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(KEEP_EXISTING))})"
+def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequence[str]) -> str:
+    """Adds the values that were sent last after `_void`, per key; see `sent_select`.
+
+    - `_v0`, `_v1` ...: the last sent value of each column of `names`; `_p0` ...: the number of the change that
+      sent it.
+    - `_m`: the old key of the last key change.
+    - `_w`, `_a`: as `w` and `a`.
+    """
+    q = dialect.quote_name
+    over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    alive = f"{LIVE} AND {_counts_condition(plan, dialect, q(ARRIVAL), VOID, q(UNCHANGED))}"
+
+    def place(condition: str) -> str:
+        return f"CASE WHEN {alive} AND {condition} THEN {q(ARRIVAL)} END"
+
+    parts = []
+    for i, name in enumerate(names):
+        at = place(was_sent_condition(dialect, q(UNCHANGED), name))
+        parts += [f"max_by({q(name)}, {at}) {over} AS `_v{i}`", f"max({at}) {over} AS `_p{i}`"]
+    moved = place(f"{q(OLD_KEY)} IS NOT NULL")
+    parts += [f"max_by({q(OLD_KEY)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNCHANGED)} IS NULL')}) {over} AS `_w`"]
+    parts += [f"max({place('TRUE')}) {over} AS `_a`"] if plan.soft_deletes else []
+    return f"SELECT *, {', '.join(parts)} FROM {changes}"
+
+
+def _counts_condition(plan: ApplyPlan, dialect: Dialect, place: str, void: str, unsent: str) -> str:
+    """True when the values of a change are not void. For soft deletes: false when it is a delete without values."""
+    after = f"{place} > COALESCE({void}, -1)"
+    if not plan.soft_deletes:
+        return after
+    return f"{after} AND {was_sent_condition(dialect, unsent, KEEP_EXISTING)}"
 
 
 def was_sent_condition(dialect: Dialect, unsent: str, name: str) -> str:
     """True when a change sent the column; `unsent` is the change's list of columns that were not sent."""
     return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(name))})"
+
+
+# The first of equal changes, for plans that keep every change.
+
+
+def first_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, counted: bool) -> str:
+    """`_last`: the number of the first of the changes that agree in `change_identity`, in arrival order."""
+    names, relation = _distinct_changes(plan, dialect, changes, counted=counted)
+    return f"SELECT min({dialect.quote_name(ARRIVAL)}) AS {LAST}\nFROM {relation}\nGROUP BY {names}\nORDER BY {LAST}"
+
+
+def first_windows(plan: ApplyPlan, dialect: Dialect, changes: str, *, counted: bool) -> str:
+    """Adds `_last`, see `first_select`."""
+    names, relation = _distinct_changes(plan, dialect, changes, counted=counted)
+    return f"SELECT *, min({dialect.quote_name(ARRIVAL)}) OVER (PARTITION BY {names}) AS {LAST} FROM {relation}"
+
+
+def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
+    """The columns in which two equal changes agree. With `counted` the last column is `_copy`: the running number of a
+    change among changes of equal identity, in one reading of the source's log.
+
+    Only plans that count copies use `counted`, and only when all changes are from one partition: a second
+    partition may simply be behind the first.
+    """
+    sequence = sequence_columns(plan.table.sequence)
+    if counted:
+        return (*plan.table.column_names, *sequence[:-1], OP, COPY)
+    return (*(plan.table.keys or plan.table.column_names), *sequence, OP)
+
+
+def _distinct_changes(plan: ApplyPlan, dialect: Dialect, changes: str, *, counted: bool) -> tuple[str, str]:
+    """The columns of `change_identity`, separated by commas, and the relation that has them.
+
+    With `counted` the relation also needs `_topic` and `_partition`: a new reading starts in a partition where the
+    sequence does not rise.
+    """
+    q, identity = dialect.quote_name, change_identity(plan, counted=counted)
+    names = ", ".join(map(q, identity))
+    if not counted:
+        return names, changes
+    value, log = sequence_text(plan, dialect), f"PARTITION BY {q(TOPIC)}, {q(PARTITION)}"
+    before = f"lag({value}) OVER ({log} ORDER BY {q(ARRIVAL)})"
+    falls = f"SELECT *, CASE WHEN {value} <= {before} THEN 1 ELSE 0 END AS {q('_falls')} FROM {changes}"
+    readings = f"SELECT *, sum({q('_falls')}) OVER ({log} ORDER BY {q(ARRIVAL)}) AS {q('_reading')} FROM ({falls})"
+    copied = ", ".join(q(n) for n in ("_reading", TOPIC, PARTITION, *identity[:-1]))
+    copies = f"SELECT *, row_number() OVER (PARTITION BY {copied} ORDER BY {q(ARRIVAL)}) AS {q(COPY)} FROM ({readings})"
+    return names, f"({copies})"
+
+
+# Names of columns as SQL.
 
 
 def sequence_text(plan: ApplyPlan, dialect: Dialect) -> str:

@@ -29,8 +29,7 @@ from adapters.sinks.postgres.target import truncate_statement
 from adapters.sinks.postgres.tombstones import delete_statement, upsert_statement
 from adapters.spark.catalog_names import CatalogTable
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
-from adapters.sql.fold import sent_select
-from adapters.sql.fold_windows import sent_windows
+from adapters.sql.fold import sent_select, sent_windows
 from adapters.sql.reconcile import cleared_condition, purged_condition, reconcile_select, truncate_assignments
 from adapters.sql.scd2_events import truncate_condition
 from adapters.sql.views import find_view

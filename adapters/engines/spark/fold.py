@@ -32,8 +32,20 @@ from ...spark.frame_facts import FrameFacts, collect_facts, get_facts, set_facts
 from ...spark.frames import cache_frame, column, keep_parents, run_select
 from ...spark.key_change_deletes import is_doubtful, mark_foreign_deletes
 from ...sql.dialect import SPARK
-from ...sql.fold import ARRIVAL, BELOW, EQUAL, KEPT, LAST, OUTCOME, VOID
-from ...sql.fold_windows import LIVE, first_places, guarded_select, last_windows, sent_windows
+from ...sql.fold import (
+    ARRIVAL,
+    BELOW,
+    EQUAL,
+    KEPT,
+    LAST,
+    LIVE,
+    OUTCOME,
+    VOID,
+    first_windows,
+    guard_windows,
+    last_windows,
+    sent_windows,
+)
 
 ROW = "_row"
 """True for the rows of the folded frame."""
@@ -82,7 +94,7 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> Dat
     truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent - {KEEP_EXISTING})
     if plan.soft_deletes and known.partial:
         lacking = [c.name for c in plan.table.values]
-    marked = _select_over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
+    marked = _select_over(changes, lambda relation: guard_windows(plan, SPARK, relation, truncates=truncates > 0))
     marked = mark_foreign_deletes(marked, plan) if known.halves else marked
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
@@ -151,7 +163,8 @@ def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> 
     too. Under a watermark all changes stay, because the first may be late when the second is not."""
     if not plan.table.sequence or plan.watermark is not None:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
-    marked = _select_over(changes, first_places(plan, SPARK, counted=plan.reconcile.counted and len(known.end) == 1))
+    counted = plan.reconcile.counted and len(known.end) == 1
+    marked = _select_over(changes, lambda relation: first_windows(plan, SPARK, relation, counted=counted))
     is_row = column(ARRIVAL) == column(LAST)
     marked = marked.withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
     marked = mark_foreign_deletes(marked, plan) if known.halves else marked

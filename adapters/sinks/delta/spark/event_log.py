@@ -18,7 +18,7 @@ from ....delta.options import LakeOptions
 from ....event_log.options import EventLogSettings
 from ....spark.frames import column, keep_parents
 from ....spark.merge import append_stage
-from ....spark.redelivery import drop_applied
+from ....spark.rows import drop_applied
 from ....spark.session import split_options_lazily
 from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
 from ..staged_write import StagedWrite

@@ -46,11 +46,9 @@ from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.merge import clear_stage, write_stage
 from ....spark.object_stores import to_spark_path
-from ....spark.redelivery import drop_applied
-from ....spark.rows_frame import incomplete_reason, to_rejects, to_rows
+from ....spark.rows import drop_applied, filter_late, incomplete_reason, to_rejects, to_rows
 from ....spark.session import LazySession
 from ....spark.types import arrow_schema
-from ....spark.watermark_filter import filter_late
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
 from ..staged_write import StagedWrite

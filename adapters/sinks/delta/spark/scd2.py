@@ -29,7 +29,7 @@ from ....spark.frame_facts import get_facts
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.object_stores import to_spark_path
-from ....spark.rows_frame import incomplete_reason, to_rejects
+from ....spark.rows import incomplete_reason, to_rejects
 from ....spark.session import LazySession
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT

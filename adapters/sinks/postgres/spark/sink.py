@@ -18,10 +18,9 @@ from ....apply.redelivery import is_applied, refuse_gap
 from ....event_log.options import EventLogSettings
 from ....spark.errors import translate_errors
 from ....spark.frames import column, to_arrow
-from ....spark.redelivery import drop_applied
+from ....spark.rows import drop_applied, filter_late
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
-from ....spark.watermark_filter import filter_late
 from ....sql.dialect import SPARK
 from ..event_lanes import PostgresEventLanes
 from ..event_log import PostgresEventLog

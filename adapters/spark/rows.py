@@ -1,0 +1,204 @@
+"""The rows of a write on the executors: changes that are new and in time, as the rows frame of `adapters.apply`.
+
+The same rules as in `adapters.apply.redelivery`, `watermark_filter` and `rows_frame`, as SQL expressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain import change
+from replicator.domain.policy.plan import (
+    CDC_APPLIED_AT,
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    EVENT_ID,
+    START_AT,
+    ApplyPlan,
+    LaneState,
+    is_counting_copies,
+)
+from replicator.domain.policy.policies import get_start_type
+from replicator.domain.policy.watermark import can_be_late
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Write
+
+from ..apply.rows_frame import copied_columns, end_columns
+from ..arrow.key_change_deletes import can_have_foreign_deletes
+from ..sql.dialect import SPARK
+from ..sql.fold import ARRIVAL, LAST, first_windows
+from ..sql.reconcile import missing_values_reject, old_key_columns
+from ..sql.watermark import LATE, late_select
+from .frames import cache_frame, column, filter_rows, keep_parents, quote_name, run_select
+from .types import spark_type, value_expression
+
+# Changes that the lane has applied.
+
+
+def drop_applied(
+    write: Write[DataFrame], position: Position, names: tuple[str, str, str] = change.RECORD_POSITION
+) -> tuple[DataFrame, int]:
+    """The rows at or above `position`, and the number of rows below. A job runs only if the write starts below
+    the position.
+
+    `names`: the columns with topic, partition and offset.
+    """
+    frame = write.folded.frame
+    again = {p: o for p, o in position.items() if write.span.start.get(p, o) < o}
+    if not again:
+        return frame, 0
+    below = sf.lit(False)
+    for place, offset in again.items():
+        below = below | _is_below(place, offset, names)
+    return filter_rows(frame, ~below), frame.filter(below).count()
+
+
+def _is_below(place: TopicPartition, offset: int, names: tuple[str, str, str]) -> Column:
+    topic, partition, at = (column(name) for name in names)
+    return (topic == place.topic) & (partition == place.partition) & (at < offset)
+
+
+# Changes that are late by the watermark.
+
+
+@dataclass(frozen=True)
+class SparkWatermarkResult:
+    """The result of the filter.
+
+    - `rows`: the changes to write.
+    - `late`: the late changes with `_error`, or None; `rejected` is their number.
+    - `duplicates`: how many changes were repeated.
+    """
+
+    rows: DataFrame
+    late: DataFrame | None = None
+    rejected: int = 0
+    duplicates: int = 0
+
+
+def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkWatermarkResult:
+    """See `adapters.apply.watermark_filter.filter_late`."""
+    plan, late, rejected, duplicates = write.plan, None, 0, 0
+    if plan.watermark is None:
+        return SparkWatermarkResult(frame)
+    # In arrival order, which is the physical order.
+    rows = keep_parents(frame.withColumn(ARRIVAL, sf.monotonically_increasing_id()), frame)
+    if can_be_late(plan, write.folded.facts, state):
+        rows, late, rejected = _split_late(rows, write, state)
+    if plan.table.sequence:
+        rows, duplicates = _drop_duplicates(rows, write, state)
+    known = keep_parents(rows.select([column(name) for name in frame.columns]), rows)
+    return SparkWatermarkResult(known, late, rejected, duplicates)
+
+
+def _split_late(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, DataFrame, int]:
+    """The changes that are not late, the late ones, and their number."""
+    micros = f"unix_micros({quote_name(change.TS)})"
+
+    def select(names: Any) -> str:
+        return late_select(write.plan, SPARK, names["rows"], reached=state.max_event_time, lane=write.lane.id, micros=micros)
+
+    marked = cache_frame(keep_parents(run_select(rows.sparkSession, select, {"rows": rows}), rows))
+    late = filter_rows(marked, column(LATE).isNotNull())
+    bad = keep_parents(late.withColumn(change.ERROR, column(LATE)), late)
+    return filter_rows(marked, column(LATE).isNull()), bad, late.count()
+
+
+def _drop_duplicates(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, int]:
+    """Every change once, and how many were repeated."""
+    counted = is_counting_copies(write.plan, state, write.span)
+
+    def select(names: Any) -> str:
+        return first_windows(write.plan, SPARK, names["rows"], counted=counted)
+
+    marked = cache_frame(keep_parents(run_select(rows.sparkSession, select, {"rows": rows}), rows))
+    is_first = column(ARRIVAL) == column(LAST)
+    return filter_rows(marked, is_first), filter_rows(marked, ~is_first).count()
+
+
+# The rows frame.
+
+
+def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFrame:
+    """The rows frame with the columns of `adapters.apply.rows_frame.to_rows`, in Spark's types."""
+    made = _computed_columns(plan, applied_at)
+    made |= {stored: column(sent) for stored, sent in copied_columns(plan).items()}
+    made |= {c.name: sf.lit(None).cast(spark_type(c.type)) for c in plan.target if c.name in end_columns(plan)}
+    clears = plan.truncates and not plan.has_column_versions
+    rows = folded.filter(column(change.OP) != change.Op.TRUNCATE.value) if clears else folded
+    needed = _needed_names() if plan.table.ignore_null or plan.soft_deletes else column(change.UNCHANGED)
+    columns = [
+        column(change.OP),
+        *(made.get(c.name, column(c.name)).alias(c.name) for c in plan.target),
+        needed.alias(change.UNCHANGED),
+        column(change.RESET),
+        *_old_key_columns(plan),
+        *(column(name) for name in change.RECORD_POSITION),
+    ]
+    return keep_parents(rows.select(columns), folded)
+
+
+def _needed_names() -> Column:
+    """See `adapters.apply.rows_frame._needed_names`."""
+    lists = column(change.UNCHANGED)
+    spare = sf.array_contains(lists, change.KEEP_EXISTING) & column(change.KEY_CHANGE_DELETE).isNull()
+    return sf.when(spare, sf.lit(None)).otherwise(lists)
+
+
+def _computed_columns(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:
+    made = {
+        EVENT_ID: sf.concat_ws("-", *(column(name).cast("string") for name in change.RECORD_POSITION)),
+        CDC_APPLIED_AT: sf.timestamp_micros(sf.lit(round(applied_at.timestamp() * 1_000_000))),
+        **(_mark_columns() if plan.soft_deletes else {}),
+    }
+    start = get_start_type(plan.table) if plan.history else None
+    if start is not None:
+        made[START_AT] = value_expression(column(change.sequence_columns(1)[0]), start)
+    return made
+
+
+def _mark_columns() -> dict[str, Column]:
+    """See `adapters.apply.rows_frame._mark_columns`."""
+    is_delete = column(change.OP) == change.Op.DELETE.value
+    lacking = is_delete & column(change.UNCHANGED).isNotNull()
+    return {
+        CDC_DELETED: sf.when(lacking, sf.lit(None).cast("boolean")).otherwise(is_delete),
+        CDC_DELETED_AT: sf.when(is_delete, column(change.TS)),
+    }
+
+
+def _old_key_columns(plan: ApplyPlan) -> list[Column]:
+    pairs = zip(plan.table.keys, old_key_columns(plan), strict=True)
+    moved = [(sf.expr(f"{quote_name(change.OLD_KEY)}.{quote_name(key)}"), key, old) for key, old in pairs]
+    if not can_have_foreign_deletes(plan):
+        return [before.alias(old) for before, _, old in moved]
+    return [
+        sf.when(column(change.KEY_CHANGE_DELETE), column(key)).otherwise(before).alias(old) for before, key, old in moved
+    ]
+
+
+# Rejected rows.
+
+NAMES = "{names}"
+
+
+def incomplete_reason() -> Column:
+    """The reason why a row cannot be completed, with the text of `sql.reconcile.missing_values_reject`."""
+    before, after = str(missing_values_reject([NAMES])).split(NAMES)
+    named = sf.concat(sf.lit(before), sf.array_join(column(change.UNCHANGED), ", "), sf.lit(after))
+    return sf.when(sf.size(column(change.UNCHANGED)) == 0, sf.lit(str(missing_values_reject([])))).otherwise(named)
+
+
+def to_rejects(*rejected: DataFrame | None) -> DataFrame | None:
+    """The positions of rejected rows, with `_error`; None when there are none."""
+    columns = [column(name) for name in (*change.RECORD_POSITION, change.ERROR)]
+    known = [frame for frame in rejected if frame is not None]
+    if not known:
+        return None
+    return keep_parents(reduce(DataFrame.unionAll, [frame.select(columns) for frame in known]), *known)
