@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from replicator.domain.errors import ReplicatorError
 
-from .errors import is_access_denied, translate_error, unwrap_error
+from .errors import UNREACHABLE, is_access_denied, translate_error, unwrap_error
 from .options import ClientOptions
 
 
@@ -27,8 +28,10 @@ def translate_client_error(options: ClientOptions, error: KafkaError, doing: str
 # Requests to a broker that fail with the program's own errors.
 
 REOPEN = 10.0
-"""Seconds after which a client that gets no answer is opened again. A client that once gets an empty list of brokers forgets
-those it knows and never connects again (librdkafka 5301). A new one starts at the configured addresses."""
+"""Seconds after which a client that reaches no broker is opened again, and twice as many after each further time. A client
+that once gets an empty list of brokers forgets those it knows and never connects again (librdkafka 5301). A new one starts
+at the configured addresses."""
+REOPEN_MAX = 120.0
 
 
 class Requests:
@@ -39,6 +42,7 @@ class Requests:
         self._opening = threading.Lock()
         self._admin: Any = None
         self._opened = 0.0
+        self._wait = REOPEN
         self._denied: KafkaError | None = None
         self._denied_at = 0.0
         self._failing_since: float | None = float("-inf")
@@ -49,10 +53,10 @@ class Requests:
             self._denied, self._denied_at = error, time.monotonic()
 
     def open_admin(self) -> Any:
-        """The client for administration. Later calls return the same one, until a request fails."""
+        """The client for administration. Later calls return the same one, as long as it reaches a broker."""
         with self._opening:
             if self._admin is None:
-                settings: dict[str, Any] = {**self._options.client_settings(), "error_cb": self.note_error}
+                settings: dict[str, Any] = {**self._options.client_settings(), "error_cb": _pass_errors(self)}
                 try:
                     self._admin = AdminClient(settings, logger=client_log(self._options.hide_secrets))
                 except KafkaException as error:
@@ -62,38 +66,53 @@ class Requests:
             return self._admin
 
     def close(self) -> None:
-        """Close the client for administration; may be called twice."""
+        """Close the client for administration; may be called twice. Requests of other threads are completed."""
         self._admin = None
 
     @contextmanager
-    def request(self, doing: str, poll: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Raise the errors of a request as the program's own. `doing`: the action, for messages. `poll`: polls other
-        clients that the request uses.
+    def request(self, doing: str, poll: Callable[[], object] = lambda: None) -> Iterator[Any]:
+        """The client for administration. Raises the errors of a request as the program's own. `doing`: the action, for
+        messages. `poll`: polls other clients that the request uses.
 
         If access is denied, the request times out. The client reports the reason only to `error_cb`, during `poll`, and
         repeats the same reason after 30 seconds at the earliest. So a reason counts if it came after requests began to
         fail, or before the first success. Older reasons belong to an earlier outage.
         """
-        self._poll(poll)  # The client reports errors from before this request here.
+        client = self.open_admin()  # Held here until the answer came: the client ends with its last reference.
+
+        def poll_all() -> None:
+            client.poll(0)
+            poll()
+
+        poll_all()  # The client reports errors from before this request here.
         began = time.monotonic()
         try:
-            yield
+            yield client
         except (KafkaException, TimeoutError) as error:
             found = unwrap_error(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
             since = self._failing_since = self._failing_since or began
-            self._poll(poll)
-            if time.monotonic() - self._opened >= REOPEN:
+            poll_all()
+            if found.code() in UNREACHABLE and self._admin is client and time.monotonic() - self._opened >= self._wait:
+                self._wait = min(2 * self._wait, REOPEN_MAX)
                 self.close()
             denied, self._denied = self._denied, None
             if denied is not None and self._denied_at >= since and not is_access_denied(found):
                 found = denied
             raise translate_client_error(self._options, found, doing) from None
         self._denied = self._failing_since = None
+        self._wait = REOPEN
 
-    def _poll(self, others: Callable[[], object]) -> None:
-        if (client := self._admin) is not None:
-            client.poll(0)
-        others()
+
+def _pass_errors(requests: Requests) -> Callable[[KafkaError], None]:
+    """`note_error` for the client that the requests hold. A reference back would leave it to the garbage collector, which
+    may run in a thread of the client itself."""
+    owner = weakref.ref(requests)
+
+    def note_error(error: KafkaError) -> None:
+        if (found := owner()) is not None:
+            found.note_error(error)
+
+    return note_error
 
 
 # The log of librdkafka.

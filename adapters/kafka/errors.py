@@ -32,6 +32,9 @@ REFUSED = frozenset(
 )
 """Authentication and authorization errors: a retry with the same credentials fails again."""
 
+UNREACHABLE = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN})
+"""Errors of a client that gets no answer."""
+
 CHECK = "Check 'options' and 'security' of {whose}."
 VERSIONS = "The client or the broker lacks this feature: see the sentence; update the older one."
 SKIP = (

@@ -1,11 +1,12 @@
-"""A proxy before a broker that can report a cluster without brokers, as a broker does whose session with the controller has
-expired."""
+"""A proxy before a broker. It can report a cluster without brokers, as a broker does whose session with the controller has
+expired, and it can hold answers back, as a slow connection does."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
+import time
 from contextlib import suppress
 
 METADATA = 3
@@ -14,7 +15,8 @@ FLEXIBLE = 9
 
 
 class KafkaProxy:
-    """Clients that connect to `address` know the broker by this address only. While `hides_brokers`, no answer names it."""
+    """Clients that connect to `address` know the broker by this address only. While `hides_brokers`, no answer names it.
+    While `holds_answers`, connections stay and no answer comes."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -23,7 +25,7 @@ class KafkaProxy:
         self.port = self._listener.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
         self._named, self._renamed = (host.encode() + struct.pack(">i", number) for number in (int(port), self.port))
-        self.hides_brokers = False
+        self.hides_brokers = self.holds_answers = False
         self.hidden = 0
         """Answers without brokers so far."""
         threading.Thread(target=self._accept, daemon=True).start()
@@ -46,6 +48,8 @@ class KafkaProxy:
             while True:
                 frame = _receive(source, struct.unpack(">i", _receive(source, 4))[0])
                 if is_answer:
+                    while self.holds_answers:
+                        time.sleep(0.05)
                     hidden = self.hides_brokers and struct.unpack_from(">i", frame)[0] in metadata
                     # Metadata and FindCoordinator name the broker.
                     frame = self._hide_brokers(frame) if hidden else frame.replace(self._named, self._renamed)

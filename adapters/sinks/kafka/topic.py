@@ -69,8 +69,8 @@ class DeadLetterTopic:
     def _describe(self) -> Any:
         """The description of the topic; None if it does not exist. Other metadata requests may make the broker create it."""
         asked = TopicCollection([self.name])
-        with self._translate_errors("could not be found"):
-            (found,) = self._requests.open_admin().describe_topics(asked, request_timeout=TIMEOUT).values()
+        with self._translate_errors("could not be found") as client:
+            (found,) = client.describe_topics(asked, request_timeout=TIMEOUT).values()
             try:
                 return found.result(2 * TIMEOUT)
             except KafkaException as error:
@@ -81,8 +81,8 @@ class DeadLetterTopic:
     def settings(self) -> dict[str, str]:
         """The broker's settings of the existing topic."""
         asked = cast(Any, admin).ConfigResource(cast(Any, admin).ConfigResource.Type.TOPIC, self.name)
-        with self._translate_errors("could not be described"):
-            (found,) = self._requests.open_admin().describe_configs([asked], request_timeout=TIMEOUT).values()
+        with self._translate_errors("could not be described") as client:
+            (found,) = client.describe_configs([asked], request_timeout=TIMEOUT).values()
             return {key: entry.value for key, entry in found.result(2 * TIMEOUT).items()}
 
     def create(self) -> None:
@@ -98,8 +98,8 @@ class DeadLetterTopic:
     def _try_create(self) -> bool:
         """Create the topic; False if another process has just created it."""
         wanted = cast(Any, admin).NewTopic(self.name, 1, self._options.copies, config=KEPT)
-        with self._translate_errors("could not be created"):
-            (made,) = self._requests.open_admin().create_topics([wanted], request_timeout=TIMEOUT).values()
+        with self._translate_errors("could not be created") as client:
+            (made,) = client.create_topics([wanted], request_timeout=TIMEOUT).values()
             try:
                 made.result(2 * TIMEOUT)
             except KafkaException as error:
@@ -179,8 +179,8 @@ class DeadLetterTopic:
 
     def truncate_before(self, offset: int) -> None:
         """Delete every message below `offset`, of any writer."""
-        with self._translate_errors("could not be truncated"):
-            (done,) = self._requests.open_admin().delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
+        with self._translate_errors("could not be truncated") as client:
+            (done,) = client.delete_records([KafkaPartition(self.name, PARTITION, offset)]).values()
             try:
                 done.result(2 * TIMEOUT)
             except KafkaException as error:
@@ -203,11 +203,11 @@ class DeadLetterTopic:
         return {**settings, "error_cb": self._requests.note_error}
 
     @contextmanager
-    def _translate_errors(self, failing: str) -> Iterator[None]:
+    def _translate_errors(self, failing: str) -> Iterator[Any]:
         doing = f"The topic {self.name} of the dead letters {failing} at {self._options.bootstrap_servers}"
-        with self._requests.request(doing, self._poll):
+        with self._requests.request(doing, self._poll) as client:
             try:
-                yield
+                yield client
             except KafkaException as error:
                 if unwrap_error(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     raise EnvironmentProblem(

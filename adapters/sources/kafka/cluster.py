@@ -64,18 +64,18 @@ class Cluster:
         """See `Requests.note_error`; for other clients of the same source."""
         self._requests.note_error(error)
 
-    def _request(self, failing: str) -> AbstractContextManager[None]:
+    def _request(self, failing: str) -> AbstractContextManager[Any]:
         return self._requests.request(f"{failing} at {self._options.bootstrap_servers}")
 
     def names(self, timeout: float = TIMEOUT) -> tuple[str, ...]:
         """All topics, wanted or not."""
-        with self._request("The topics could not be listed"):
-            return tuple(self._requests.open_admin().list_topics(timeout=timeout).topics)
+        with self._request("The topics could not be listed") as client:
+            return tuple(client.list_topics(timeout=timeout).topics)
 
     def partitions(self, timeout: float = TIMEOUT) -> tuple[TopicPartition, ...]:
         """All partitions of the existing wanted topics, from one request. Ids are only in `describe_topics`."""
-        with self._request("The topics could not be listed"):
-            listed = self._requests.open_admin().list_topics(timeout=timeout).topics
+        with self._request("The topics could not be listed") as client:
+            listed = client.list_topics(timeout=timeout).topics
         return tuple(TopicPartition(name, n) for name, t in listed.items() if self.wanted(name) for n in t.partitions)
 
     def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
@@ -87,8 +87,8 @@ class Cluster:
         names = sorted(names)
         if not names:
             return {}
-        with self._request("The topics could not be described"):
-            futures = self._requests.open_admin().describe_topics(TopicCollection(names), request_timeout=timeout)
+        with self._request("The topics could not be described") as client:
+            futures = client.describe_topics(TopicCollection(names), request_timeout=timeout)
             described = {name: _read_description(future) for name, future in futures.items()}
         return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
 
@@ -108,8 +108,8 @@ class Cluster:
         request = {KafkaPartition(*p): spec for p in partitions}
         if not request:
             return {}
-        with self._request("Offsets could not be read"):
-            futures = self._requests.open_admin().list_offsets(request, isolation_level=isolation, request_timeout=timeout)
+        with self._request("Offsets could not be read") as client:
+            futures = client.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
             return {TopicPartition(p.topic, p.partition): _read_result(f).offset for p, f in futures.items()}
 
     def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
@@ -134,8 +134,8 @@ class Cluster:
 
     def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
         """The replicas of these topics, which must exist."""
-        with self._request("The topics could not be described"):
-            futures = self._requests.open_admin().describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+        with self._request("The topics could not be described") as client:
+            futures = client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
             described = {name: _read_result(future).partitions for name, future in futures.items()}
         return {
             name: Replicas(tuple(len(p.replicas) for p in parts), tuple(len(p.isr) for p in parts))
@@ -145,8 +145,8 @@ class Cluster:
     def settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """The broker's settings of these topics, which must exist."""
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        with self._request("The topics' settings could not be read"):
-            futures = self._requests.open_admin().describe_configs(wanted, request_timeout=TIMEOUT)
+        with self._request("The topics' settings could not be read") as client:
+            futures = client.describe_configs(wanted, request_timeout=TIMEOUT)
             found = {resource.name: _read_result(future) for resource, future in futures.items()}
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
 

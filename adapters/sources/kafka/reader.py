@@ -20,7 +20,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...arrow.record_positions import payload_bytes
-from ...kafka.clients import REOPEN, client_log, close_consumer, translate_client_error
+from ...kafka.clients import REOPEN, REOPEN_MAX, client_log, close_consumer, translate_client_error
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
 from .options import KafkaSettings
 
@@ -34,7 +34,7 @@ BACKLOG = 1_000
 LINGER = 0.2
 """Seconds that a batch may wait for more records during a backlog. Without a backlog nothing waits."""
 PAUSE = 0.02
-LOOK = 2.0
+METADATA_SECONDS = 2.0
 """Seconds for the broker's answer about a topic. The shutdown may wait for it."""
 
 
@@ -71,10 +71,9 @@ class PartitionReader:
         self._refused: dict[TopicPartition, str] = {}
         self._failed: dict[TopicPartition, str] = {}
         self._bounded = self._doubt = False
-        self._looks = ThreadPoolExecutor(1, "topics of the reader")
-        self._look: Future[bool] | None = None
-        self._heard = time.monotonic()
-        """When the client last got something from the broker."""
+        self._requests = ThreadPoolExecutor(1, "topics of the reader")
+        self._metadata: Future[bool] | None = None
+        self._quiet_since, self._reopen_after = time.monotonic(), REOPEN
 
     def _open_consumer(self) -> Consumer:
         try:
@@ -84,7 +83,7 @@ class PartitionReader:
 
     def close(self) -> None:
         """Close the connection."""
-        self._looks.shutdown(cancel_futures=True)
+        self._requests.shutdown(cancel_futures=True)
         close_consumer(self._consumer)
 
     def assign(self, starts: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
@@ -105,15 +104,16 @@ class PartitionReader:
 
         Does not wait: the answer may come after a fetch that the broker holds open.
         """
-        self._looks.submit(self._refresh_topic, topic)
+        self._requests.submit(self._reaches_broker, topic)
 
-    def _refresh_topic(self, topic: str) -> bool:
-        """True if a broker answered and named the brokers."""
+    def _reaches_broker(self, topic: str) -> bool:
+        """Request the topic. False if the client is connected to no broker, or knows none."""
         try:
-            return bool(self._consumer.list_topics(topic, timeout=LOOK).brokers)
+            return bool(self._consumer.list_topics(topic, timeout=METADATA_SECONDS).brokers)
         except KafkaException as error:
             log.debug("Topic %s could not be checked: %s", topic, self._options.hide_secrets(str(error)))
-            return False
+            # Other errors are late: the answer waits behind a large or throttled one.
+            return unwrap_error(error).code() != KafkaError._TRANSPORT
 
     def _is_finished(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]
@@ -153,8 +153,8 @@ class PartitionReader:
         got = RecordBuffer()
         first = self._consumer.poll(wait)
         if first is not None:
-            self._heard = time.monotonic()
-        elif time.monotonic() - self._heard >= REOPEN and self._assigned:
+            self._quiet_since, self._reopen_after = time.monotonic(), REOPEN
+        elif self._assigned and time.monotonic() - self._quiet_since >= self._reopen_after:
             self._check_client()
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
         until = time.monotonic() + LINGER
@@ -166,17 +166,21 @@ class PartitionReader:
         return got
 
     def _check_client(self) -> None:
-        """Request a topic, without waiting. Open the client again if the broker did not answer: see `REOPEN`."""
-        if self._look is None:
-            self._look = self._looks.submit(self._refresh_topic, min(self._assigned).topic)
-        elif self._look.done():
-            if not self._look.result():
-                log.warning("The Kafka client gets no answer. It is opened again.")
-                # Behind a refresh that may still use it.
-                self._looks.submit(close_consumer, self._consumer)
-                self._consumer = self._open_consumer()
+        """Request a topic, without waiting. Open the client again if it reaches no broker: see `REOPEN`."""
+        if self._metadata is None:
+            self._metadata = self._requests.submit(self._reaches_broker, min(self._assigned).topic)
+        elif self._metadata.done():
+            if self._metadata.result():
+                self._reopen_after = REOPEN
+            else:
+                tell = log.warning if self._reopen_after == REOPEN else log.debug
+                tell("The Kafka client reaches no broker at %s. It is opened again.", self._options.bootstrap_servers)
+                self._reopen_after = min(2 * self._reopen_after, REOPEN_MAX)
+                fresh = self._open_consumer()
+                self.close()
+                self._consumer, self._requests = fresh, ThreadPoolExecutor(1, "topics of the reader")
                 self._consumer.incremental_assign([KafkaPartition(*p, self.next[p]) for p in self._assigned])
-            self._look, self._heard = None, time.monotonic()
+            self._metadata, self._quiet_since = None, time.monotonic()
 
     def _read_more(self, got: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
         """The next messages of a batch with room left: queued ones, or ones that a known backlog will provide."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -199,6 +200,7 @@ class GroupOffsets:
         self._waiting = 0
         self._failing = False
         self._answered = 0.0
+        self._connection = 0
 
     def commit(self, position: Position) -> None:
         """Send offsets that changed since the last call. Later calls read the answer."""
@@ -220,12 +222,16 @@ class GroupOffsets:
 
     def _connect(self) -> Consumer:
         if self._consumer is None:
-            settings: dict[str, Any] = {**self._options.consumer(), "on_commit": self._note_answer, "error_cb": self._ignore}
+            noted = partial(self._note_answer, self._connection)
+            settings: dict[str, Any] = {**self._options.consumer(), "on_commit": noted, "error_cb": self._ignore}
             self._consumer = Consumer(settings, logger=client_log(self._options.hide_secrets))
         return self._consumer
 
-    def _note_answer(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+    def _note_answer(self, connection: int, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+        if connection != self._connection:
+            return  # The shutdown of an earlier client.
         self._waiting -= 1
+        self._answered = time.monotonic()
         failed = error or next((p.error for p in partitions if p.error), None)
         if failed:
             self._sent.clear()
@@ -253,6 +259,7 @@ class GroupOffsets:
         self._disconnect()
 
     def _disconnect(self) -> None:
+        self._connection += 1
         if self._consumer is not None:
             close_consumer(self._consumer)
         self._consumer, self._waiting = None, 0

@@ -4,7 +4,9 @@ truth never connects again (librdkafka 5301). It must be opened again."""
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -12,7 +14,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from servers.kafka_proxy import KafkaProxy
 from support.kafka_fixtures import Broker, Running
 
+from adapters.kafka import clients
 from adapters.sinks.kafka.topic import DeadLetterTopic, TopicOptions
+from adapters.sources.kafka import reader, source
+from adapters.sources.kafka.cluster import Cluster
+from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.source import KafkaSource
 from replicator.domain.errors import Retryable
 
@@ -20,6 +26,12 @@ pytestmark = pytest.mark.stack
 REFRESH = {"topic.metadata.refresh.interval.ms": "500"}
 PATIENCE = 60.0
 """Seconds until a client counts as dead and the next one has read on, on a loaded machine."""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (clients, reader, source):
+        monkeypatch.setattr(module, "REOPEN", 1.0)
 
 
 @pytest.fixture
@@ -38,7 +50,7 @@ def test_a_source_reads_on_after_answers_without_brokers(
 ) -> None:
     broker.create(topic)
     broker.produce(topic, [b"1"])
-    source = KafkaSource(
+    kafka = KafkaSource(
         {
             "bootstrap_servers": proxy.address,
             "topics": [f"{topic}*"],
@@ -47,11 +59,11 @@ def test_a_source_reads_on_after_answers_without_brokers(
             "patience_seconds": 120,
         }
     )
-    run = follow_source(source)
+    run = follow_source(kafka)
     run.until(lambda: run.seen.values == [b"1"])
 
     def find_committed() -> int:
-        source.committed(run.seen.position)
+        kafka.committed(run.seen.position)
         asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic)])[topic].result(20)
         return sum(p.offset for p in asked.topic_partitions or [])
 
@@ -65,7 +77,7 @@ def test_a_source_reads_on_after_answers_without_brokers(
     broker.produce(topic, [b"2"])
     broker.produce(f"{topic}-new", [b"3"])
     run.until(lambda: sorted(run.seen.values) == [b"1", b"2", b"3"], PATIENCE)
-    assert sum(source.end().values()) == 3
+    assert sum(kafka.end().values()) == 3
     run.until(lambda: find_committed() == 3, PATIENCE)
 
 
@@ -79,3 +91,37 @@ def test_dead_letters_are_written_after_answers_without_brokers(proxy: KafkaProx
                 letters.exists()
         proxy.hides_brokers = False
         assert letters.exists()
+
+
+def test_an_answer_that_is_late_is_waited_for(
+    proxy: KafkaProxy,
+    broker: Broker,
+    topic: str,
+    follow_source: Callable[..., Running],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A large answer over a slow connection would never arrive if the client were opened again meanwhile."""
+    broker.create(topic)
+    kafka = KafkaSource({"bootstrap_servers": proxy.address, "topics": [topic], "patience_seconds": 120})
+    run = follow_source(kafka)
+    broker.produce(topic, [b"1"])
+    run.until(lambda: run.seen.values == [b"1"])
+    proxy.holds_answers = True
+    broker.produce(topic, [b"2"])
+    time.sleep(5)
+    proxy.holds_answers = False
+    run.until(lambda: run.seen.values == [b"1", b"2"], PATIENCE)
+    assert "It is opened again." not in caplog.text
+
+
+def test_a_client_that_is_opened_again_ends_no_request_of_another_thread(proxy: KafkaProxy) -> None:
+    proxy.holds_answers = True
+    cluster = Cluster(KafkaSettings.read({"bootstrap_servers": proxy.address, "topics": ["t"]}))
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(cluster.describe_topics, ["t"], 4.0)
+        for seconds in (1.0, 0.5, 0.5):  # The last ones are requests of the next client.
+            with pytest.raises(Retryable):
+                cluster.names(seconds)
+        assert isinstance(waiting.exception(), Retryable)
+    proxy.holds_answers = False
+    cluster.names()
