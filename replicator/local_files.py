@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -20,49 +20,55 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write the file, or replace it, atomically and durably. Several processes may do so at once. OSError if that
-    fails."""
-    with write_whole(path, str(os.getpid())) as draft:
-        _write_file(draft, data, mode)
+    """Write the file, or replace it, atomically and durably, also while others do so. OSError if that fails."""
+    with write_whole(path, mode) as draft:
+        draft.write_bytes(data)
 
 
 @contextlib.contextmanager
-def write_whole(path: Path, suffix: str = "partial") -> Iterator[Path]:
+def write_whole(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """The path of a draft in the same folder. At the end of the block the draft replaces the file, atomically and durably.
-    After an error it is removed. OSError if that fails.
-
-    A killed process leaves its draft, which the next draft with the same suffix overwrites. Processes that may write the
-    file at once need different suffixes.
-    """
-    draft = path.with_name(f".{path.name}.{suffix}")
-    try:
+    After an error it is removed. OSError if that fails."""
+    with _open_draft(path, mode) as draft:
         yield draft
         sync_path(draft)
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
     sync_path(path.parent)
 
 
 def create_file(path: Path, data: bytes, mode: int) -> None:
     """Write the file unless it exists: of several writers, one is first. OSError if that fails."""
-    new = path.with_suffix(f"{path.suffix}.{secrets.token_hex(8)}")
-    try:
-        _write_file(new, data, mode)
-        sync_path(new)
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(new)
-    finally:
-        new.unlink(missing_ok=True)
-    sync_path(path.parent)
+    with contextlib.suppress(FileExistsError), write_whole(path, mode) as draft:
+        if os.path.lexists(path):
+            raise FileExistsError(path)
+        draft.write_bytes(data)
 
 
-def _write_file(path: Path, data: bytes, mode: int) -> None:
-    path.unlink(missing_ok=True)  # The draft of a killed process may have another mode.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
+def remove_file(path: Path) -> None:
+    """Remove the file, and the draft that a killed process has left. OSError if that fails."""
+    if _get_draft_path(path).exists():
+        with _open_draft(path, 0o600):
+            pass
+    path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _open_draft(path: Path, mode: int) -> Iterator[Path]:
+    """The path of the only draft of a file, empty. Its writer locks it, others wait, and the next one takes that of a
+    killed process. It is removed at the end, unless it was renamed."""
+    draft = _get_draft_path(path)
+    with os.fdopen(_open_locked(draft, mode, waits=True), "r+b") as file:
+        try:
+            file.truncate()
+            os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & mode)  # That of a killed process may have another.
+            yield draft
+        finally:
+            if _has_name(file.fileno(), draft):
+                draft.unlink()
+
+
+def _get_draft_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
 
 
 def sync_path(path: Path) -> None:
@@ -84,42 +90,30 @@ class FileLocked(Exception):
 
 class FileLock:
     """A lock of the operating system on a file, which is released when its process ends or dies. The file has the id of
-    that process. Not locked before `acquire`.
+    that process, unless the disk is full. Not locked before `acquire`.
 
     Only the process that has locked the file may remove it, or its folder: otherwise two processes could lock two files
-    of the same name.
+    of the same name. `waits`: until no other has locked the file, instead of raising FileLocked.
     """
 
-    def __init__(self, path: Path, mode: int = 0o644) -> None:
-        self._path, self._mode = path, mode
+    def __init__(self, path: Path, mode: int = 0o644, *, waits: bool = False) -> None:
+        self._path, self._mode, self._waits = path, mode, waits
         self._handle: int | None = None
+        self._holder = 0
 
     def acquire(self) -> None:
-        """Lock the file, and create it if needed; its folder exists. Does not wait: raises FileLocked if the file is
-        locked, also by this process. OSError if it cannot be written."""
-        while (handle := self._lock_file()) is None:
-            pass
-        self._handle = handle
-
-    def _lock_file(self) -> int | None:
-        """The locked file; None if it was removed before it was locked."""
-        handle, is_mine = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, self._mode), False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
-            with contextlib.suppress(FileNotFoundError):
-                is_mine = os.path.samestat(self._path.stat(), os.fstat(handle))
-        except BlockingIOError as taken:
-            raise FileLocked(os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown") from taken
-        finally:
-            if not is_mine:
-                os.close(handle)
-        return handle if is_mine else None
+        """Lock the file, and create it if needed; its folder exists. Raises FileLocked if the file is locked, also by
+        this process. OSError if it cannot be created."""
+        self._handle, self._holder = _open_locked(self._path, self._mode, waits=self._waits), os.getpid()
+        with contextlib.suppress(OSError):  # Who frees a full disk needs the lock, too.
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, str(self._holder).encode(), 0)
 
     def release(self) -> None:
-        """Unlock the file. May be called twice."""
+        """Unlock the file. May be called twice. In a forked child, the lock stays with the parent."""
         if self._handle is not None:
+            if self._holder == os.getpid():
+                fcntl.flock(self._handle, fcntl.LOCK_UN)  # A child may keep a copy of the handle open.
             os.close(self._handle)
             self._handle = None
 
@@ -129,3 +123,27 @@ class FileLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _open_locked(path: Path, mode: int, *, waits: bool) -> int:
+    """A handle of the file, locked. OSError if the file loses its name each time before it is locked."""
+    for _ in range(1000):  # Some file systems change the identity of an open file.
+        handle, is_mine = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode), False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_mine = _has_name(handle, path)
+            if is_mine:
+                return handle
+        except BlockingIOError as taken:
+            raise FileLocked(os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown") from taken
+        finally:
+            if not is_mine:
+                os.close(handle)
+    raise OSError(errno.ESTALE, "the file is replaced again and again", str(path))
+
+
+def _has_name(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False

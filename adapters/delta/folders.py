@@ -215,17 +215,17 @@ def sync_commit(table: Path, version: int) -> None:
         sync_path(folder)
 
 
-class LaneLock(FileLock):
+class LaneLock:
     """One writer per lane on a local lake.
 
     Held from construction to `release`. Raises `Fenced`, with the holder, when another instance has it.
     """
 
     def __init__(self, path: Path, lane: str) -> None:
-        super().__init__(path)
+        self._lock = FileLock(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.acquire()
+            self._lock.acquire()
         except FileLocked as taken:
             raise Fenced(
                 f"lane {lane} is already written by another instance (process {taken.holder})",
@@ -240,3 +240,7 @@ class LaneLock(FileLock):
 
     def doubt(self, version: int) -> None:
         """Does nothing."""
+
+    def release(self) -> None:
+        """May be called twice."""
+        self._lock.release()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from replicator.local_files import FileLock, FileLocked, replace_file, write_whole
+from replicator.local_files import FileLock, FileLocked, create_file, remove_file, replace_file, write_whole
 
 
 def test_a_file_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:
@@ -38,9 +41,65 @@ def test_the_draft_of_a_killed_process_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_secret_has_its_mode_also_after_a_draft_with_another_one(tmp_path: Path) -> None:
-    tmp_path.joinpath(f".secret.{os.getpid()}").touch(0o666)
+    tmp_path.joinpath(".secret.partial").touch(0o666)
     replace_file(tmp_path / "secret", b"1", 0o600)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_threads_replace_one_file_and_readers_see_it_whole(tmp_path: Path) -> None:
+    path, ended = tmp_path / "rows", threading.Event()
+    contents = [bytes([65 + number]) * 50_000 for number in range(4)]
+    replace_file(path, contents[0])
+
+    def read_often() -> set[bytes]:
+        found = {path.read_bytes()}
+        while not ended.is_set():
+            found.add(path.read_bytes())
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(read_often)
+        writes = [pool.submit(replace_file, path, content) for content in contents * 20]
+        failed = [write.exception() for write in writes]
+        ended.set()
+        assert not any(failed) and read.result() <= set(contents)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_one_of_several_threads_creates_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+
+    def create(number: int) -> str:
+        create_file(path, str(number).encode(), 0o600)
+        return path.read_text()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(create, range(40)))) == 1
+    assert list(tmp_path.iterdir()) == [path] and path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_removed_file_leaves_no_draft_of_a_killed_process(tmp_path: Path) -> None:
+    for kept in ("draft only", "both"):
+        (tmp_path / f".{kept}.partial").touch()
+    (tmp_path / "both").touch()
+    for name in ("draft only", "both", "neither"):
+        remove_file(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    with FileLock(tmp_path / "lock"), pytest.raises(FileLocked, match="process unknown"):
+        FileLock(tmp_path / "lock").acquire()
+
+
+def test_a_file_that_always_loses_its_name_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with pytest.raises(OSError, match="again and again"):
+        FileLock(tmp_path / "lock").acquire()
 
 
 def test_a_lock_is_held_once_and_names_its_holder(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from replicator.application.problem import Stopped, to_problem
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position
-from replicator.local_files import FileLock, FileLocked, make_folder, replace_file
+from replicator.local_files import FileLock, FileLocked, make_folder, remove_file, replace_file
 from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetSnapshot
 from replicator.ports.runtime import ShowLine, TargetCompared, Telemetry
@@ -45,7 +45,7 @@ def open_temporary_folder(parent: Path) -> Iterator[Path]:
     remove_abandoned_folders(parent)
     parent.mkdir(parents=True, exist_ok=True)
     path = parent / f"{secrets.token_hex(8)}{LOCK}"
-    with FileLock(path, 0o600):
+    with FileLock(path, 0o600, waits=True):  # Another process may just remove the new lock file as an abandoned one.
         try:
             folder = path.with_suffix("")
             folder.mkdir(mode=0o700)
@@ -162,13 +162,15 @@ def report_runs(folder: Path, lanes: Iterable[str]) -> list[dict[str, Any]]:
 def remove_runs(folder: Path, lane: str) -> None:
     """Remove everything that comparisons of a lane have stored, and the temporary folders of all that were killed."""
     shutil.rmtree(_get_folder(folder, lane), ignore_errors=True)
-    get_progress_path(folder, lane).with_suffix(".lock").unlink(missing_ok=True)
     remove_unfinished(folder, lane)
+    lock = get_progress_path(folder, lane).with_suffix(".lock")
+    with suppress(OSError, FileLocked), FileLock(lock, 0o600):  # It stays while a comparison runs.
+        lock.unlink()
 
 
 def remove_unfinished(folder: Path, lane: str) -> None:
     """Remove what interrupted comparisons of a lane have left: keys of rows that differ, and temporary folders."""
-    get_progress_path(folder, lane).unlink(missing_ok=True)
+    remove_file(get_progress_path(folder, lane))
     remove_abandoned_folders(_get_temporary(folder))
 
 
@@ -178,7 +180,7 @@ def open_work_folder(folder: Path) -> Iterator[Path]:
     with ExitStack() as opened:
         try:
             place = opened.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
-        except (OSError, FileLocked):  # Another process may have taken the new lock file for an abandoned one.
+        except OSError:
             place = Path(opened.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
         yield place
 
@@ -296,7 +298,7 @@ class DiffProgressFile:
     def remove(self) -> None:
         """The comparison has ended."""
         if self._is_kept:
-            self._path.unlink(missing_ok=True)
+            remove_file(self._path)
 
 
 # Compares targets with their sources while the pipeline runs, on a separate thread, so that no lane waits.

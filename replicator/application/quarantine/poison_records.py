@@ -334,6 +334,7 @@ class PoisonRecordFinder(Generic[F]):
             return
         try:
             make_folder(self._path.parent)
+            # Not forced to disk, as `replace_file` does: a watched run writes this twice for each span.
             new = self._path.with_suffix(".new")
             new.write_text(json.dumps(_to_json(notes)))
             new.replace(self._path)

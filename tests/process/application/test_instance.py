@@ -49,8 +49,32 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         InstanceLock(tmp_path / "state", "shop").acquire()
 
 
-def test_a_state_folder_without_room_is_named_and_its_lock_is_freed(tmp_path):
-    first = InstanceLock(tmp_path, "shop")
-    with full_disk(), pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/lock cannot be written \(File too large\)"):
-        first.acquire()
-    InstanceLock(tmp_path, "shop").acquire()
+def test_a_state_folder_without_room_is_locked_so_that_commands_can_free_it(tmp_path):
+    with full_disk(), InstanceLock(tmp_path, "shop"), pytest.raises(Fenced, match="process unknown"):
+        InstanceLock(tmp_path, "shop").acquire()
+
+
+def test_a_released_lock_is_free_while_a_forked_child_lives(tmp_path):
+    """And a child that releases it does not free it."""
+    first, (ends, end) = InstanceLock(tmp_path, "shop"), os.pipe()
+    first.acquire()
+    child = os.fork()
+    if child == 0:
+        os.close(end)
+        os.read(ends, 1)
+        os._exit(0)
+    brief = os.fork()
+    if brief == 0:
+        first.release()
+        os._exit(0)
+    try:
+        os.waitpid(brief, 0)
+        with pytest.raises(Fenced):
+            InstanceLock(tmp_path, "shop").acquire()
+        first.release()
+        with InstanceLock(tmp_path, "shop"):
+            pass
+    finally:
+        os.close(end)
+        os.close(ends)
+        os.waitpid(child, 0)

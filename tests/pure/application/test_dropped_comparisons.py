@@ -12,7 +12,13 @@ from paths import GOLDEN
 from support.lane_diffs import make_diff
 
 from replicator.application.operations.diff_log import compare_with_log
-from replicator.application.operations.diff_runs import DiffProgressFile, UnfinishedDiff, keep_run, read_last_run
+from replicator.application.operations.diff_runs import (
+    DiffProgressFile,
+    UnfinishedDiff,
+    keep_run,
+    read_last_run,
+    remove_runs,
+)
 from replicator.application.operations.drop import drop_lane
 from replicator.domain.position import Position
 from replicator.settings import load_settings
@@ -54,6 +60,7 @@ def test_drop_removes_the_comparisons_of_its_lane_only(tmp_path: Path) -> None:
         progress = UnfinishedDiff(Position(), 1, 1, pa.table({"id": [1]}), "0/1", datetime.now(UTC), "")
         with DiffProgressFile(parts.folder, lane) as file:
             file.write(progress)
+        (folder / f".{lane.id}.unfinished.partial").touch()
     (folder / "temporary" / "killed").mkdir(parents=True)
     (folder / "temporary" / "killed.lock").touch()
 
@@ -61,9 +68,13 @@ def test_drop_removes_the_comparisons_of_its_lane_only(tmp_path: Path) -> None:
     assert read_last_run(parts.folder, lanes[0].id) is None
     assert read_last_run(parts.folder, lanes[1].id) is not None
     assert {path.name for path in folder.iterdir()} == {
-        "temporary", lanes[1].id, f"{lanes[1].id}.lock", f"{lanes[1].id}.unfinished"
+        "temporary", lanes[1].id, f"{lanes[1].id}.lock", f"{lanes[1].id}.unfinished", f".{lanes[1].id}.unfinished.partial"
     }  # fmt: skip
     assert not list((folder / "temporary").iterdir())
+
+    with DiffProgressFile(parts.folder, lanes[1]):
+        remove_runs(parts.folder, lanes[1].id)
+        assert {path.name for path in folder.iterdir()} == {"temporary", f"{lanes[1].id}.lock"}, "A lock in use stays."
 
     assert compare_with_log(parts, lanes[1], lambda _: None, patience=20, show=1).equal
     assert not list((folder / "temporary").iterdir())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,38 @@ def test_folders_in_use_stay(tmp_path: Path) -> None:
     with open_temporary_folder(tmp_path) as first, open_temporary_folder(tmp_path) as second:
         remove_abandoned_folders(tmp_path)
         assert first != second and first.is_dir() and second.is_dir()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_freed_of_the_folders_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    leave(tmp_path, "killed")
+    monkeypatch.setattr(os, "pwrite", fail)
+    remove_abandoned_folders(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_opens_while_another_process_takes_its_lock_for_an_abandoned_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+
+    def remove_first(handle: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        (path,) = tmp_path.glob("*.lock")
+        with path.open() as other:
+            lock(other, fcntl.LOCK_EX)
+            if how & fcntl.LOCK_NB:
+                lock(handle, how)
+            path.unlink()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with open_temporary_folder(tmp_path) as folder:
+        remove_abandoned_folders(tmp_path)
+        assert folder.is_dir()
     assert not list(tmp_path.iterdir())
 
 

@@ -118,4 +118,5 @@ def test_second_holder_is_fenced_until_release(tmp_path: Path) -> None:
     assert fenced.value.exit_code == 5
     first.release()
     first.release()
+    assert not hasattr(first, "__enter__"), "It is held from its construction."
     LaneLock(path, "lake.items").release()
