@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from replicator.ports.runtime import Check
 from replicator.ports.sink import Sink
 
-from .event_log.options import EventLogSettings
+from .stores import EventLogSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa

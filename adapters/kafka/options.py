@@ -32,19 +32,19 @@ class ClientOptions:
     whose: ClassVar[str] = "the source"
 
     if TYPE_CHECKING:  # Keys of the models, which describe them.
-        bootstrap_servers: str
-        security: dict[str, SecretStr]
-        options: dict[str, str]
+        bootstrap_servers: str | None
+        security: dict[str, SecretStr] | None
+        options: dict[str, str] | None
 
     def client_settings(self) -> dict[str, str]:
         """The librdkafka settings of every client. They contain secrets: never log them."""
-        secrets = {name: value.get_secret_value() for name, value in self.security.items()}
-        own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
-        return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
+        secrets = {name: value.get_secret_value() for name, value in (self.security or {}).items()}
+        own = {name: value for name, value in (self.options or {}).items() if name.startswith(SHARED)}
+        return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers or ""}
 
     def hide_secrets(self, said: str) -> str:
         """The text with `***` for each secret of more than 3 characters."""
-        for value in self.security.values():
+        for value in (self.security or {}).values():
             secret = value.get_secret_value()
             said = said.replace(secret, "***") if len(secret) > 3 else said
         return said

@@ -1,7 +1,8 @@
 """The options models that adapters publish.
 
 A source or a sink has one pydantic model for its section of the config. Its package names the model in an entry point in the
-group `replicator.source_options` or `replicator.sink_options`, under the name of the adapter.
+group `replicator.source_options` or `replicator.sink_options`, under the name of the adapter. The models of the sections
+`dead_letters` and `event_store` are in `replicator.store_options`. The models also have all that the core knows of adapters.
 `replicator check` then checks the keys and the values, the JSON Schema has them, and the adapter gets the validated object.
 A module with a model is imported by every command that reads a config, so it must not import a driver.
 """
@@ -91,6 +92,11 @@ class AdapterOptions(Strict):
         """The options with values of the pipeline. Values that the model does not have are left out."""
         names = {info.alias or name: name for name, info in type(self).model_fields.items()}
         return self.model_copy(update={names[key]: value for key, value in values.items() if key in names})
+
+    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002 - Of most adapters.
+        """The location of the tables for projectors, from the adapter's own keys in the config, `said`. None: projectors
+        cannot read them."""
+        return None
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -214,6 +220,9 @@ class SourceOptions(AdapterOptions):
     transactions: TransactionSettings | None = None
     """`debezium_json`, `debezium_avro`: keep the targets consistent at transaction boundaries."""
 
+    reads_broker: ClassVar[bool] = False
+    """It reads topics of a broker, which may compact them. With other `topics` it reads these."""
+
     if TYPE_CHECKING:  # Each model describes it.
         transport: str
 
@@ -278,9 +287,13 @@ class SinkOptions(AdapterOptions):
     is_event_log: ClassVar[bool] = False
     """It keeps records as they came. See `LogSinkOptions`."""
     is_lake: ClassVar[bool] = False
-    """Its tables have the types of Delta, and some may be rewritten only by the engine that wrote them."""
+    """Its tables are files that show what changed, with the types of Delta. Some may be rewritten only by the engine that
+    wrote them. Rebuilds and checkpoints are in the first lake. Its sink, and the store of dead letters with its name, take
+    a mapping with only the `path` of a folder."""
     has_table_options: ClassVar[bool] = True
     """Its targets may have options of their own, such as `partition_by`."""
+    holds_projections: ClassVar[bool] = False
+    """Projections may have their tables in it."""
     in_seconds: ClassVar[frozenset[str]] = frozenset()
     """Durations that checks and projectors get as numbers."""
 
@@ -328,6 +341,44 @@ class LogSinkOptions(SinkOptions):
     is_event_log: ClassVar[bool] = True
     has_table_options: ClassVar[bool] = False
 
-    if TYPE_CHECKING:  # Each model describes them.
+    if TYPE_CHECKING:  # A log in a folder may have these keys.
         snapshots: SnapshotSettings | None
         retention: str | None
+
+    @property
+    def reader(self) -> str:
+        """The transport that reads it. A log is read like any source, also within a period: `since`, `until`, `below`."""
+        raise NotImplementedError
+
+    def for_reader(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options of the reader, from the keys of the log in the config, `said`. `topics` and a period are added."""
+        return said
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of this machine in which it is; None elsewhere."""
+        return None
+
+    @property
+    def is_in_database(self) -> bool:
+        """Anyone may delete its records, and only the local engine reads them."""
+        return True
+
+
+# Stores of the program, each one section of the config.
+
+
+class StoreOptions(AdapterOptions):
+    """Base of the options of `dead_letters` and of `event_store`: one model of all places that installed adapters have for
+    them. Its entry point in `replicator.store_options` has the name of the section."""
+
+    places: ClassVar[frozenset[str]] = frozenset()
+    """The values of `place`."""
+
+    if TYPE_CHECKING:  # Each model of dead letters describes it.
+        patience: str
+
+    @property
+    def place(self) -> str:
+        """The name of the adapter for the place that the config names."""
+        raise NotImplementedError

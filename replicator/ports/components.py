@@ -94,6 +94,7 @@ class SinkRules:
     - `schema`: of the database in which its tables are.
     - `has_lanes`: some table goes there.
     - `log_folder`: of an event log on this machine. `is_log_in_database`: one whose records are rows, not files of a lake.
+    - `is_lake`: a table in it has the types of checkpoints.
     - `checkpoints`, `retention`: of an event log; None: no checkpoints are scheduled, all records are kept.
     """
 
@@ -102,6 +103,8 @@ class SinkRules:
     catalog_of: str | None
     schema: str | None
     has_lanes: bool
+    is_lake: bool = False
+    is_event_log: bool = False
     log_folder: str | None = None
     is_log_in_database: bool = False
     checkpoints: CheckpointSchedule | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, Union
 from pydantic import ConfigDict, Discriminator, Tag
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.adapter_options import AdapterOptions, SinkOptions, SourceOptions
+from replicator.ports.adapter_options import AdapterOptions, SinkOptions, SourceOptions, StoreOptions
 
 from .plugins import list_names, load_adapter
 
@@ -78,3 +78,5 @@ SOURCES, BROKEN_SOURCES = load_models("replicator.source_options", SourceOptions
 """The options models of sources, by transport; and the errors of those that cannot be loaded."""
 SINKS, BROKEN_SINKS = load_models("replicator.sink_options", SinkOptions)
 """The same for sinks, by kind."""
+STORES, _ = load_models("replicator.store_options", StoreOptions)
+"""The options models of stores, by the section of the config."""

@@ -26,8 +26,9 @@ from replicator.domain.table import get_unqualified_name
 from replicator.domain.topics import TopicFilter
 from replicator.ports.options import NO_RETENTION
 
+from .adapter_models import SINKS
 from .column_checks import check_columns
-from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text, to_mapping
+from .config_view import ConfigView, EntryView, TableView, get_text, to_mapping
 from .event_store import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .formats import get_format
@@ -150,7 +151,7 @@ def _check_unused_keys(config: ConfigView) -> Iterator[PathProblem]:
     """Keys of a table, or of the defaults, of which no entry has a use."""
     for path, said in config.levels:
         inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
-        lanes = [entry for entry in inner if config.get_kind(entry.sink) not in NON_MIRROR_KINDS]
+        lanes = [entry for entry in inner if config.is_mirror(entry.sink)]
         for key in sorted(said & SINGLE_POLICY_KEYS) if inner else ():
             fitting = POLICIES_OF[key]
             if not any(entry.policy not in KNOWN_POLICIES - fitting for entry in lanes):
@@ -289,7 +290,8 @@ def _check_locations(config: ConfigView, where: FindOrigin) -> Iterator[PathProb
 def _get_location(kind: object, path: str | None, dsn: str | None, schema: str | None) -> tuple[str, ...] | None:
     if path:
         return ("path", posixpath.normpath(path.replace("s3a://", "s3://", 1)))
-    return (str(kind), dsn, schema or "public" if kind == "postgres" else "") if dsn else None
+    key = SINKS[kind].list_keys().get("schema") if isinstance(kind, str) and kind in SINKS else None
+    return (str(kind), dsn, (schema or str(key.default)) if key else "") if dsn else None
 
 
 def _check_dead_letter_loop(config: ConfigView) -> Iterator[PathProblem]:
@@ -353,7 +355,7 @@ def _list_read_logs(config: ConfigView) -> set[str]:
     for table in config.tables:
         sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
         logs = [sink for sink in sinks if config.is_event_log(sink) and _is_in_folder(config, sink)]
-        if logs and any(config.get_kind(sink) not in NON_MIRROR_KINDS for sink in sinks):
+        if logs and any(config.is_mirror(sink) for sink in sinks):
             found.add(logs[0])
     return found
 
@@ -413,13 +415,13 @@ def check_verification(config: ConfigView) -> Iterator[PathProblem]:
     """Targets that could never be compared, and `verify` without targets."""
     for path, said in config.levels:
         inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
-        if "verify" in said and inner and all(config.get_kind(entry.sink) in NON_MIRROR_KINDS for entry in inner):
+        if "verify" in said and inner and not any(config.is_mirror(entry.sink) for entry in inner):
             sentence = f"key 'verify' in {describe_path(path)} means nothing: none of its entries has a target with rows"
             yield PathProblem((*path, "verify"), "inapplicable", sentence, "remove it")
     for table, entry in config.list_entries():
         path, verify = entry.verify
         every = to_mapping(verify).get("every")
-        if every in (None, NO_RETENTION) or config.get_kind(entry.sink) in (None, *NON_MIRROR_KINDS):
+        if every in (None, NO_RETENTION) or config.get_kind(entry.sink) is None or not config.is_mirror(entry.sink):
             continue
         if why := _describe_incomparable(config, table, entry):
             sentence = f"{describe_path(path)}: {describe_path(entry.path)} cannot be compared, because {why}"

@@ -15,7 +15,7 @@ from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRul
 from replicator.domain.transform.expressions import list_columns
 
 from .columns import FIELD
-from .config_view import NON_MIRROR_KINDS, PRIVATE, ConfigView, EntryView, Rule, TableView, get_text
+from .config_view import PRIVATE, ConfigView, EntryView, Rule, TableView, get_text
 from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
 from .findings import Path, PathProblem, describe_path, quote_name
 from .formats import get_format
@@ -44,7 +44,7 @@ def check_columns(config: ConfigView) -> Iterator[PathProblem]:
         yield from check_expressions(table)
         yield from check_column_transforms(config, table)
         for entry in table.to or ():
-            if config.get_kind(entry.sink) not in NON_MIRROR_KINDS:
+            if config.is_mirror(entry.sink):
                 yield from _check_unknown(table, (*entry.path, "columns"), entry.columns)
                 yield from _check_lists(table, (*entry.path, "columns"), entry.columns)
                 yield from _check_undone_masks(table, entry)
@@ -174,7 +174,7 @@ def check_column_transforms(config: ConfigView, table: TableView) -> Iterator[Pa
     """Find the problems that would stop lanes at their first record."""
     told: set[tuple[Path, str]] = set()
     for entry in table.to or ():
-        if config.get_kind(entry.sink) in NON_MIRROR_KINDS:
+        if not config.is_mirror(entry.sink):
             continue
         for problem in (*_check_names(table, entry), *_check_casts(table, entry)):
             if (problem.path, problem.message) not in told:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replicator.domain.events import EVENT_STORE
+from replicator.ports.adapter_options import SinkOptions
 
-from .adapter_models import SINKS
 from .findings import Path, quote_name
 from .formats import OUTBOX
+from .sinks import get_sink_model
 from .sources import EVENT_COLUMNS
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
 
@@ -20,8 +21,6 @@ FLOATING_TYPES = ("double", "float", "float32", "float64")
 Rule = dict[str, Any]
 """The rules for one column."""
 
-NON_MIRROR_KINDS = ("event_log", EVENT_STORE)
-"""Kinds of sinks that keep what comes, and no tables that are made of it."""
 
 TABLE_KEYS = ("keys", "tombstones", "out_of_range")
 """Keys that say how the records of a table are read, which is done once for all its lanes."""
@@ -125,10 +124,17 @@ class ConfigView:
             return EVENT_STORE
         return get_text((self.sinks or {}).get(sink or "", {}), "kind")
 
+    def get_sink_model(self, sink: str | None) -> type[SinkOptions]:
+        """The facts of a sink, by its kind."""
+        return get_sink_model(self.get_kind(sink))
+
     def is_event_log(self, sink: str | None) -> bool:
         """True if the sink is an event log."""
-        model = SINKS.get(self.get_kind(sink) or "")
-        return model is not None and model.is_event_log
+        return self.get_sink_model(sink).is_event_log
+
+    def is_mirror(self, sink: str | None) -> bool:
+        """True if the sink has the rows of tables: no event log, and not the event store."""
+        return not self.is_event_log(sink) and self.get_kind(sink) != EVENT_STORE
 
     def list_entries(self) -> Iterator[tuple[TableView, EntryView]]:
         """Every `to` entry with its table."""

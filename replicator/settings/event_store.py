@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from replicator.domain.events import EVENT_STORE
 from replicator.ports.options import (
     Address,
     Count,
-    Dsn,
     Duration,
-    FromZero,
     Glob,
-    LakePath,
     Secret,
-    StorageSettings,
     Strict,
-    make_value_error,
-    refuse_idle_storage,
-    unset,
 )
 
 from .column_checks import MASK_KEYS
@@ -28,38 +21,6 @@ from .config_view import ConfigView, EntryView, TableView, get_text
 from .findings import PathProblem, describe_parent, describe_path, quote_name
 from .formats import OUTBOX
 from .tables import EntrySettings
-
-
-class EventStoreSettings(Strict):
-    """The store for events that programs emit: a Delta table at `path`, or a PostgreSQL table at `dsn`."""
-
-    path: LakePath | None = None
-    """The folder of the Delta table itself, or its `s3://BUCKET/FOLDER`. Set `path` or `dsn`."""
-    storage: StorageSettings | None = None
-    """The access to the object store of an `s3://` path."""
-    compact_every: FromZero | None = unset(50)
-    """With `path`: compact the small files after this number of commits. 0: never."""
-    dsn: Dsn | None = None
-    """The PostgreSQL database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
-    schema_name: str | None = Field(
-        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": "events"}
-    )
-    """With `dsn`: the schema of the table."""
-    table: str | None = Field(None, min_length=1, max_length=50, json_schema_extra={"default": "events"})
-    """With `dsn`: the name of the table."""
-
-    @model_validator(mode="after")
-    def _check_location(self) -> EventStoreSettings:
-        if (self.path is None) == (self.dsn is None):
-            raise make_value_error("place", "needs exactly one of 'path' and 'dsn'")
-        of_other = {"compact_every": self.path, "schema": self.dsn, "table": self.dsn}
-        said = {"compact_every": self.compact_every, "schema": self.schema_name, "table": self.table}
-        for key, place in of_other.items():
-            if place is None and said[key] is not None:
-                needed = "path" if key == "compact_every" else "dsn"
-                raise make_value_error("inapplicable", f"has '{key}', which means nothing without '{needed}'; remove it")
-        refuse_idle_storage(self.path, self.storage)
-        return self
 
 
 class ServeSettings(Strict):

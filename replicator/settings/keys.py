@@ -13,7 +13,7 @@ from replicator.ports.options import StorageSettings
 
 from .adapter_models import SINKS, SOURCES
 from .columns import ColumnSettings
-from .event_store import EventStoreSettings, ServeSettings
+from .event_store import ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
 from .formats import FORMATS
 from .plugins import Plugins
@@ -21,6 +21,7 @@ from .projections import LineageSettings, ProjectionSettings
 from .schema import HttpSettings, LimitSettings, Settings
 from .sinks import (
     DeadLetterSettings,
+    EventStoreSettings,
     PluginDeadLetterSettings,
     PluginSinkSettings,
 )

@@ -15,13 +15,12 @@ from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMod
 from replicator.domain.table import describe_target_problem, get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.adapter_options import SinkOptions
 from replicator.ports.options import NO_RETENTION, VACUUM, Strict, to_timedelta
 
-from .adapter_models import SINKS
 from .columns import FIELD, ColumnSettings, build_column_transforms
 from .expressions import parse_condition
 from .findings import Path
+from .sinks import get_sink_model
 from .tables import (
     TABLE_OPTIONS,
     Deletes,
@@ -130,15 +129,10 @@ def resolve_lane(
         out_of_range=find_first(*(level.out_of_range for level in said)),
         schema_rules=_resolve_schema_rules(said),
         declared=table.declared,
-        options=_resolve_options(said) if has_table_options(kind) else {},
+        options=_resolve_options(said) if get_sink_model(kind).has_table_options else {},
         verify=None if stored else _resolve_verify(said),
         at=at,
     )
-
-
-def has_table_options(kind: str | None) -> bool:
-    """True if targets of a sink of this kind can have options. Sinks of other packages may know them."""
-    return kind != EVENT_STORE and SINKS.get(kind or "", SinkOptions).has_table_options
 
 
 def _resolve_verify(said: SettingsLevels) -> VerifySettings | None:

@@ -14,6 +14,7 @@ from replicator.domain.patterns import is_exact
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.options import ConfigPath, HttpUrl, Into, Name, Secret, Strict, _check_duration, make_value_error
 
+from .adapter_models import SINKS
 from .config_view import ConfigView, get_text, to_mapping
 from .findings import Path, PathProblem, describe_path, quote_name
 
@@ -130,12 +131,13 @@ def _check_sink(config: ConfigView, at: Path, said: Mapping[str, Any]) -> Iterat
     if name not in config.sinks:
         hint = suggest_name(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield PathProblem((*at, "sink"), "unknown_sink", f"unknown sink {quote_name(name)} in {describe_path(at)}", hint)
-    elif config.get_kind(name) not in ("delta", "postgres"):
+    elif not config.get_sink_model(name).holds_projections:
+        kinds = (kind for kind, model in SINKS.items() if model.holds_projections)
         sentence = (
             f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, "
             f"which does not support projections yet"
         )
-        yield PathProblem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")
+        yield PathProblem((*at, "sink"), "not_yet_supported", sentence, f"name a sink of kind {' or '.join(kinds)}")
 
 
 def _check_target(config: ConfigView, at: Path, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
@@ -164,13 +166,12 @@ def _resolve_target(said: str | None, match: str | None) -> str | None:
 
 def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     sink, dot, table = value.partition(".")
-    kinds = {"delta": bool(dot), "postgres": bool(dot), "event_log": not dot}
     if value == EVENT_STORE and not dot:
         yield from _check_event_store(config, at)
     elif config.sinks is not None and sink not in config.sinks:
         hint = suggest_name(sink, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield PathProblem(at, "unknown_sink", f"{describe_path(at)} names the unknown sink {quote_name(sink)}", hint)
-    elif config.sinks is not None and not kinds.get(config.get_kind(sink) or "", True):
+    elif config.sinks is not None and config.get_kind(sink) in SINKS and bool(dot) == config.is_event_log(sink):
         step = "write SINK.TABLE" if not dot else "write the sink's name alone: an event log is one table"
         yield PathProblem(at, "input", f"{describe_path(at)}: {quote_name(value)} names no table", step)
     elif dot and not _is_known(config, (sink, table), targets):

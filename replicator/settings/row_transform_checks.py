@@ -13,7 +13,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns, refuse_condition, resolve_computed_column
 from replicator.ports.options import NO_RETENTION
 
-from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, Rule, TableView
+from .config_view import ConfigView, EntryView, Rule, TableView
 from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
 from .findings import Path, PathProblem, describe_path, quote_name
 
@@ -28,7 +28,7 @@ CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 def check_row_transforms(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong with what becomes of changes before their policy sees them."""
     for table, entry in config.list_entries():
-        if config.get_kind(entry.sink) in NON_MIRROR_KINDS:
+        if not config.is_mirror(entry.sink):
             continue
         yield from _check_truncates(entry)
         yield from _check_soft_deletes(entry)

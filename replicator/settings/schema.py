@@ -27,12 +27,12 @@ from replicator.ports.options import (
     make_value_error,
 )
 
-from .event_store import EventStoreSettings, ServeSettings
+from .event_store import ServeSettings
 from .findings import Path
 from .formats import OUTBOX
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
-from .sinks import DeadLetters, DeadLetterSettings, EventStoreSinkSettings, Sink
+from .sinks import DeadLetters, DeadLetterSettings, EventStoreSettings, EventStoreSinkSettings, Sink
 from .sources import Source
 from .tables import EntrySettings, OnReject, PolicyKeys, TableSettings
 

@@ -10,9 +10,8 @@ from replicator.domain.errors import suggest_name
 from replicator.ports.options import DURATION, to_timedelta
 
 from .column_checks import LISTS, get_new_name, is_added, is_selected, list_rules
-from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView
+from .config_view import ConfigView, EntryView, TableView
 from .findings import Path, PathProblem, describe_path, quote_name
-from .lanes import has_table_options
 from .tables import TABLE_OPTIONS
 
 LAYOUT_KEYS = ("partition_by", "cluster_by")
@@ -37,7 +36,7 @@ def check_target_options(config: ConfigView) -> Iterator[PathProblem]:
     for name, sink in (config.sinks or {}).items():
         yield from _check_retention(("sinks", name, "vacuum_retain"), sink.get("vacuum_retain"))
     for table, entry in config.list_entries():
-        if config.get_kind(entry.sink) == "delta":
+        if config.get_sink_model(entry.sink).is_lake:
             yield from _check_layout_columns(table, entry)
             yield from _check_clusters(entry)
             yield from _check_engine(config, entry)
@@ -48,7 +47,7 @@ def _check_entries(config: ConfigView) -> Iterator[PathProblem]:
     """Options of entries whose sink has none; event logs have no keys at all, which is said elsewhere."""
     for _, entry in config.list_entries():
         kind = config.get_kind(entry.sink)
-        if has_table_options(kind) or kind in NON_MIRROR_KINDS:
+        if config.get_sink_model(entry.sink).has_table_options or not config.is_mirror(entry.sink):
             continue
         for key in sorted(entry.keys & set(TABLE_OPTIONS)):
             sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for a sink of kind {quote_name(kind)}"
@@ -70,7 +69,7 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
 
 def _has_options(config: ConfigView, entry: EntryView) -> bool:
     """True as well for a sink that is not known: that is said elsewhere."""
-    return has_table_options(config.get_kind(entry.sink))
+    return config.get_sink_model(entry.sink).has_table_options
 
 
 def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
@@ -118,7 +117,7 @@ def _check_clusters(entry: EntryView) -> Iterator[PathProblem]:
 
 def _check_catalog_names(config: ConfigView) -> Iterator[PathProblem]:
     for name, sink in (config.sinks or {}).items():
-        if sink.get("kind") == "delta" and sink.get("schema") and config.engine != "spark":
+        if config.get_sink_model(name).is_lake and sink.get("schema") and config.engine != "spark":
             sentence = (
                 f"schema in sink {quote_name(name)} needs the engine 'spark': others have no catalog to name tables in"
             )

@@ -22,11 +22,11 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.adapter_models import SOURCES, FreeForm
+from replicator.settings.adapter_models import SINKS, SOURCES, FreeForm
 from replicator.settings.formats import FORMAT_KEYS, get_format
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
-from replicator.settings.sinks import EventStoreSinkSettings, PluginDeadLetterSettings
+from replicator.settings.sinks import EventStoreSinkSettings
 from replicator.settings.tables import PolicyKeys, TableSettings, find_private_columns
 
 LOCAL = "local"
@@ -89,7 +89,7 @@ def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str])
 
 
 def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
-    known = [name for name, settings in loaded.settings.sources.items() if settings.transport == "kafka"]
+    known = [name for name, settings in loaded.settings.sources.items() if settings.reads_broker]
     if named in known:
         return str(named)
     if named is None and len(known) == 1:
@@ -360,13 +360,14 @@ def build_engine_sink(loaded: Loaded, name: str, engine: str | None = None) -> S
     return made
 
 
-LAKE = "delta"
-"""The kind of the sinks and of the dead-letter stores that rebuilds and checkpoints have in a folder."""
+def find_lake() -> str:
+    """The kind of the sinks and of the dead-letter stores that rebuilds and checkpoints have in a folder."""
+    return next(kind for kind, model in SINKS.items() if model.is_lake)
 
 
 def open_lake(folder: Path) -> Sink[Any]:
     """A sink of tables in a folder of this machine."""
-    lake: Sink[Any] = load_adapter("replicator.sinks", LAKE)({"path": str(folder)})
+    lake: Sink[Any] = load_adapter("replicator.sinks", find_lake())({"path": str(folder)})
     return lake
 
 
@@ -401,26 +402,16 @@ def build_prefetching_engine(loaded: Loaded, engine: str | None = None) -> Engin
 
 def build_dead_letters(loaded: Loaded) -> DeadLetters:
     """The dead-letter store, by its location."""
-    kind = get_dead_letters_kind(loaded)
-    factory = load_adapter("replicator.dead_letters", kind, f"{loaded.describe_origin('dead_letters')}: ")
-    several = {} if kind == LAKE else {"pipeline": loaded.settings.pipeline}
-    made: DeadLetters = _call_factory(factory, {**list_options(loaded.settings.dead_letters), **several})
+    settings = loaded.settings.dead_letters
+    factory = load_adapter("replicator.dead_letters", settings.place, f"{loaded.describe_origin('dead_letters')}: ")
+    made: DeadLetters = _call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
     return made
 
 
 def open_dead_letters(folder: Path) -> DeadLetters:
     """A dead-letter store in a folder of this machine."""
-    made: DeadLetters = load_adapter("replicator.dead_letters", LAKE)({"path": str(folder)})
+    made: DeadLetters = load_adapter("replicator.dead_letters", find_lake())({"path": str(folder)})
     return made
-
-
-def get_dead_letters_kind(loaded: Loaded) -> str:
-    """The kind of the dead-letter store."""
-    settings = loaded.settings.dead_letters
-    if isinstance(settings, PluginDeadLetterSettings):
-        return settings.kind
-    kinds = {"path": "delta", "dsn": "postgres", "topic": "kafka"}
-    return next(kinds[key] for key in list_options(settings) if key in kinds)
 
 
 def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:

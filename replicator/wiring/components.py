@@ -63,7 +63,7 @@ class ConfiguredComponents:
             name: _build_sink_rules(loaded, name, is_lake=name in self._workspace.lakes) for name in loaded.settings.sinks
         }
         topic = getattr(loaded.settings.dead_letters, "topic", None)
-        self.dead_letters = DeadLetterPlace(adapters.get_dead_letters_kind(loaded), topic)
+        self.dead_letters = DeadLetterPlace(loaded.settings.dead_letters.place, topic)
         self.erasures = adapters.get_erasures_folder(loaded)
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
@@ -189,22 +189,24 @@ def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
     settings = loaded.settings.sinks[name]
     has_lanes = any(entry.sink == name for table in loaded.settings.tables for entry in table.to)
     if is_lake:
-        return SinkRules(adapters.LAKE, loaded.describe_origin("sinks", name), None, None, has_lanes)
+        return SinkRules(adapters.find_lake(), loaded.describe_origin("sinks", name), None, None, has_lanes, is_lake=True)
     rules = SinkRules(
         settings.kind,
         loaded.describe_origin("sinks", name),
         settings.catalog_of,
         to_plain_options(settings).get("schema"),
         has_lanes,
+        is_lake=settings.is_lake,
+        is_event_log=settings.is_event_log,
     )
     if not isinstance(settings, LogSinkOptions):
         return rules
-    said, kept = settings.snapshots, settings.retention
+    said, kept = getattr(settings, "snapshots", None), getattr(settings, "retention", None)
     every = None if said is None or said.every is None else to_timedelta(said.every).total_seconds()
     return replace(
         rules,
-        log_folder=event_logs.get_log_folder(loaded, name),
-        is_log_in_database=event_logs.get_log_transport(loaded, name) == event_logs.DATABASE_TRANSPORT,
+        log_folder=settings.folder,
+        is_log_in_database=settings.is_in_database,
         checkpoints=None if said is None else CheckpointSchedule(every, said.after_records, said.keep),
         retention=None if kept is None or kept == NO_RETENTION else to_timedelta(kept),
     )

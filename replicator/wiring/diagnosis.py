@@ -27,9 +27,6 @@ from .components import ConfiguredComponents
 from .daemon import ask_metrics, ask_status
 
 GROUP = "replicator.checks"
-OWN_SCHEMA = "_replicator"
-DEAD_LETTERS = "dead_letters"
-"""The schema and table of the dead letters in a PostgreSQL database."""
 SOURCE_CHECKS = ("database", "registry")
 """Keys of a source with a check of the same name, which gets their options."""
 DATABASE_CHECKS = {"postgresql": "source_database", "mariadb": "mariadb_database"}
@@ -169,12 +166,12 @@ def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Ite
 
 
 def _make_dead_letters_task(loaded: Loaded) -> Task:
-    kind, options = adapters.get_dead_letters_kind(loaded), adapters.list_options(loaded.settings.dead_letters)
-    if kind == "kafka":
-        return "kafka_letters", "dead letters", {**options, "production": _is_production(loaded)}
-    if kind == "postgres":
-        options = {"schema": OWN_SCHEMA, **options, "targets": [DEAD_LETTERS]}
-    return kind, "dead letters", options
+    """The check of a place: `<place>_letters` if it has one for dead letters."""
+    settings = loaded.settings.dead_letters
+    own, options = f"{settings.place}_letters", adapters.list_options(settings)
+    if own in list_names(GROUP):
+        return own, "dead letters", {**options, "production": _is_production(loaded)}
+    return settings.place, "dead letters", options
 
 
 def _get_transport_check(name: str) -> str:
@@ -187,9 +184,7 @@ def _make_lane_options(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[st
     mine = {lane.id for lane in lanes if lane.source == source}
     positions = {lane["id"]: lane["position"] for lane in status["lanes"] if lane["position"] and lane["id"] in mine}
     told = {"positions": positions, "production": _is_production(loaded)}
-    return (
-        {**told, "readers": _list_readers(loaded, source)} if loaded.settings.sources[source].transport == "kafka" else told
-    )
+    return {**told, "readers": _list_readers(loaded, source)} if loaded.settings.sources[source].reads_broker else told
 
 
 def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]]:

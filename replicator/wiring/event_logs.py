@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, cast
 
 from replicator.application.operations.change_history import ChangeLogReader
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.topics import TopicFilter
+from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.components import make_event_log_lane
 from replicator.ports.source import BACKFILL_TOPICS
 from replicator.settings import Loaded
@@ -17,7 +18,6 @@ from replicator.settings.plugins import load_adapter
 
 from . import adapters, build
 
-LAKE_TRANSPORT, DATABASE_TRANSPORT = "delta", "postgres_log"
 NO_PERIOD: Mapping[str, str] = {}
 BACKFILLS = f"{BACKFILL_TOPICS}*"
 """Topics of backfills. The log contains them, too."""
@@ -36,7 +36,7 @@ def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (),
     """The event log in `sink` as a source of the records of `source`, in this process, within a period. `only`: see
     `make_log_options`."""
     options = {**make_log_options(loaded, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(loaded)}
-    return load_adapter("replicator.sources", get_log_transport(loaded, sink))(options)
+    return load_adapter("replicator.sources", get_log(loaded, sink).reader)(options)
 
 
 def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
@@ -59,27 +59,12 @@ def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
             f"table {table} has no event log, which is the only place with earlier versions of its rows",
             next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
         )
-    return next((one for one in found if get_log_transport(loaded, one[1]) == LAKE_TRANSPORT), found[0])
+    return next((one for one in found if not get_log(loaded, one[1]).is_in_database), found[0])
 
 
-def get_log_transport(loaded: Loaded, sink: str) -> str:
-    """The transport that reads an event log."""
-    return LAKE_TRANSPORT if "path" in get_log_location(loaded, sink) else DATABASE_TRANSPORT
-
-
-def get_log_location(loaded: Loaded, sink: str) -> dict[str, Any]:
-    """The location options of an event log, with secrets in clear. Empty for another kind of sink."""
-    settings = loaded.settings.sinks[sink]
-    if not settings.is_event_log:
-        return {}
-    said = adapters.list_options(settings)
-    return {key: said[key] for key in ("path", "storage", "dsn") if key in said}
-
-
-def get_log_folder(loaded: Loaded, sink: str) -> str | None:
-    """The folder of an event log. None if it is not a folder of this machine."""
-    path = get_log_location(loaded, sink).get("path")
-    return None if path is None or "://" in str(path) else str(path)
+def get_log(loaded: Loaded, sink: str) -> LogSinkOptions:
+    """The options of the event log in `sink`."""
+    return cast(LogSinkOptions, loaded.settings.sinks[sink])
 
 
 def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[str] = ()) -> dict[str, Any]:
@@ -92,7 +77,9 @@ def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[st
     wanted = [*topics, BACKFILLS] if topics else ["*"]
     written = sorted(filter(TopicFilter(wanted), _list_written_topics(loaded, source, sink)))
     written = [topic for topic in written if topic in only] or written
-    return {**get_log_location(loaded, sink), "topics": [f"^{re.escape(topic)}\\Z" for topic in written] or wanted}
+    log = get_log(loaded, sink)
+    patterns = [f"^{re.escape(topic)}\\Z" for topic in written]
+    return {**log.for_reader(adapters.list_options(log)), "topics": patterns or wanted}
 
 
 def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:

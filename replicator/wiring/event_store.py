@@ -27,16 +27,15 @@ def open_store(loaded: Loaded) -> EventStore:
             "the configuration has no event store",
             next_step="Add one, for example event_store: {path: ./deltalake/events}",
         )
-    kind = "delta" if settings.path is not None else "postgres"
-    engine = loaded.settings.engine
-    of_engine = f"{kind}_{engine}"
-    if engine == LOCAL or of_engine not in list_names(GROUP):
-        made: EventStore = load_adapter(GROUP, kind, f"{loaded.describe_origin('event_store')}: ")(list_options(settings))
-        return made
-    scheme, is_url, _ = (settings.path or "").partition("://")
-    given = {**list_options(settings), engine: dict(getattr(loaded.settings, engine)), "stores": [scheme] if is_url else []}
-    on_engine: EventStore = load_adapter(GROUP, of_engine, f"{loaded.describe_origin('event_store')}: ")(given)
-    return on_engine
+    engine, options = loaded.settings.engine, dict(list_options(settings))
+    kind = f"{settings.place}_{engine}"
+    if engine == LOCAL or kind not in list_names(GROUP):
+        kind = settings.place
+    else:
+        scheme, is_url, _ = str(options.get("path")).partition("://")
+        options |= {engine: dict(getattr(loaded.settings, engine)), "stores": [scheme] if is_url else []}
+    made: EventStore = load_adapter(GROUP, kind, f"{loaded.describe_origin('event_store')}: ")(options)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

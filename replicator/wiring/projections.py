@@ -17,7 +17,8 @@ from replicator.domain.errors import ConfigProblem, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact
 from replicator.domain.projection import GroupKey, Projection, ProjectionInput
-from replicator.ports.options import VACUUM, to_timedelta
+from replicator.ports.adapter_options import SinkOptions
+from replicator.ports.options import to_timedelta
 from replicator.ports.runtime import Lineage
 from replicator.settings import ConfigError, Finding, Loaded
 from replicator.settings.lanes import LaneSettings
@@ -28,13 +29,8 @@ from replicator.settings.queries import Query, QueryContext, QueryProblem, read_
 from . import adapters
 
 GROUP, LINEAGE = "replicator.projectors", "replicator.lineage"
-DATABASE_KINDS = ("postgres", "event_log")
 MAX_QUERY_BYTES = 1024 * 1024
 """Maximum bytes of a query."""
-LOCATION_KEYS = ("path", "storage", "compact_every", *VACUUM)
-"""The options of a lake for a projector."""
-DATABASE_KEYS = ("dsn", "schema", "table")
-"""The options of a PostgreSQL sink for a projector, besides its content type."""
 
 
 def build_projections(loaded: Loaded) -> tuple[Projection, ...]:
@@ -62,7 +58,7 @@ def list_hints(loaded: Loaded) -> Iterator[Finding]:
         for table, value in said.inputs.items():
             key = query.keys.get(table) if query is not None else None
             for lane in _list_lanes_into(loaded, value) if key is not None else ():
-                for sentence, step in _describe_slow(loaded.settings.sinks[lane.sink].kind, lane.options, key, value):
+                for sentence, step in _describe_slow(loaded.settings.sinks[lane.sink], lane.options, key, value):
                     found = make_finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
                     yield replace(found, severity="warning")
 
@@ -75,9 +71,11 @@ def _list_lanes_into(loaded: Loaded, target: str) -> Iterator[LaneSettings]:
             )
 
 
-def _describe_slow(kind: str, options: Mapping[str, Any], key: GroupKey | None, target: str) -> Iterator[tuple[str, str]]:
-    if kind == "postgres":
-        sentence = f"{target} is in PostgreSQL, where the changed groups are unknown: each change computes all groups again"
+def _describe_slow(
+    sink: SinkOptions, options: Mapping[str, Any], key: GroupKey | None, target: str
+) -> Iterator[tuple[str, str]]:
+    if not sink.is_lake:
+        sentence = f"{target} is in {sink.what}, where the changed groups are unknown: each change computes all groups again"
         yield sentence, "read a target of the table in a lake instead, or set an interval, such as refresh: 5 minutes"
         return
     if not options.get("change_data_feed"):
@@ -133,38 +131,19 @@ def _list_committed(lanes: LaneRuns) -> dict[str, object]:
 
 def _build_projector(loaded: Loaded) -> Any:
     engine, settings = loaded.settings.engine, loaded.settings
-    places = _list_lakes(loaded)
-    paths = (str(said["path"]).partition("://") for said in places.values())
+    places = _list_places(loaded)
+    paths = (str(said["path"]).partition("://") for said in places.values() if "path" in said)
     stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
     own = {} if engine == adapters.LOCAL else {engine: dict(getattr(settings, engine)), "stores": stores}
-    return load_adapter(GROUP, engine, f"{loaded.describe_origin('engine')}: ")(
-        {"sinks": {**places, **_list_databases(loaded)}, **own}
-    )
+    return load_adapter(GROUP, engine, f"{loaded.describe_origin('engine')}: ")({"sinks": places, **own})
 
 
-def _list_lakes(loaded: Loaded) -> dict[str, dict[str, Any]]:
-    """The sinks in lakes."""
+def _list_places(loaded: Loaded) -> dict[str, Mapping[str, Any]]:
+    """By sink, what projectors need to read its tables."""
     settings = loaded.settings
-    sinks = {name: adapters.list_options(one) for name, one in settings.sinks.items() if getattr(one, "path", None)}
-    if settings.event_store is not None and settings.event_store.path is not None:
-        sinks[EVENT_STORE] = adapters.list_options(settings.event_store)
-    return {name: {key: said[key] for key in LOCATION_KEYS if key in said} for name, said in sinks.items()}
-
-
-def _list_databases(loaded: Loaded) -> dict[str, dict[str, Any]]:
-    """The PostgreSQL sinks whose content is in tables."""
-    settings = loaded.settings
-    sinks: dict[str, tuple[str, Any]] = {
-        name: (one.kind, one) for name, one in settings.sinks.items() if getattr(one, "kind", "") in DATABASE_KINDS
-    }
-    if settings.event_store is not None:
-        sinks[EVENT_STORE] = (EVENT_STORE, settings.event_store)
-    said = {name: {"holds": kind, **adapters.list_options(one)} for name, (kind, one) in sinks.items()}
-    return {
-        name: {key: one[key] for key in ("holds", *DATABASE_KEYS) if key in one}
-        for name, one in said.items()
-        if "dsn" in one
-    }
+    parts = {**settings.sinks, **({EVENT_STORE: settings.event_store} if settings.event_store is not None else {})}
+    found = {name: part.for_projector(adapters.list_options(part)) for name, part in parts.items()}
+    return {name: place for name, place in found.items() if place is not None}
 
 
 def _build_lineage(loaded: Loaded) -> Lineage | None:

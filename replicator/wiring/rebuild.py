@@ -17,7 +17,7 @@ from replicator.settings.tables import find_private_columns
 
 from . import adapters
 from .build import PipelineLanes, PipelineSource
-from .event_logs import find_log, get_log_transport, make_log_options
+from .event_logs import find_log, get_log, make_log_options
 
 PLAIN_LAKE_OPTIONS: Mapping[str, Any] = {
     "partition_by": (),
@@ -50,7 +50,7 @@ def open_log_records(
         **({"part": True} if request.since is not None else {}),
         "batch_bytes": adapters.compute_batch_bytes(loaded, sinks=1),
     }
-    return partial(adapters.open_transport, loaded, source, get_log_transport(loaded, log), options, engine)
+    return partial(adapters.open_transport, loaded, source, get_log(loaded, log).reader, options, engine)
 
 
 def open_archive(loaded: Loaded, source: str, folder: Path) -> Callable[[], Source[Any]]:

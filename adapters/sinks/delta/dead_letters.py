@@ -31,10 +31,10 @@ from ...delta.commits import WRITER
 from ...delta.errors import is_gone, translate_errors
 from ...delta.folders import sync_commit
 from ...delta.lake import local_folder
-from ...delta.maintenance import TableMaintenance, compact_table, vacuum_table
-from ...delta.options import LakeOptions
+from ...delta.maintenance import EVERY_COMMITS, TableMaintenance, compact_table, vacuum_table
 from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions
 from ...delta.tables import STATISTICS, create_table, has_table, read_schema
+from ...stores import DeadLetterSettings
 
 MOMENT = pa.timestamp("us", "UTC")
 FIRST_COLUMNS = (
@@ -76,15 +76,14 @@ Clauses = Callable[[TableMerger], TableMerger]
 
 
 class DeltaDeadLetters:
-    """`ports.stores.DeadLetters`; options `path` (the table's folder) and `compact_every`.
+    """`ports.stores.DeadLetters`; options: see `DeadLetterSettings`, with `path`, the table's folder.
 
     Each pipeline needs its own folder, because dead letters do not name their pipeline.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        said = LakeOptions.from_options(options)
-        self._path = local_folder(said.path)
-        self._upkeep = TableMaintenance(said.compact_every)
+    def __init__(self, options: DeadLetterSettings | Mapping[str, Any]) -> None:
+        self._path = local_folder(DeadLetterSettings.read(options).path or "")
+        self._upkeep = TableMaintenance(EVERY_COMMITS)
         self._table: DeltaTable | None = None
         self._turn = threading.RLock()
 

@@ -20,6 +20,8 @@ from replicator.ports.options import (
     unset,
 )
 
+from ...stores import locate_for_projector
+
 DEAD_LETTERS_FOLDER = "_replicator/dead_letters"
 
 
@@ -30,6 +32,7 @@ class DeltaSettings(SinkOptions):
     rank: ClassVar[int] = 1
     assumed: ClassVar[Mapping[str, Any]] = {"kind": "delta"}
     is_lake: ClassVar[bool] = True
+    holds_projections: ClassVar[bool] = True
     in_seconds: ClassVar[frozenset[str]] = frozenset(VACUUM)
 
     kind: Literal["delta"]
@@ -62,3 +65,6 @@ class DeltaSettings(SinkOptions):
         if not isinstance(path, str) or "://" in path:
             return None
         return {"path": f"{path.rstrip('/')}/{DEAD_LETTERS_FOLDER}"}
+
+    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return locate_for_projector(said, self.kind)

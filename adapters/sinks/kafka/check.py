@@ -9,7 +9,8 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.runtime import Diagnosis
 
-from .topic import DeadLetterTopic, TopicOptions
+from ...stores import DeadLetterSettings
+from .topic import DeadLetterTopic
 
 COPIES = 3
 
@@ -21,7 +22,7 @@ class DeadLetterTopicCheck:
         own = dict(options)
         self._name = name
         self._production = bool(own.pop("production", False))
-        self._options = TopicOptions.read(own)
+        self._options = DeadLetterSettings.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
         found: list[Diagnosis] = []

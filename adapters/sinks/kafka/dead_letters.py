@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from replicator.ports.stores import (
     ALL_DEAD_LETTERS,
@@ -18,6 +19,7 @@ from replicator.ports.stores import (
     DeadLetterGroup,
 )
 
+from ...stores import DeadLetterSettings
 from .topic import (
     MARKED,
     REJECTED,
@@ -25,7 +27,6 @@ from .topic import (
     DeadLetterEvent,
     DeadLetterMessage,
     DeadLetterTopic,
-    TopicOptions,
     TopicTruncated,
     change_to_message,
     message_to_event,
@@ -36,13 +37,15 @@ READINGS = 5
 
 
 class KafkaDeadLetters:
-    """`ports.stores.DeadLetters`; options of `TopicOptions`. The first write creates the topic if it is missing.
+    """`ports.stores.DeadLetters`; options: see `DeadLetterSettings`, with `topic`.
+
+    The first write creates the topic if it is missing.
 
     A dead letter that is written twice has two messages, and is returned once.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        self._options = TopicOptions.read(options)
+    def __init__(self, options: DeadLetterSettings | Mapping[str, Any]) -> None:
+        self._options = DeadLetterSettings.read(options)
         self._topic = DeadLetterTopic(self._options)
         self._turn = threading.RLock()
         self._made = False

@@ -8,23 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, cast
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, admin
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
-from pydantic import AfterValidator, Field
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.event_log import decode_bytes
-from replicator.ports.adapter_options import AdapterOptions, given
-from replicator.ports.options import SecretText, Servers, Text
 from replicator.ports.stores import DeadLetter
 
-from ...kafka import options as client_options
 from ...kafka.clients import Requests, client_log, close_consumer
 from ...kafka.errors import OFFSETS, is_transient, unwrap_error
-from ...kafka.options import ClientOptions, check_security, refuse_owned
+from ...stores import DeadLetterSettings
 
 TIMEOUT = 10.0
 """The time limit of one request, and for the next message of a topic, in seconds."""
@@ -45,7 +41,9 @@ class TopicTruncated(Retryable):
 class DeadLetterTopic:
     """Not for use by several threads. Raises the program's own errors."""
 
-    def __init__(self, options: TopicOptions) -> None:
+    def __init__(self, options: DeadLetterSettings) -> None:
+        if options.topic is None:
+            raise options.refuse("topic is missing")
         self._options = options
         self.name = options.topic
         self._log = client_log(options.hide_secrets)
@@ -193,11 +191,11 @@ class DeadLetterTopic:
 
     def _open_producer(self) -> Any:
         if self._producer is None:
-            self._producer = Producer(self._add_error_callback(self._options.producer()), logger=self._log)
+            self._producer = Producer(self._add_error_callback(_list_producer_settings(self._options)), logger=self._log)
         return self._producer
 
     def _open_consumer(self) -> Any:
-        return Consumer(self._add_error_callback(self._options.consumer()), logger=self._log)
+        return Consumer(self._add_error_callback(_list_consumer_settings(self._options)), logger=self._log)
 
     def _add_error_callback(self, settings: dict[str, str]) -> dict[str, Any]:
         return {**settings, "error_cb": self._requests.note_error}
@@ -221,7 +219,7 @@ class DeadLetterTopic:
             self._producer.poll(0)
 
 
-# Options, and the settings of librdkafka.
+# Settings of librdkafka.
 
 DURABLE: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true", "message.timeout.ms": "20000"}
 """Settings that cannot be overridden. Writes are on every replica in sync and in order, or fail while the caller waits."""
@@ -236,36 +234,14 @@ WHOLE: Mapping[str, str] = {
 """The same for reading. No group is joined, and no offsets are committed."""
 
 
-OWNED: Mapping[str, str] = {
-    **client_options.OWNED,
-    **dict.fromkeys((*DURABLE, *WHOLE, "delivery.timeout.ms", "request.required.acks", "transactional.id"), ""),
-}
+def _list_producer_settings(options: DeadLetterSettings) -> dict[str, str]:
+    """librdkafka's configuration of the producer. Contains secrets: never log it."""
+    return {"message.max.bytes": str(LARGEST), **(options.options or {}), **options.client_settings(), **DURABLE}
 
 
-class TopicOptions(ClientOptions, AdapterOptions):
-    """`dead_letters` of the configuration with `topic`.
-
-    - `pipeline`: its dead letters are read and written; several pipelines may share a topic.
-    - `copies`: replicas of a topic that is created here; -1 is the broker's default.
-    """
-
-    what: ClassVar[str] = "dead_letters"
-    whose: ClassVar[str] = "dead_letters"
-
-    topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
-    bootstrap_servers: Servers
-    security: Annotated[dict[str, SecretText], AfterValidator(check_security)] = Field(default_factory=dict)
-    options: Annotated[dict[str, Text], AfterValidator(refuse_owned(OWNED, ""))] = Field(default_factory=dict)
-    pipeline: str = given("")
-    copies: int = given(-1, ge=-1)
-
-    def producer(self) -> dict[str, str]:
-        """librdkafka's configuration of the producer. Contains secrets: never log it."""
-        return {"message.max.bytes": str(LARGEST), **self.options, **self.client_settings(), **DURABLE}
-
-    def consumer(self) -> dict[str, str]:
-        """librdkafka's configuration of the consumer. Contains secrets: never log it."""
-        return {"receive.message.max.bytes": str(4 * LARGEST), **self.options, **self.client_settings(), **WHOLE}
+def _list_consumer_settings(options: DeadLetterSettings) -> dict[str, str]:
+    """librdkafka's configuration of the consumer. Contains secrets: never log it."""
+    return {"receive.message.max.bytes": str(4 * LARGEST), **(options.options or {}), **options.client_settings(), **WHOLE}
 
 
 # Messages: the record as it came, headers as Kafka Connect writes them, and headers of our own.

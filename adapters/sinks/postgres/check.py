@@ -19,6 +19,7 @@ from .lane_ownership import refuse_other_writer
 SKEW_SECONDS = 5.0
 OLDEST = 150_000
 OWN_SCHEMA = "_replicator"
+DEAD_LETTERS = "dead_letters"
 RIGHTS = """
 SELECT s.name, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
        has_database_privilege(current_database(), 'CREATE')
@@ -42,6 +43,11 @@ WHERE n.nspname = %s AND t.relname = ANY(%s) GROUP BY 1 ORDER BY 1"""
 SERVER = """
 SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::float8,
        pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"""
+
+
+def check_dead_letters(name: str, options: Mapping[str, Any]) -> PostgresCheck:
+    """`PostgresCheck` for the table of dead letters."""
+    return PostgresCheck(name, {"schema": OWN_SCHEMA, **options, "targets": [DEAD_LETTERS]})
 
 
 class PostgresCheck:

@@ -10,7 +10,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
-from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.stores import (
@@ -23,7 +22,8 @@ from replicator.ports.stores import (
 )
 
 from ...postgres.connection import PostgresSession
-from ...postgres.options import PostgresServerOptions
+from ...postgres.options import read_dsn
+from ...stores import DeadLetterSettings
 
 TABLE = "dead_letters"
 TYPES = {
@@ -42,26 +42,20 @@ IDENTITY = ("pipeline", "event_id", "lane")
 MERGED = {"event_id", "lane", "first_seen", "last_seen", "attempts"}
 
 
-class PostgresDeadLetterOptions(PostgresServerOptions):
-    """`schema`: the schema of the table `dead_letters`. `pipeline`: the owner of the dead letters; pipelines
-    can share a table."""
-
-    schema_name: str = Field("_replicator", alias="schema")
-    pipeline: str = ""
-
-
 class PostgresDeadLetters:
-    """`ports.stores.DeadLetters`; options `dsn`, `schema` and `pipeline`.
+    """`ports.stores.DeadLetters`; options: see `DeadLetterSettings`, with `dsn`.
 
     The first write creates the schema and the table if they do not exist.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        said = PostgresDeadLetterOptions.from_options(options)
-        self._pipeline = said.pipeline
-        self._schema = said.schema_name
-        self._relation = sql.Identifier(said.schema_name, TABLE)
-        self._session = PostgresSession(said.dsn.get_secret_value(), "dead letters")
+    def __init__(self, options: DeadLetterSettings | Mapping[str, Any]) -> None:
+        given = DeadLetterSettings.read(options)
+        if given.dsn is None:
+            raise DeadLetterSettings.refuse("dsn is missing")
+        self._pipeline = given.pipeline
+        self._schema = given.schema_name or "_replicator"
+        self._relation = sql.Identifier(self._schema, TABLE)
+        self._session = PostgresSession(read_dsn(given.dsn), "dead letters")
         self._made = False
 
     @property

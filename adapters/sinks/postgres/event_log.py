@@ -21,13 +21,13 @@ from replicator.ports.sink import (
     SinkFeatures,
 )
 
-from ...event_log.options import EventLogSettings
 from ...postgres.erasure import empty_records, read_topic_records
 from ...postgres.event_log_reader import open_snapshot
 from ...postgres.lane_state import TOUCH_STATE, read_state
 from ...postgres.names import quote_name
 from ...postgres.options import TableLocation, read_dsn
 from ...sql.dialect import text_literal
+from ...stores import EventLogSettings
 from .lanes import PostgresLanes
 
 

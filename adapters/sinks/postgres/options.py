@@ -10,6 +10,8 @@ from pydantic import Field
 from replicator.ports.adapter_options import SinkOptions, given
 from replicator.ports.options import Dsn, Duration
 
+from ...stores import locate_for_projector
+
 
 class PostgresSettings(SinkOptions):
     """Tables in one schema of a PostgreSQL database."""
@@ -18,6 +20,7 @@ class PostgresSettings(SinkOptions):
     rank: ClassVar[int] = 3
     assumed: ClassVar[Mapping[str, Any]] = {"kind": "postgres"}
     has_table_options: ClassVar[bool] = False
+    holds_projections: ClassVar[bool] = True
 
     kind: Literal["postgres"]
     dsn: Dsn
@@ -33,3 +36,6 @@ class PostgresSettings(SinkOptions):
     @classmethod
     def place_dead_letters(cls, section: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return {"dsn": section["dsn"]} if section.get("dsn") else None
+
+    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return locate_for_projector(said, self.kind)

@@ -49,6 +49,7 @@ class KafkaSettings(ClientOptions, RecordOptions):
 
     what: ClassVar[str] = "a Kafka source"
     rank: ClassVar[int] = 1
+    reads_broker: ClassVar[bool] = True
     assumed: ClassVar[Mapping[str, Any]] = {"transport": "kafka", "format": "", "group_id": "cdc-python-consumer"}
 
     transport: Literal["kafka"]

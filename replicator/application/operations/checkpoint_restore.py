@@ -180,7 +180,7 @@ def _copy_dead_letters(parts: Components, made: Components, begun: tuple[Path, L
 def _refuse_missing_rows(made: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
     """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
-    if unkept and made.sinks[rebuilt.sink].kind != "delta":
+    if unkept and not made.sinks[rebuilt.sink].is_lake:
         raise CheckpointUnsupported("lacks rows with values that a lake cannot store, but this target may")
 
 

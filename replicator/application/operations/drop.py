@@ -11,7 +11,6 @@ from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id, make_target_taken_error
 from replicator.domain.errors import ConfigProblem, Fenced, suggest_name
 from replicator.domain.events import EVENT_STORE
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
@@ -131,7 +130,7 @@ def _refuse_out_of_reach(parts: Components, lane: Lane) -> None:
 
 
 def _refuse_event_logs(parts: Components, name: str) -> None:
-    logs = {sink for sink, rules in parts.sinks.items() if rules.kind == EVENT_LOG_POLICY}
+    logs = {sink for sink, rules in parts.sinks.items() if rules.is_event_log}
     if name in logs or name.partition(".")[0] in logs:
         raise ConfigProblem(
             f"{name} is an event log and cannot be dropped: it has records of many tables, and rebuilds read it",
@@ -173,7 +172,7 @@ def _split_name(parts: Components, name: str) -> list[tuple[str, str]]:
     sink, dot, rest = name.partition(".")
     if dot and rest and sink in parts.sinks:
         return [(sink, rest)]
-    return [(sink, name) for sink, rules in parts.sinks.items() if rules.kind not in (EVENT_LOG_POLICY, EVENT_STORE)]
+    return [(sink, name) for sink, rules in parts.sinks.items() if not rules.is_event_log and rules.kind != EVENT_STORE]
 
 
 def _list_configured(parts: Components, sink: str, table: str) -> Iterator[Lane]:

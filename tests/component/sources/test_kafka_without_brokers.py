@@ -15,11 +15,12 @@ from servers.kafka_proxy import KafkaProxy
 from support.kafka_fixtures import Broker, Running
 
 from adapters.kafka import clients
-from adapters.sinks.kafka.topic import DeadLetterTopic, TopicOptions
+from adapters.sinks.kafka.topic import DeadLetterTopic
 from adapters.sources.kafka import reader, source
 from adapters.sources.kafka.cluster import Cluster
 from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.source import KafkaSource
+from adapters.stores import DeadLetterSettings
 from replicator.domain.errors import Retryable
 
 pytestmark = pytest.mark.stack
@@ -82,7 +83,7 @@ def test_a_source_reads_on_after_answers_without_brokers(
 
 
 def test_dead_letters_are_written_after_answers_without_brokers(proxy: KafkaProxy, topic: str) -> None:
-    options = TopicOptions.read({"bootstrap_servers": proxy.address, "topic": topic})
+    options = DeadLetterSettings.read({"bootstrap_servers": proxy.address, "topic": topic})
     with closing(DeadLetterTopic(options)) as letters:
         letters.create()
         proxy.hides_brokers = True

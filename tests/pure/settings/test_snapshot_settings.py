@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.event_log.options import EventLogSettings
+from adapters.stores import EventLogSettings
 
 PATH = "    path: ./lake/cdc_events\n"
 REFUSED = {

@@ -16,7 +16,7 @@ from pyspark.errors import ArithmeticException
 from adapters.event_log import bounds
 from adapters.kafka.clients import Requests
 from adapters.kafka.errors import DISALLOWED, translate_error
-from adapters.sinks.kafka.topic import DeadLetterTopic, TopicOptions, TopicTruncated
+from adapters.sinks.kafka.topic import DeadLetterTopic, TopicTruncated
 from adapters.sources.kafka import cluster, topic_poller
 from adapters.sources.kafka.check import LaneBacklog, check_retention
 from adapters.sources.kafka.cluster import Cluster, Topic
@@ -25,6 +25,7 @@ from adapters.sources.kafka.reader import PartitionReader, RecordBuffer
 from adapters.sources.kafka.source import GroupOffsets, KafkaSource, StreamLoop
 from adapters.sources.kafka.spark.streaming_query import translate_error as translated_on_spark
 from adapters.sources.kafka.topic_poller import BELIEVED, FetchFailures, TopicPoller
+from adapters.stores import DeadLetterSettings
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 
@@ -81,7 +82,7 @@ def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> N
 
 @pytest.mark.parametrize("code", OFFSETS)
 def test_dead_letters_that_are_deleted_meanwhile_are_read_or_cut_again(code: int) -> None:
-    topic = DeadLetterTopic(TopicOptions.read({"bootstrap_servers": "127.0.0.1:1", "topic": "letters"}))
+    topic = DeadLetterTopic(DeadLetterSettings.read({"bootstrap_servers": "127.0.0.1:1", "topic": "letters"}))
     message = make_event(0, None, KafkaError(code))
     with pytest.raises(TopicTruncated, match="letters were deleted while it was read"):
         topic._next_offset(message, 5, lambda *_: None)

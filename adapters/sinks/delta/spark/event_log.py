@@ -15,11 +15,11 @@ from replicator.domain.policy.plan import Counts, LaneState
 from replicator.ports.frames import Write
 
 from ....delta.options import LakeOptions
-from ....event_log.options import EventLogSettings
 from ....spark.frames import column, keep_parents
 from ....spark.merge import append_stage
 from ....spark.rows import drop_applied
 from ....spark.session import split_options_lazily
+from ....stores import EventLogSettings
 from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
 from ..staged_write import StagedWrite
 from .lane_sink import SparkLaneSink

@@ -15,13 +15,13 @@ from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 
 from ....apply.redelivery import is_applied, refuse_gap
-from ....event_log.options import EventLogSettings
 from ....spark.errors import translate_errors
 from ....spark.frames import column, to_arrow
 from ....spark.rows import drop_applied, filter_late
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
 from ....sql.dialect import SPARK
+from ....stores import EventLogSettings
 from ..event_lanes import PostgresEventLanes
 from ..event_log import PostgresEventLog
 from ..lanes import PostgresLanes, with_row_provider

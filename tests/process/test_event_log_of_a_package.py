@@ -1,0 +1,111 @@
+"""An event log and dead letters of another package: what the core does with ours, it does with them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from paths import TESTS
+from support.cli_fixtures import SAMPLES
+from support.cli_program import run_program
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  box: {kind: box_log, path: ./box}
+  lake: {kind: delta, path: ./lake}
+tables:
+  - match: public.*
+    source: recorded
+    to: [{sink: box}, {sink: lake}]
+http: {address: "127.0.0.1:0"}
+"""
+ENTRY_POINTS = """\
+[replicator.sinks]
+box_log = box:BoxLog
+[replicator.sink_options]
+box_log = box_options:BoxLogOptions
+[replicator.sources]
+box_log = box:read_box
+[replicator.dead_letters]
+box_letters = box:BoxDeadLetters
+"""
+ORDERS = "cdc.public.orders.jsonl"
+
+
+class Shop:
+    """The pipeline, in which the package is installed."""
+
+    def __init__(self, folder: Path, package: Path) -> None:
+        self.folder, self._package = folder, package
+
+    def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        done = run_program(self.folder, *arguments, "--json", before=("env",), PYTHONPATH=str(self._package))
+        assert done.returncode == code, done.stdout + done.stderr
+        return dict(json.loads(done.stdout))
+
+    def read_rows(self, table: str) -> list[dict[str, Any]]:
+        found = (
+            DeltaTable(str(self.folder / "lake" / table)).to_pyarrow_table().drop_columns(["_cdc_applied_at"]).to_pylist()
+        )
+        return sorted(found, key=lambda row: row["_event_id"])
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A pipeline that has read its records, one of which is unreadable."""
+    package, folder = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("shop")
+    for file in (TESTS / "support" / "box_package").glob("*.py"):
+        shutil.copyfile(file, package / file.name)
+    about = package / "box-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: box\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    (folder / "config").mkdir()
+    (folder / "config" / "replicator.yaml").write_text(CONFIG)
+    (folder / "archive").mkdir()
+    shutil.copyfile(SAMPLES / ORDERS, folder / "archive" / ORDERS)
+    with (folder / "archive" / ORDERS).open("a") as more:
+        more.write("no record at all\n")
+    made = Shop(folder, package)
+    made.run("run", "--until-caught-up", "-q")
+    return made
+
+
+def test_a_target_is_built_again_from_the_log(shop: Shop) -> None:
+    shop.run("replay", "public.orders", "--into", "orders_again")
+    assert shop.read_rows("orders")
+    assert shop.read_rows("orders_again") == shop.read_rows("orders")
+
+
+def test_the_history_of_a_row_is_in_the_log(shop: Shop) -> None:
+    (key,) = {row["id"] for row in shop.read_rows("orders")[:1]}
+    assert shop.run("history", "public.orders", str(key))["result"]
+
+
+def test_rejected_records_are_in_the_store_of_the_first_sink_without_a_key_for_them(shop: Shop) -> None:
+    assert (shop.folder / "box" / "rejected" / "letters").is_file()
+    assert not (shop.folder / "lake" / "_replicator" / "dead_letters").exists()
+    assert [letter["code"] for letter in shop.run("dlq", "list")["result"]] == ["MALFORMED"]
+
+
+def test_the_log_is_not_dropped(shop: Shop) -> None:
+    assert "is an event log and cannot be dropped" in json.dumps(shop.run("drop", "box", "--yes", code=2))
+
+
+def test_its_keys_are_checked(shop: Shop) -> None:
+    said = json.dumps(shop.run("check", "--set", "sinks.box.pth=x", code=2))
+    assert "unknown key 'pth' in sinks.box; did you mean 'path'?" in said
+
+
+def test_an_entry_of_the_log_has_no_keys_of_tables(shop: Shop) -> None:
+    said = json.dumps(shop.run("check", "--set", "tables[0].to[0]={sink: box, policy: scd2}", code=2))
+    assert "means nothing for an event log" in said

@@ -1,0 +1,28 @@
+"""Options of the adapters in `box`. Every command imports this module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from replicator.ports.adapter_options import LogSinkOptions
+from replicator.ports.options import ConfigPath
+
+
+class BoxLogOptions(LogSinkOptions):
+    """An event log as Arrow files in a folder."""
+
+    what: ClassVar[str] = "a box"
+    assumed: ClassVar[Mapping[str, Any]] = {"kind": "box_log"}
+
+    kind: Literal["box_log"]
+    path: ConfigPath
+    """The folder."""
+
+    @property
+    def reader(self) -> str:
+        return "box_log"
+
+    @classmethod
+    def place_dead_letters(cls, section: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"kind": "box_letters", "path": f"{section.get('path')}/rejected"}
