@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from replicator.domain.events import EVENT_STORE
+from replicator.domain.events import EVENT_STORE, EventLimits
 from replicator.ports.adapter_options import LogSinkOptions, SnapshotSettings, StoreOptions, given
 from replicator.ports.options import (
     NO_RETENTION,
@@ -184,6 +184,9 @@ class EventStoreSettings(StoreOptions):
     """With `dsn`: the schema of the table."""
     table: str | None = Field(None, min_length=1, max_length=50, json_schema_extra={"default": "events"})
     """With `dsn`: the name of the table."""
+
+    limits: EventLimits = given(EventLimits())
+    """The limits of an event from an outbox."""
 
     @property
     def place(self) -> str:

@@ -56,8 +56,3 @@ def _to_event(row: Mapping[str, Any], limits: EventLimits) -> NewEvent:
     )
     limits.check(new)
     return new
-
-
-def read_limits(said: object) -> EventLimits:
-    """The option `limits` of a sink: a mapping with fields of `EventLimits`. Missing fields have their defaults."""
-    return EventLimits(**said) if isinstance(said, Mapping) else EventLimits()

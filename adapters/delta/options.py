@@ -24,7 +24,7 @@ class _StrictOptions(BaseModel):
 
 
 class LakeSettings(Protocol):
-    """The keys of a sink in a lake, as its validated model has them."""
+    """The keys of a sink or a store in a lake, as its validated model has them. A sink also has those of vacuums."""
 
     @property
     def path(self) -> str | None: ...
@@ -32,10 +32,6 @@ class LakeSettings(Protocol):
     def storage(self) -> StorageSettings | None: ...
     @property
     def compact_every(self) -> int | None: ...
-    @property
-    def vacuum_every(self) -> str | None: ...
-    @property
-    def vacuum_retain(self) -> str | None: ...
 
 
 class LakeOptions(_StrictOptions):
@@ -66,12 +62,12 @@ class LakeOptions(_StrictOptions):
     @classmethod
     def from_settings(cls, settings: LakeSettings) -> LakeOptions:
         """The options of a sink whose model is validated already."""
-        retain = settings.vacuum_retain
+        every, retain = getattr(settings, "vacuum_every", None), getattr(settings, "vacuum_retain", None)
         return cls.model_construct(
             path=settings.path or "",
             storage=settings.storage,
             compact_every=EVERY_COMMITS if settings.compact_every is None else settings.compact_every,
-            vacuum_every=to_timedelta(settings.vacuum_every or "0 seconds").total_seconds(),
+            vacuum_every=to_timedelta(every or "0 seconds").total_seconds(),
             vacuum_retain=None if retain is None else to_timedelta(retain).total_seconds(),
         )
 

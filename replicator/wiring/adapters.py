@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -338,25 +337,25 @@ def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) ->
 def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
     """The sink `name` in this process, by its kind. It reads a target and its lanes, whichever engine writes them."""
     settings = loaded.settings.sinks[name]
-    made: Sink[Any]
+    limits = {}
     if isinstance(settings, EventStoreSinkSettings):
         factory = load_adapter(STORES, settings.place, f"{loaded.describe_origin('event_store')}: ")
-        made = _call_factory(factory, _list_store_options(loaded, settings))
-        return made
-    factory = load_adapter("replicator.sinks", settings.kind, f"{loaded.describe_origin('sinks', name, 'kind')}: ")
-    made = _call_factory(factory, make_options(settings, {}))
+        limits = {"limits": build_event_limits(loaded)}
+    else:
+        factory = load_adapter("replicator.sinks", settings.kind, f"{loaded.describe_origin('sinks', name, 'kind')}: ")
+    made: Sink[Any] = _call_factory(factory, make_options(settings, limits))
     return made
 
 
 def build_engine_sink(loaded: Loaded, name: str, engine: str | None = None) -> Sink[Any]:
     """The sink `name` for an engine, by default that of the pipeline. It writes targets."""
-    settings, more = loaded.settings.sinks[name], _list_engine_options(loaded, engine)
+    settings, limits = loaded.settings.sinks[name], {}
     if isinstance(settings, EventStoreSinkSettings):
-        of_store = _load_for_engine(loaded, STORES, settings.place, ("event_store",), engine)
-        stored: Sink[Any] = _call_factory(of_store, {**_list_store_options(loaded, settings), **more})
-        return stored
-    factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
-    made: Sink[Any] = _call_factory(factory, _add_session(loaded, make_options(settings, {}), engine))
+        factory = _load_for_engine(loaded, STORES, settings.place, ("event_store",), engine)
+        limits = {"limits": build_event_limits(loaded)}
+    else:
+        factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
+    made: Sink[Any] = _call_factory(factory, _add_session(loaded, make_options(settings, limits), engine))
     return made
 
 
@@ -369,11 +368,6 @@ def open_lake(folder: Path) -> Sink[Any]:
     """A sink of tables in a folder of this machine."""
     lake: Sink[Any] = load_adapter("replicator.sinks", find_lake())({"path": str(folder)})
     return lake
-
-
-def _list_store_options(loaded: Loaded, settings: EventStoreSinkSettings) -> Mapping[str, Any]:
-    """The options of a sink that is the event store: its location, and the limits of an event."""
-    return {**list_options(settings), "limits": asdict(build_event_limits(loaded))}
 
 
 def build_event_limits(loaded: Loaded) -> EventLimits:

@@ -14,7 +14,7 @@ from replicator.ports.stores import EventStore
 from replicator.settings import Loaded
 from replicator.settings.plugins import list_names, load_adapter
 
-from .adapters import LOCAL, build_event_limits, list_options
+from .adapters import LOCAL, build_event_limits
 
 GROUP = "replicator.event_stores"
 
@@ -27,13 +27,11 @@ def open_store(loaded: Loaded) -> EventStore:
             "the configuration has no event store",
             next_step="Add one, for example event_store: {path: ./deltalake/events}",
         )
-    engine, options = loaded.settings.engine, dict(list_options(settings))
-    kind = f"{settings.place}_{engine}"
-    if engine == LOCAL or kind not in list_names(GROUP):
-        kind = settings.place
-    else:
-        scheme, is_url, _ = str(options.get("path")).partition("://")
-        options |= {engine: dict(getattr(loaded.settings, engine)), "stores": [scheme] if is_url else []}
+    engine, kind, options = loaded.settings.engine, settings.place, settings
+    if engine != LOCAL and f"{kind}_{engine}" in list_names(GROUP):
+        scheme, is_url, _ = str(getattr(settings, "path", None)).partition("://")
+        session = dict(getattr(loaded.settings, engine))
+        kind, options = f"{kind}_{engine}", settings.with_given({"session": session, "stores": (scheme,) if is_url else ()})
     made: EventStore = load_adapter(GROUP, kind, f"{loaded.describe_origin('event_store')}: ")(options)
     return made
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -27,7 +28,7 @@ from replicator.domain.position import Position
 from replicator.ports.frames import F, Lane, Write
 
 from ...apply.redelivery import drop_applied
-from ...arrow.outbox_events import read_limits, read_new_events
+from ...arrow.outbox_events import read_new_events
 from ...delta.commits import WRITER, Attempt, Operation, append_nothing
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder, LocalFolder, sync_commit
@@ -35,6 +36,7 @@ from ...delta.lake import Lake
 from ...delta.options import LakeOptions
 from ...delta.table_writer import DeltaRsTableWriter
 from ...delta.tables import has_table
+from ...stores import EventStoreSettings
 from . import event_store
 from .event_store import NAME
 from .lane_sink import LaneSink
@@ -76,18 +78,14 @@ class EventLanes(LaneSink[F]):
 
 
 class DeltaEventLanes(EventLanes[pa.Table]):
-    """`EventLanes` in process.
-
-    Options: those of `DeltaEventStore`, and `limits`, the fields of `domain.events.EventLimits`.
-    """
+    """`EventLanes` in process; options of `DeltaEventStore`."""
 
     frame = pa.Table
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        own = dict(options)
-        limits = read_limits(own.pop("limits", None))
-        said = LakeOptions.from_options(own)
-        super().__init__(said.lake, EventNumbering(said.lake.root, limits), said.compact_every)
+    def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
+        settings = EventStoreSettings.read(options)
+        said = LakeOptions.from_settings(settings)
+        super().__init__(said.lake, EventNumbering(said.lake.root, settings.limits), said.compact_every)
 
 
 class EventNumbering:

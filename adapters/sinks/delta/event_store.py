@@ -38,6 +38,7 @@ from ...delta.options import LakeOptions
 from ...delta.table_writer import TableWriter
 from ...delta.tables import RANDOM_FOLDERS, STATISTICS, create_table, has_table, open_table, read_schema, refuse_unsafe
 from ...sql.dialect import text_literal
+from ...stores import EventStoreSettings
 from .event_log import APPEND_ONLY
 
 ATTEMPTS = 100
@@ -46,15 +47,15 @@ MOST_HEADS = 100_000
 
 
 class DeltaEventStore:
-    """`ports.stores.EventStore`; options `path` (the table's own folder), `storage` and `compact_every`.
+    """`ports.stores.EventStore`; options: see `EventStoreSettings`, with `path`, the table's own folder.
 
     The first write creates the table. A commit is valid only directly after the snapshot in which ids and
     versions were read, so any number of writers can run. Heads of aggregates are cached as long as no other
     writer commits.
     """
 
-    def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
-        said = LakeOptions.from_options(options)
+    def __init__(self, options: EventStoreSettings | Mapping[str, Any], writer: TableWriter | None = None) -> None:
+        said = LakeOptions.from_settings(EventStoreSettings.read(options))
         self._path: Folder = said.lake.root
         self._upkeep = TableMaintenance(said.compact_every, writer)
         self._turn = threading.RLock()

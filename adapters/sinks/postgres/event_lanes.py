@@ -6,25 +6,27 @@ The lanes number the events. Programs that emit their own events can write to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 from psycopg.errors import UniqueViolation
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
-from replicator.domain.events import EventLimits, NewEvent
+from replicator.domain.events import NewEvent
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 
 from ...apply.lane_progress import advance_position
 from ...apply.redelivery import drop_applied, is_applied, refuse_gap
-from ...arrow.outbox_events import read_limits, read_new_events
+from ...arrow.outbox_events import read_new_events
 from ...postgres.errors import translate_error
 from ...postgres.event_table import EventTable
 from ...postgres.lane_state import parse_state, write_schema_versions
 from ...postgres.names import check_table, quote_name
-from ...postgres.options import EventOptions
+from ...stores import EventStoreSettings
+from .event_store import locate_events
 from .lanes import PostgresLanes, collect_completes, to_applied
 from .writer import PendingStatements, WriteOutcome
 
@@ -33,9 +35,7 @@ ATTEMPTS = 10
 
 
 class PostgresEventLanes(PostgresLanes):
-    """`ports.sink.Sink` for lanes of outbox events over the table of the event store.
-
-    Options: those of `PostgresEventStore`, and `limits`, the fields of `domain.events.EventLimits`.
+    """`ports.sink.Sink` for lanes of outbox events over the table of the event store; options of `PostgresEventStore`.
 
     One transaction writes the events of all writes of a call, their versions, and the positions of the lanes.
     It locks the store's aggregates before it reads ids and versions, as every emitter of events does. `reset`
@@ -46,12 +46,12 @@ class PostgresEventLanes(PostgresLanes):
     frame = pa.Table
     has_record_positions = False
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        own = dict(options)
-        self._limits: EventLimits = read_limits(own.pop("limits", None))
-        given = EventOptions.from_options(own)
-        self._events = EventTable(given.schema_name, given.table)
-        super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event store")
+    def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
+        settings = EventStoreSettings.read(options)
+        self._limits = settings.limits
+        place = locate_events(settings)
+        self._events = EventTable(place.schema, place.table)
+        super().__init__(place.dsn, lambda _: (place.schema, place.table), "event store")
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Creates the store if it does not exist.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -15,23 +16,24 @@ from replicator.domain.events import AppendedEvent, Event, NewEvent
 from ...postgres.connection import PostgresSession
 from ...postgres.errors import translate_error
 from ...postgres.event_table import EventTable, column_list, rows_to_events
-from ...postgres.options import EventOptions
+from ...postgres.options import TableLocation, read_dsn
+from ...stores import EventStoreSettings
 
 ORDER = 'created_at, aggregate_type COLLATE "C", aggregate_id COLLATE "C", event_version'
 ATTEMPTS = 10
 
 
 class PostgresEventStore:
-    """`ports.stores.EventStore`; options `dsn`, `schema` and `table`.
+    """`ports.stores.EventStore`; options: see `EventStoreSettings`, with `dsn`.
 
     The first write creates the schema and the table if they do not exist. A trigger of the table refuses
     updates and deletes. Writers of one aggregate wait for each other: see `EventTable`.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        said = EventOptions.from_options(options)
-        self._table = EventTable(said.schema_name, said.table)
-        self._session = PostgresSession(said.dsn.get_secret_value(), "events")
+    def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
+        place = locate_events(EventStoreSettings.read(options))
+        self._table = EventTable(place.schema, place.table)
+        self._session = PostgresSession(place.dsn, "events")
         self._made = False
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
@@ -84,3 +86,10 @@ class PostgresEventStore:
 
     def close(self) -> None:
         self._session.close()
+
+
+def locate_events(options: EventStoreSettings) -> TableLocation:
+    """The table of the store."""
+    if options.dsn is None:
+        raise options.refuse("dsn is missing")
+    return TableLocation(read_dsn(options.dsn), options.schema_name or "events", options.table or "events")

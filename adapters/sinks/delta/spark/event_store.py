@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ....spark.merge import append_stage
 from ....spark.session import split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames
 from ....spark.table_writer import SparkTableWriter
+from ....stores import EventStoreSettings
 from ..event_lanes import DeltaEventLanes
 from ..event_store import APP, NAME, DeltaEventStore
 
@@ -28,11 +30,12 @@ class SparkEventStore(DeltaEventStore):
     with the same number, the second is refused or skipped, and this is detected.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
+    def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
         own, self._session = split_options_lazily(options)
-        said = LakeOptions.from_options(own)
+        settings = EventStoreSettings.read(own)
+        said = LakeOptions.from_settings(settings)
         self._session.add_store(said.lake.root, said.storage)
-        super().__init__(own, SparkTableWriter(self._session))
+        super().__init__(settings, SparkTableWriter(self._session))
 
     def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
         """Also succeeds when the snapshot is not the newest one, if the newer commits stored no events."""
@@ -45,7 +48,7 @@ class SparkEventStore(DeltaEventStore):
                 raise CommitFailedError("another writer was first") from lost
 
 
-def open_spark_event_lanes(options: Mapping[str, object]) -> SinkOverFrames:
+def open_spark_event_lanes(options: EventStoreSettings | Mapping[str, Any]) -> SinkOverFrames:
     """`DeltaEventLanes` for Spark's frames. delta-rs commits on the driver."""
     own, session = split_options_lazily(options)
     return SinkOverFrames(DeltaEventLanes(own), session)

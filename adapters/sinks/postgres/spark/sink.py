@@ -21,7 +21,7 @@ from ....spark.rows import drop_applied, filter_late
 from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
 from ....sql.dialect import SPARK
-from ....stores import EventLogSettings
+from ....stores import EventLogSettings, EventStoreSettings
 from ..event_lanes import PostgresEventLanes
 from ..event_log import PostgresEventLog
 from ..lanes import PostgresLanes, with_row_provider
@@ -129,7 +129,7 @@ def open_spark_event_log(
     return SparkPostgresLanes(PostgresEventLog(own), session, through_driver)
 
 
-def open_spark_event_lanes(options: Mapping[str, object]) -> SinkOverFrames:
+def open_spark_event_lanes(options: EventStoreSettings | Mapping[str, Any]) -> SinkOverFrames:
     """`PostgresEventLanes` for Spark's frames."""
     own, session = split_options_lazily(options)
     return SinkOverFrames(PostgresEventLanes(own), session)
