@@ -199,7 +199,7 @@ def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
     run = follow_source(source_of(f"{topic}*"))
     run.until(lambda: bool(run.seen.batches))
     monkeypatch.setattr(TopicPoller, "_find_new", hold_call(TopicPoller._find_new, "search"))
-    monkeypatch.setattr(PartitionReader, "_refresh_topic", hold_call(PartitionReader._refresh_topic, "look"))
+    monkeypatch.setattr(PartitionReader, "_reaches_broker", hold_call(PartitionReader._reaches_broker, "look"))
     fresh = [f"{topic}.{n}" for n in range(8)]
     broker.create(*fresh)
     for name in fresh:
