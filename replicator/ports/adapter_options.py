@@ -81,7 +81,8 @@ class AdapterOptions(Strict):
     @classmethod
     def refuse(cls, why: str) -> ConfigProblem:
         """The error for options that do not fit together. `why` ends without a full stop."""
-        return ConfigProblem(f"The options of {cls.what} are not valid: {why}.")
+        keys = ", ".join(cls.list_keys())
+        return ConfigProblem(f"The options of {cls.what} are not valid: {why}.", next_step=f"The options are: {keys}.")
 
     @classmethod
     def list_keys(cls) -> Mapping[str, FieldInfo]:

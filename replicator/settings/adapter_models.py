@@ -29,7 +29,7 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
     """The models in an entry point group, by the names of their adapters, built-in adapters first. And the errors of those
     that cannot be used, so that they stop only the pipelines that name them.
 
-    EnvironmentProblem if there is none.
+    EnvironmentProblem if there is none, or none of the built-in adapters.
     """
     found: dict[str, type[M]] = {}
     broken: dict[str, EnvironmentProblem] = {}
@@ -49,11 +49,12 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
         else:
             sentence = f"The entry point {name!r} in the group {group!r} is not a subclass of"
             broken[name] = EnvironmentProblem(f"{sentence} {base.__module__}.{base.__name__}", next_step=step)
-    if broken and not found:
+    built_in = [model for model in found.values() if model.__module__.partition(".")[0] == "adapters"]
+    if broken and not built_in:
         raise next(iter(broken.values()))
-    if not found:
+    if not built_in:
         raise EnvironmentProblem(
-            f"No installed package has adapters in the group {group!r}: the package of Replicator is not installed, or by "
+            f"No installed package has Replicator's adapters in the group {group!r}: the package of Replicator is not installed, or by "
             "an older version",
             next_step="Install it again: pip install replicator; for a checkout: pip install -e .",
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from replicator.ports.adapter_options import SinkOptions, given
-from replicator.ports.options import Dsn, Duration
+from replicator.ports.options import Dsn, PositiveDuration
 
 from ...stores import locate_for_projector
 
@@ -27,7 +27,7 @@ class PostgresSettings(SinkOptions):
     """The database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
     schema_name: str = Field("public", alias="schema", min_length=1, max_length=63)
     """The schema of the target tables."""
-    answer_timeout: Duration = "5 minutes"
+    answer_timeout: PositiveDuration = "5 minutes"
     """How long a server may stay silent if a second connection gets no answer either. Long statements are allowed."""
 
     query_timeout: float = given(60, gt=0)
