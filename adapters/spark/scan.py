@@ -19,8 +19,12 @@ from .frames import cache_frame, cache_with_size, flat_map_frame, from_arrow, qu
 from .types import spark_schema
 
 S = TypeVar("S")
-TASKS_PER_CORE = 8
-"""Small splits share tasks."""
+TASKS_PER_CORE = 4
+"""Small splits share tasks.
+
+On two cores 4 needed 0.85 of the processor time of 8 for 1.2 million rows in 3 files. For 600,000 rows in 100 files it
+was 0.79. These are medians of seven pairs; 8 against itself: 0.99 and 1.00.
+"""
 
 
 def scan_splits(
