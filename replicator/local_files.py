@@ -6,9 +6,12 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
+
+DRAFT = ".partial"
 
 
 def make_folder(path: Path) -> None:
@@ -33,7 +36,7 @@ def write_whole(path: Path, mode: int = 0o666) -> Iterator[Path]:
         yield draft
         sync_path(draft)
         draft.replace(path)
-    sync_path(path.parent)
+        sync_path(path.parent)
 
 
 def create_file(path: Path, data: bytes, mode: int) -> None:
@@ -42,33 +45,58 @@ def create_file(path: Path, data: bytes, mode: int) -> None:
         if os.path.lexists(path):
             raise FileExistsError(path)
         draft.write_bytes(data)
+    sync_path(path.parent)
 
 
 def remove_file(path: Path) -> None:
     """Remove the file, and the draft that a killed process has left. OSError if that fails."""
-    if _get_draft_path(path).exists():
-        with _open_draft(path, 0o600):
-            pass
+    _remove_draft(_get_draft_path(path))
     path.unlink(missing_ok=True)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove the drafts that killed processes have left in a folder. OSError if that fails."""
+    for draft in folder.glob(f".*{DRAFT}"):
+        _remove_draft(draft)
 
 
 @contextlib.contextmanager
 def _open_draft(path: Path, mode: int) -> Iterator[Path]:
-    """The path of the only draft of a file, empty. Its writer locks it, others wait, and the next one takes that of a
-    killed process. It is removed at the end, unless it was renamed."""
+    """The path of the only draft of a file, empty. Its writer locks it, others wait. It is removed at the end, unless it
+    was renamed."""
     draft = _get_draft_path(path)
-    with os.fdopen(_open_locked(draft, mode, waits=True), "r+b") as file:
-        try:
-            file.truncate()
-            os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & mode)  # That of a killed process may have another.
-            yield draft
-        finally:
-            if _has_name(file.fileno(), draft):
-                draft.unlink()
+    _remove_draft(draft)
+    handle = _open_locked(draft, mode, waits=True)
+    try:
+        os.ftruncate(handle, 0)
+        yield draft
+    finally:
+        if _has_name(handle, draft):
+            draft.unlink()
+        os.close(handle)
+
+
+def _remove_draft(draft: Path) -> None:
+    """Remove the draft of a killed process: it may have another mode, or another owner."""
+    try:
+        handle = os.open(draft, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        draft.unlink(missing_ok=True)
+        return
+    try:
+        _lock_handle(handle, draft, 0.0)
+        if _has_name(handle, draft):
+            draft.unlink()
+    except BlockingIOError:
+        return  # Its writer lives.
+    finally:
+        os.close(handle)
 
 
 def _get_draft_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}.partial")
+    return path.with_name(f".{path.name}{DRAFT}")
 
 
 def sync_path(path: Path) -> None:
@@ -78,6 +106,10 @@ def sync_path(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+WAIT_SECONDS = 60.0
+"""Seconds to wait for another process that writes the same file. It may be stopped."""
 
 
 class FileLocked(Exception):
@@ -93,7 +125,7 @@ class FileLock:
     that process, unless the disk is full. Not locked before `acquire`.
 
     Only the process that has locked the file may remove it, or its folder: otherwise two processes could lock two files
-    of the same name. `waits`: until no other has locked the file, instead of raising FileLocked.
+    of the same name. `waits`: `WAIT_SECONDS` for another process, instead of raising FileLocked at once; then OSError.
     """
 
     def __init__(self, path: Path, mode: int = 0o644, *, waits: bool = False) -> None:
@@ -130,7 +162,7 @@ def _open_locked(path: Path, mode: int, *, waits: bool) -> int:
     for _ in range(1000):  # Some file systems change the identity of an open file.
         handle, is_mine = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode), False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_handle(handle, path, WAIT_SECONDS if waits else 0.0)
             is_mine = _has_name(handle, path)
             if is_mine:
                 return handle
@@ -140,6 +172,21 @@ def _open_locked(path: Path, mode: int, *, waits: bool) -> int:
             if not is_mine:
                 os.close(handle)
     raise OSError(errno.ESTALE, "the file is replaced again and again", str(path))
+
+
+def _lock_handle(handle: int, path: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not seconds:
+                raise
+            if time.monotonic() >= until:
+                raise OSError(errno.ETIMEDOUT, "another process keeps it locked", str(path)) from None
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _has_name(handle: int, path: Path) -> bool:

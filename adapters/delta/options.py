@@ -62,9 +62,11 @@ class LakeOptions(_StrictOptions):
     @classmethod
     def from_settings(cls, settings: LakeSettings) -> LakeOptions:
         """The options of a sink whose model is validated already."""
+        if settings.path is None:
+            raise ConfigProblem("options of a Delta store: path is missing", next_step="Name its folder in `path`.")
         every, retain = getattr(settings, "vacuum_every", None), getattr(settings, "vacuum_retain", None)
         return cls.model_construct(
-            path=settings.path or "",
+            path=settings.path,
             storage=settings.storage,
             compact_every=EVERY_COMMITS if settings.compact_every is None else settings.compact_every,
             vacuum_every=to_timedelta(every or "0 seconds").total_seconds(),

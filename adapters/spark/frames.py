@@ -140,12 +140,15 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
-    """A table as a frame, in order. Empty Arrow batches are left out, because Spark reads one as the end."""
+    """A table as a frame, in order. Empty Arrow batches are left out, because Spark reads one as the end.
+
+    Spark makes a partition of each batch, which would be a task and a file for every few rows.
+    """
     travelling = to_spark(table)
     pieces = [_compact_buffers(piece) for piece in travelling.to_batches() if piece.num_rows]
     whole = pa.Table.from_batches(pieces, travelling.schema) if pieces else travelling.schema.empty_table()
     made: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
-    return made
+    return made.coalesce(spark.sparkContext.defaultParallelism)
 
 
 def _compact_buffers(piece: pa.RecordBatch) -> pa.RecordBatch:

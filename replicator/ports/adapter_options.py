@@ -349,7 +349,8 @@ class LogSinkOptions(SinkOptions):
     @property
     def reader(self) -> str:
         """The transport that reads it. A log is read like any source, also within a period: `since`, `until`, `below`."""
-        raise NotImplementedError
+        sentence = f"{self.what} cannot be read, since its package names no `reader`"
+        raise ConfigProblem(sentence, next_step="Install a later version of its package.")
 
     def for_reader(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """The options of the reader, from the keys of the log in the config, `said`. `topics` and a period are added."""

@@ -98,7 +98,8 @@ def to_plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_
     `root`.
 
     Raises PydanticCustomError for a path that is empty, leaves `root` by `..`, starts with `~`, or contains control
-    characters. Also raises it for a URL that has an unknown or unsupported scheme, or contains credentials.
+    characters. Without `root`, an absolute path may have `..`, since the folder of the config may. Also raises it for a
+    URL that has an unknown or unsupported scheme, or contains credentials.
     """
     if not text.strip() or any(ord(character) < 32 for character in text):
         raise make_value_error("path", "must be a path, without control characters")
@@ -108,7 +109,7 @@ def to_plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_
     if text.startswith("~"):
         raise make_value_error("path", "starts with ~, which is not expanded; write ${HOME}")
     path = FilePath(text)
-    if ".." in path.parts:
+    if ".." in path.parts and not (root is None and path.is_absolute()):
         raise make_value_error("path_escapes", "leaves its folder by '..'; write an absolute path instead")
     return str(root / path) if root is not None else str(path)
 

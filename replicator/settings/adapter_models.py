@@ -54,8 +54,7 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
         raise next(iter(broken.values()))
     if not built_in:
         raise EnvironmentProblem(
-            f"No installed package has Replicator's adapters in the group {group!r}: the package of Replicator is not "
-            "installed, or by an older version",
+            f"Replicator's adapters in the group {group!r} are missing: it is not installed, or is an older version",
             next_step="Install it again: pip install replicator; for a checkout: pip install -e .",
         )
     return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0]))), broken

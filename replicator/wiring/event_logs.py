@@ -14,7 +14,6 @@ from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.components import make_event_log_lane
 from replicator.ports.source import BACKFILL_TOPICS
 from replicator.settings import Loaded
-from replicator.settings.plugins import load_adapter
 
 from . import adapters, build
 
@@ -36,7 +35,7 @@ def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (),
     """The event log in `sink` as a source of the records of `source`, in this process, within a period. `only`: see
     `make_log_options`."""
     options = {**make_log_options(loaded, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(loaded)}
-    return load_adapter("replicator.sources", get_log(loaded, sink).reader)(options)
+    return adapters.open_transport(loaded, source, get_log(loaded, sink).reader, options, engine=adapters.LOCAL)
 
 
 def find_log(loaded: Loaded, table: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from replicator import local_files
 from replicator.local_files import FileLock, FileLocked, create_file, remove_file, replace_file, write_whole
 
 
@@ -44,6 +45,18 @@ def test_a_secret_has_its_mode_also_after_a_draft_with_another_one(tmp_path: Pat
     tmp_path.joinpath(".secret.partial").touch(0o666)
     replace_file(tmp_path / "secret", b"1", 0o600)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    tmp_path.joinpath(".open.partial").touch(0o600)
+    replace_file(tmp_path / "open", b"1", 0o644)
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_writer_that_is_stopped_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_files, "WAIT_SECONDS", 0.1)
+    with write_whole(tmp_path / "rows") as draft:
+        draft.write_text("whole")
+        with pytest.raises(OSError, match="another process keeps it locked"):
+            replace_file(tmp_path / "rows", b"other")
+    assert (tmp_path / "rows").read_text() == "whole"
 
 
 def test_threads_replace_one_file_and_readers_see_it_whole(tmp_path: Path) -> None:

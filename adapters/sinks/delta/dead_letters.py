@@ -82,7 +82,10 @@ class DeltaDeadLetters:
     """
 
     def __init__(self, options: DeadLetterSettings | Mapping[str, Any]) -> None:
-        self._path = local_folder(DeadLetterSettings.read(options).path or "")
+        settings = DeadLetterSettings.read(options)
+        if settings.path is None:
+            raise settings.refuse("path is missing")
+        self._path = local_folder(settings.path)
         self._upkeep = TableMaintenance(EVERY_COMMITS)
         self._table: DeltaTable | None = None
         self._turn = threading.RLock()

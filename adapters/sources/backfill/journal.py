@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import TopicPartition
-from replicator.local_files import FileLock, FileLocked, make_folder, replace_file, write_whole
+from replicator.local_files import FileLock, FileLocked, make_folder, remove_drafts, replace_file, write_whole
 from replicator.ports.decoder import Decoder
 from replicator.ports.source import BACKFILL_TOPICS
 
@@ -171,6 +171,7 @@ class BackfillFolder:
         for piece in self.list_files():
             if piece.read_notes()["run"] < run:
                 piece.path.unlink()
+        remove_drafts(self.folder)
 
 
 def list_files(folder: Path) -> Iterator[JournalFile]:

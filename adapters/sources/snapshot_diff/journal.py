@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replicator.domain.errors import DataLoss
-from replicator.local_files import write_whole
+from replicator.local_files import remove_drafts, write_whole
 
 from ..journal.access import Noted
 from ..journal.journal import MASKS, RowJournal
@@ -132,6 +132,7 @@ class SnapshotJournal(RowJournal):
         for file in self.state.path.glob("*.parquet"):
             if file.stem != str(version):
                 file.unlink()
+        remove_drafts(self.state.path)
 
     def _read_previous(self, taken: dict[int, int | None]) -> pa.Table | None:
         """The rows of the newest processed snapshot."""

@@ -9,6 +9,7 @@ import pytest
 
 from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.application.lane_runs import LaneRuns
+from replicator.domain.events import EventLimits
 from replicator.domain.policy.plan import Counts
 from replicator.domain.position import Position
 from replicator.settings.schema import to_plain_options
@@ -58,11 +59,7 @@ def test_the_store_is_a_sink_of_its_name(change):
     )
     said = to_plain_options(loaded.settings.sinks["event_store"])
     assert said["path"] == str(loaded.root / "events") and said["compact_every"] == 7
-    assert adapters._list_store_options(loaded, loaded.settings.sinks["event_store"]) == {
-        "path": said["path"],
-        "compact_every": 7,
-        "limits": {"message_bytes": 16 * 1024 * 1024, "entries": 4096, "depth": 64},
-    }
+    assert adapters.build_event_limits(loaded) == EventLimits(16 * 1024 * 1024, entries=4096, depth=64)
     assert [one.id for one in build.build_rules_for(loaded, "outbox")("outbox.event.order").lanes] == [
         "lake.order",
         "event_store.order",

@@ -117,3 +117,8 @@ def test_a_table_of_before_gets_the_later_columns(path: Path) -> None:
     store.mark([known], "replayed")
     store.write([make_dead_letter(1)])
     assert [(each.event_id, each.state) for each in store.read()] == [("cdc.items-0-1", "open"), ("event_id 1", "replayed")]
+
+
+def test_a_store_in_a_lake_needs_its_folder():
+    with pytest.raises(ConfigProblem, match="path is missing"):
+        DeltaDeadLetters({"topic": "letters", "bootstrap_servers": "127.0.0.1:1"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.stores import EventLogSettings
+from replicator.domain.errors import ConfigProblem
 
 PATH = "    path: ./lake/cdc_events\n"
 REFUSED = {
@@ -54,3 +55,10 @@ def test_they_are_read(folder):
     assert isinstance(said, EventLogSettings) and said.snapshots is not None
     assert (said.snapshots.every, said.snapshots.after_records, said.snapshots.keep) == ("6 hours", 1_000_000, 2)
     assert said.retention == "30 days"
+
+
+def test_a_path_below_the_folder_of_a_config_given_with_dots_is_read_again():
+    """`replicator -c ../shop/config/replicator.yaml`: the commands pass the path on, below that folder."""
+    assert EventLogSettings.read({"path": "/x/other/../shop/lake/cdc_events"}).path == "/x/other/../shop/lake/cdc_events"
+    with pytest.raises(ConfigProblem, match="leaves its folder"):
+        EventLogSettings.read({"path": "../lake"})

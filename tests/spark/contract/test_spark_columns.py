@@ -211,3 +211,10 @@ def test_values_of_every_type_pass(tmp_path):
     delivering = DeliveryRun(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)
+
+
+def test_a_large_table_is_a_few_tasks_in_its_order() -> None:
+    spark = engine().spark
+    frame = from_arrow(spark, pa.table({"n": range(50_000)}))
+    assert frame.rdd.getNumPartitions() <= spark.sparkContext.defaultParallelism
+    assert [row.n for row in frame.collect()] == list(range(50_000))
