@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -14,7 +15,7 @@ from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import EnvironmentProblem, Retryable
 from replicator.domain.lineage import to_dataset
 from replicator.domain.projection import InputVersion, Projection, RefreshRecord, RefreshWork
-from replicator.ports.projector import ReplaceResult
+from replicator.ports.projector import RefreshStart, ReplaceResult
 
 
 class Server(HTTPServer):
@@ -71,17 +72,12 @@ def test_a_request_for_each_event(server):
 class Projector:
     """Has nothing, and says that it wrote."""
 
-    def let_go(self):
-        pass
+    @contextmanager
+    def open_refresh(self, projection):
+        yield RefreshStart({"users": InputVersion("u", 1)}, None, {"users": "/lake/users", "lake.gold": "/lake/gold"})
 
-    def place(self, sink, table):
-        return f"/lake/{table}"
-
-    def reads(self, projection):
-        return {"users": InputVersion("u", 1)}
-
-    def last(self, projection):
-        return None
+    def find_affected_groups(self, projection, one, since, until):
+        raise AssertionError("there was no refresh before")
 
     def replace(self, projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
         return ReplaceResult(1, 2)
