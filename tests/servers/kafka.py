@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import IsolationLevel, KafkaError, Producer, TopicCollection
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from paths import PROJECT
@@ -68,6 +69,13 @@ class Broker:
     def delete_below(self, topic: str, offset: int) -> None:
         for future in self.admin.delete_records([KafkaPartition(topic, 0, offset)]).values():
             future.result(20)
+
+    def committed(self, group: str, topic: str, partitions: int = 1) -> list[int]:
+        """The group's offsets; -1001 where there is none. Asked by a consumer: `list_consumer_group_offsets` of an admin
+        client crashes while the coordinator loads (librdkafka 5040)."""
+        with closing(Consumer({"bootstrap.servers": self.address, "group.id": group})) as consumer:
+            asked = [KafkaPartition(topic, n) for n in range(partitions)]
+            return [p.offset for p in consumer.committed(asked, timeout=20)]
 
     def topic_id(self, topic: str) -> str:
         return str(self.admin.describe_topics(TopicCollection([topic]))[topic].result(10).topic_id)

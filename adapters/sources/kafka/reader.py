@@ -71,8 +71,8 @@ class PartitionReader:
         self._refused: dict[TopicPartition, str] = {}
         self._failed: dict[TopicPartition, str] = {}
         self._bounded = self._doubt = False
-        self._requests = ThreadPoolExecutor(1, "topics of the reader")
-        self._metadata: Future[bool] | None = None
+        self._request_pool = ThreadPoolExecutor(1, "topics of the reader")
+        self._broker_check: Future[bool] | None = None
         self._quiet_since, self._reopen_after = time.monotonic(), REOPEN
 
     def _open_consumer(self) -> Consumer:
@@ -83,7 +83,7 @@ class PartitionReader:
 
     def close(self) -> None:
         """Close the connection."""
-        self._requests.shutdown(cancel_futures=True)
+        self._request_pool.shutdown(cancel_futures=True)
         close_consumer(self._consumer)
 
     def assign(self, starts: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
@@ -104,7 +104,7 @@ class PartitionReader:
 
         Does not wait: the answer may come after a fetch that the broker holds open.
         """
-        self._requests.submit(self._reaches_broker, topic)
+        self._request_pool.submit(self._reaches_broker, topic)
 
     def _reaches_broker(self, topic: str) -> bool:
         """Request the topic. False if the client is connected to no broker, or knows none."""
@@ -167,10 +167,10 @@ class PartitionReader:
 
     def _check_client(self) -> None:
         """Request a topic, without waiting. Open the client again if it reaches no broker: see `REOPEN`."""
-        if self._metadata is None:
-            self._metadata = self._requests.submit(self._reaches_broker, min(self._assigned).topic)
-        elif self._metadata.done():
-            if self._metadata.result():
+        if self._broker_check is None:
+            self._broker_check = self._request_pool.submit(self._reaches_broker, min(self._assigned).topic)
+        elif self._broker_check.done():
+            if self._broker_check.result():
                 self._reopen_after = REOPEN
             else:
                 tell = log.warning if self._reopen_after == REOPEN else log.debug
@@ -178,9 +178,9 @@ class PartitionReader:
                 self._reopen_after = min(2 * self._reopen_after, REOPEN_MAX)
                 fresh = self._open_consumer()
                 self.close()
-                self._consumer, self._requests = fresh, ThreadPoolExecutor(1, "topics of the reader")
+                self._consumer, self._request_pool = fresh, ThreadPoolExecutor(1, "topics of the reader")
                 self._consumer.incremental_assign([KafkaPartition(*p, self.next[p]) for p in self._assigned])
-            self._metadata, self._quiet_since = None, time.monotonic()
+            self._broker_check, self._quiet_since = None, time.monotonic()
 
     def _read_more(self, got: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
         """The next messages of a batch with room left: queued ones, or ones that a known backlog will provide."""

@@ -200,7 +200,7 @@ class GroupOffsets:
         self._waiting = 0
         self._failing = False
         self._answered = 0.0
-        self._connection = 0
+        self._generation = 0
 
     def commit(self, position: Position) -> None:
         """Send offsets that changed since the last call. Later calls read the answer."""
@@ -222,13 +222,13 @@ class GroupOffsets:
 
     def _connect(self) -> Consumer:
         if self._consumer is None:
-            noted = partial(self._note_answer, self._connection)
+            noted = partial(self._note_answer, self._generation)
             settings: dict[str, Any] = {**self._options.consumer(), "on_commit": noted, "error_cb": self._ignore}
             self._consumer = Consumer(settings, logger=client_log(self._options.hide_secrets))
         return self._consumer
 
-    def _note_answer(self, connection: int, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
-        if connection != self._connection:
+    def _note_answer(self, generation: int, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+        if generation != self._generation:
             return  # The shutdown of an earlier client.
         self._waiting -= 1
         self._answered = time.monotonic()
@@ -259,7 +259,7 @@ class GroupOffsets:
         self._disconnect()
 
     def _disconnect(self) -> None:
-        self._connection += 1
+        self._generation += 1
         if self._consumer is not None:
             close_consumer(self._consumer)
         self._consumer, self._waiting = None, 0

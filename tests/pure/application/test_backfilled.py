@@ -274,6 +274,7 @@ def test_what_waits_for_its_transaction_is_not_applied():
 def test_a_daemon_has_applied_what_its_lanes_had_when_it_had_read_the_stream(monkeypatch):
     """Not what they had before, nor what came since. Lanes of other tables do not count."""
     monkeypatch.setattr("replicator.application.operations.backfill.ASK_EVERY", 0.001)
+    monkeypatch.setattr("replicator.application.operations.backfill.ANSWERS_WITHIN", 0.1)
     asked = []
 
     def status(read: int, handed: int, applied: int, **more: Any) -> dict[str, Any]:

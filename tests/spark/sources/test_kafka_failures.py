@@ -275,7 +275,7 @@ def test_group_offsets_that_fail_are_reported_until_they_work(caplog: pytest.Log
     group = GroupOffsets(KafkaSettings.read(OPTIONS))
     denied = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     for error in (denied, denied, denied, None, denied):
-        group._note_answer(group._connection, error, [])
+        group._note_answer(group._generation, error, [])
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2 and "cdc-python-consumer were not published" in warnings[1]
 
