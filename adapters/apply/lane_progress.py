@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from replicator.domain.policy.late_changes import advance_event_times, update_delete_horizons
 from replicator.domain.policy.plan import ApplyPlan, Counts, Facts, LaneState, Truncate, find_highest, merge_truncates
-from replicator.domain.policy.retention import update_delete_horizons
-from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, KEEP_EXISTING, OFFSET, OP, RESET, UNCHANGED, Op
 from replicator.domain.errors import AMBIGUOUS_DELETE
+from replicator.domain.policy.late_changes import LatenessLimit, find_lateness_limit, make_late_reject
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, LaneState, cdc_sequence_columns, get_resent_limit
-from replicator.domain.policy.retention import LatenessLimit, find_lateness_limit, make_late_reject
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import OP, RECORD_POSITION, Op
+from replicator.domain.policy.late_changes import advance_purge, needs_tombstones
 from replicator.domain.policy.plan import (
     CDC_DELETED,
     EVENT_ID,
@@ -36,7 +37,6 @@ from replicator.domain.policy.plan import (
     needs_reconcile,
 )
 from replicator.domain.policy.policies import list_sequence_columns
-from replicator.domain.policy.retention import advance_purge, needs_tombstones
 from replicator.domain.position import Position
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column

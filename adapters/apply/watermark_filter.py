@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OP, PARTITION, TOPIC, TS
+from replicator.domain.policy.late_changes import can_be_late
 from replicator.domain.policy.plan import LaneState, is_counting_copies
-from replicator.domain.policy.watermark import can_be_late
 from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Write
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field, InstanceOf
 
-from replicator.domain.as_of import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 from replicator.domain.errors import RejectCode
-from replicator.domain.out_of_range import OutOfRange, ReadMode
+from replicator.domain.out_of_range import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, OutOfRange, ReadMode
 from replicator.domain.table import Column, TableSpec
 
 from .record_errors import FAILURES, ValueMisfit, build_or_reject

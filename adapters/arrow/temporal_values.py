@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.as_of import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 from replicator.domain.errors import RejectCode
+from replicator.domain.out_of_range import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 
 from .record_errors import ValueMisfit
 from .value_readers import ValueReader

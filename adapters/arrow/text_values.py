@@ -24,9 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.out_of_range import ReadMode
+from replicator.domain.out_of_range import ReadMode, null_out_of_range
 
 from . import decimals, record_errors, temporal_values, value_readers
 from .frame_slices import read_bytes

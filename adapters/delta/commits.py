@@ -18,8 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.lane_state import state_from_json, state_to_json
-from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.plan import LaneState, state_from_json, state_to_json
 from replicator.domain.position import Position, Span
 
 from .errors import first_line, is_damage, is_newer, translate_error

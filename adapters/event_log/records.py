@@ -14,11 +14,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR_HEADER, RAW, RAW_RECORD_POSITION
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.ports.decoder import Decoder
 
 Header: TypeAlias = tuple[str, bytes | None]

@@ -21,8 +21,7 @@ from sqlalchemy.sql.elements import quoted_name
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns, end_sequence_columns
-from replicator.domain.schema_evolution import TargetReshape
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 from replicator.domain.table import Column
 
 from ..sql.dialect import POSTGRES, text_literal

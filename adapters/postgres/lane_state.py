@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.dialects import postgresql as pg
 
-from replicator.domain import lane_state
 from replicator.domain.errors import DataLoss
+from replicator.domain.policy import plan
 from replicator.domain.policy.plan import LaneState
-from replicator.domain.schema_versions import SchemaVersion, select_new
-from replicator.domain.schema_versions import from_json as version_from_json
-from replicator.domain.schema_versions import to_json as version_to_json
+from replicator.domain.schema_evolution import SchemaVersion, select_new
+from replicator.domain.schema_evolution import from_json as version_from_json
+from replicator.domain.schema_evolution import to_json as version_to_json
 from replicator.ports.frames import Lane
 
 SCHEMA = "_replicator"
@@ -57,7 +57,7 @@ VERSIONS = sa.Table(
     sa.Column("changes", pg.JSONB, nullable=False),
     sa.Column("record", pg.JSONB, nullable=False),
 )
-"""The schema versions of each lane. `record` is in the format of `domain.schema_versions`; the other columns
+"""The schema versions of each lane. `record` is in the format of `domain.schema_evolution`; the other columns
 are for people."""
 
 TRANSACTIONS = sa.Table(
@@ -187,7 +187,7 @@ def withdraw_completeness(cursor: psycopg.Cursor, lane: Lane) -> None:
 def parse_state(text: str | None, pipeline: str, lane: str) -> LaneState | None:
     """The state in a lane's row; None for none. Raises DataLoss when it is damaged."""
     try:
-        return None if text is None else lane_state.state_from_json(json.loads(text))
+        return None if text is None else plan.state_from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataLoss(
             f"the state of lane {lane} of pipeline {pipeline} in _replicator.positions is damaged",
@@ -197,5 +197,5 @@ def parse_state(text: str | None, pipeline: str, lane: str) -> LaneState | None:
 
 def state_to_json(state: LaneState) -> str:
     """The state as JSON text, for `parse_state` and for people. It never has side tables of a lake."""
-    data = {key: value for key, value in lane_state.state_to_json(state).items() if key not in ("beside", "took")}
+    data = {key: value for key, value in plan.state_to_json(state).items() if key not in ("beside", "took")}
     return json.dumps({**data, "identity": [list(pair) for pair in state.identity]})

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 from pyarrow import csv
 
-from replicator.domain.as_of import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
+from replicator.domain.out_of_range import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 
 from ..arrow.columns import rebase_offsets, slice_items
 

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from replicator.domain import change
+from replicator.domain.policy.late_changes import can_be_late
 from replicator.domain.policy.plan import (
     CDC_APPLIED_AT,
     CDC_DELETED,
@@ -25,7 +26,6 @@ from replicator.domain.policy.plan import (
     is_counting_copies,
 )
 from replicator.domain.policy.policies import get_start_type
-from replicator.domain.policy.watermark import can_be_late
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Write
 

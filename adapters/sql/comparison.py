@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from replicator.domain.policy import VERSION_POLICIES
 from replicator.domain.policy.plan import CDC_DELETED, end_sequence_columns
-from replicator.domain.policy.policy_names import VERSION_POLICIES
 from replicator.ports.frames import Lane
 
 from .dialect import Dialect

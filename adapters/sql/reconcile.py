@@ -17,6 +17,7 @@ from collections.abc import Collection
 
 from replicator.domain.change import KEEP_EXISTING, OFFSET, OP, RESET, UNCHANGED, Op
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.policy.late_changes import LatenessLimit
 from replicator.domain.policy.plan import (
     CDC_DELETED,
     CDC_DELETED_AT,
@@ -29,7 +30,6 @@ from replicator.domain.policy.plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
-from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence
 
 from ..arrow.key_change_deletes import null_counts

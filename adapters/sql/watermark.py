@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicator.domain.change import OP, PARTITION, TOPIC, TS, Op
+from replicator.domain.policy.late_changes import get_grace, make_watermark_reject
 from replicator.domain.policy.plan import ApplyPlan
-from replicator.domain.policy.watermark import get_grace, make_late_reject
 from replicator.domain.position import TopicPartition
 
 from .dialect import Dialect
@@ -58,7 +58,7 @@ def _stored_watermark(dialect: Dialect, reached: Mapping[TopicPartition, int]) -
 
 def _reject_expression(dialect: Dialect, lane: str, times: Mapping[str, str]) -> str:
     """The reject's text as an expression, with the times in place of their placeholders."""
-    parts, rest = [], str(make_late_reject(EVENT, WATERMARK, lane))
+    parts, rest = [], str(make_watermark_reject(EVENT, WATERMARK, lane))
     for name, micros in times.items():
         text, rest = rest.split(name, 1)
         parts += [dialect.text(text), dialect.time_template.format(micros=micros)]

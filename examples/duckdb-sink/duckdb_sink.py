@@ -27,7 +27,6 @@ from adapters.sql.render import render_merge
 from adapters.sql.scd2_events import truncate_condition
 from replicator.domain.change import OP, UNCHANGED
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, ReplicatorError, Retryable
-from replicator.domain.lane_state import state_from_json, state_to_json
 from replicator.domain.policy.plan import (
     EVENT_ID,
     ApplyPlan,
@@ -35,6 +34,8 @@ from replicator.domain.policy.plan import (
     LaneState,
     Truncate,
     cdc_sequence_columns,
+    state_from_json,
+    state_to_json,
 )
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column

@@ -10,8 +10,7 @@ from replicator.domain.change import refuse_frame_names
 from replicator.domain.errors import ConfigProblem, Fatal, Retryable
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.schema_evolution import SchemaChangeKind, can_cover, can_hold, classify_type_change
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaChangeKind, SchemaVersion, can_cover, can_hold, classify_type_change
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.components import RulesFor

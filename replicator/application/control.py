@@ -11,7 +11,7 @@ from typing import Any, Generic
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source

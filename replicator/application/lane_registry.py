@@ -26,7 +26,7 @@ from replicator.domain.errors import (
 )
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.ports.components import CONTINUE, RulesFor, TransactionRules
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink

@@ -13,9 +13,9 @@ from enum import StrEnum
 import structlog
 
 from replicator.domain.errors import AlreadyWritten, ExitCode
-from replicator.domain.policy import retention
+from replicator.domain.policy import EVENT_LOG_POLICY
+from replicator.domain.policy.late_changes import to_purge_summary
 from replicator.domain.policy.plan import Counts, DeleteHorizon
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import LaneUp, Telemetry
@@ -263,7 +263,7 @@ class LaneRuns:
             run.applied_at = self._now()
         self._suspend_stopped(run)
         if news:
-            log.info("deletes forgotten", lane=run.lane.id, **retention.to_summary(purged))
+            log.info("deletes forgotten", lane=run.lane.id, **to_purge_summary(purged))
 
     def find_unapplied(self, run: LaneRun) -> Span | None:
         """The span between the target's position and `handed_over`; None while writes are in flight."""

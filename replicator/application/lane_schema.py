@@ -8,8 +8,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.domain.event_log import LogCut
 from replicator.domain.out_of_range import find_reads
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.position import Position
@@ -17,12 +17,12 @@ from replicator.domain.schema_evolution import (
     SchemaChangeKind,
     SchemaChangeMode,
     SchemaDecision,
+    SchemaVersion,
     can_cover,
     decide_drop,
     decide_schema,
     list_changes,
 )
-from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
 

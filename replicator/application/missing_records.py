@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from replicator.domain.errors import DataLoss, describe_reload
-from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
+from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
 from replicator.ports.source import Source

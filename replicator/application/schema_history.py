@@ -11,7 +11,7 @@ import structlog
 
 from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped, to_problem
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink
 

@@ -9,8 +9,8 @@ from typing import Generic
 import structlog
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, TooManyRejects
+from replicator.domain.patterns import describe_unmatched
 from replicator.domain.plain_values import format_count
-from replicator.domain.topics import describe_unmatched
 from replicator.ports.frames import F
 from replicator.ports.stores import DeadLetterGroup, DeadLetters
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from replicator.application.operations.backfill import BackfillOutcome
     from replicator.application.operations.maintenance import MaintenanceResult
     from replicator.application.operations.refresh import RefreshResult
-    from replicator.domain.checkpoints import Checkpoint
+    from replicator.domain.event_log import Checkpoint
 
 # `replicator lanes`: controls single lanes, of a running daemon and of a stopped one.
 

@@ -10,7 +10,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.plain_values import format_count
-from replicator.domain.policy.policy_names import POLICY_NAMES
+from replicator.domain.policy import POLICY_NAMES
 
 from .completion import complete_tables, complete_target_lanes
 from .session import CommandSession, command, echo

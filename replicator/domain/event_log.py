@@ -1,8 +1,11 @@
-"""The event log: every record of a source, raw and complete, with its decoded envelope."""
+"""The event log: every record of a source, raw and complete, with its decoded envelope. Cuts through it, and checkpoints."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +13,9 @@ import pyarrow as pa
 from replicator.domain.policy.expr import AllOf, source
 from replicator.domain.policy.plan import ApplyPlan, Clause, ReconcileRule
 from replicator.domain.policy.policies import TIMESTAMP
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 
 from .errors import AlreadyWritten
+from .policy import EVENT_LOG_POLICY
 from .position import Position, TopicPartition
 from .table import Column, TableSpec
 
@@ -91,3 +94,188 @@ def decode_bytes(value: Any) -> bytes | None:
     if value is None:
         return None
     return value.encode() if isinstance(value, str) else b64decode(value["base64"])
+
+
+# Log cuts: a point in time, or a position, as offsets in an event log.
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """A cut through an event log: before some records of each partition, behind all others.
+
+    For partitions with records:
+
+    - `firsts`: the first offset.
+    - `below`: one past the last record before the cut, if there is one.
+    - `end`: the first offset behind the cut, or the offset up to which the log has read the partition.
+
+    There is no record between `below` and `end`. `at`: the source time of the cut, if it is one of a time.
+    """
+
+    firsts: Position = field(default_factory=Position)
+    below: Position = field(default_factory=Position)
+    end: Position = field(default_factory=Position)
+    at: datetime | None = None
+
+    def is_at(self, position: Position, begun: Position) -> bool:
+        """True if a lane that began at `begun` and is at `position` has applied exactly the records before the cut. For
+        a partition whose first records may be missing in the log, this is only known if the lane has applied nothing of
+        it."""
+        if any(begun.get(place, 0) > first for place, first in self.firsts.items()):
+            return False
+        if any(offset > begun.get(place, 0) for place, offset in position.items() if place not in self.end):
+            return False
+        return all(
+            self.below[place] <= position.get(place, 0) <= end
+            if place in self.below
+            else position.get(place, 0) <= begun.get(place, 0)
+            for place, end in self.end.items()
+        )
+
+    def has_before(self, position: Position) -> bool:
+        """True if `position`, the start of something, has a record before the cut."""
+        return any(offset < self.below.get(place, 0) for place, offset in position.items())
+
+    def is_beyond(self, position: Position, newest: datetime | None) -> bool:
+        """True if a state built from the records below `position` may contain records behind the cut. `newest` is the
+        latest source time of these records."""
+        later = self.at is not None and newest is not None and newest > self.at
+        return later or any(position.get(place, 0) > end for place, end in self.end.items())
+
+
+def is_time_ordered(early: Offsets, late: Offsets) -> bool:
+    """True if the records are in the order of their times around one point in time. `early`: per partition the last
+    offset of that time or earlier. `late`: the first offset of a later time."""
+    return all(place not in late or last < late[place] for place, last in early.items())
+
+
+@dataclass(frozen=True, slots=True)
+class CutSides:
+    """Offsets around a cut, for partitions with records.
+
+    - `firsts`: the first offset.
+    - `early`: the last offset before the cut, if it exists.
+    - `late`: the first offset behind the cut, if it exists.
+    """
+
+    firsts: Offsets
+    lasts: Offsets
+    nexts: Offsets
+
+    def to_cut(self, splits: Offsets, covered: Offsets) -> LogCut:
+        """The cut before the records at or above `splits`, and behind all records of other partitions. `covered`: the
+        offsets up to which the log's lane has read."""
+        firsts, nexts = self.firsts, self.nexts
+        below = {place: last + 1 for place, last in self.lasts.items()}
+        # Records before the first one are unknown: there the cut is at the requested offset.
+        end = {place: nexts.get(place, max(offset, covered.get(place, 0))) for place, offset in below.items()}
+        end |= {place: min(first, splits[place]) for place, first in firsts.items() if place not in below}
+        return LogCut(Position(firsts), Position(below), Position(end))
+
+
+# Checkpoints: stored states of a lane at a position of its event log, from which a rebuild can continue.
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The stored state of a lane, its target and its side tables after exactly the event-log records below `position`.
+
+    - `number`: counts the checkpoints of a lane.
+    - `rules`: a digest of all settings that affect the state. Under other rules the checkpoint cannot be used.
+    - `begun`: the offsets at which the partitions began; the state contains everything from there on.
+    - `newest`: the latest source time of its records, None if no record has one.
+    - `rows`: of the target. `bytes`: of all files.
+    - `identity`: the broker's ids of the topics, as far as the log has them. A topic that was created again has other
+      offsets.
+    """
+
+    number: int
+    lane: str
+    table: str
+    rules: str
+    position: Position
+    begun: Position
+    newest: datetime | None
+    taken_at: datetime
+    rows: int
+    bytes: int
+    identity: tuple[tuple[str, str], ...] = ()
+
+    def has_same_topics(self, identity: Mapping[str, str]) -> bool:
+        """True if its offsets belong to the topics with these ids."""
+        return all(identity.get(topic, known) == known for topic, known in self.identity)
+
+    def is_usable(self, rules: str, until: datetime | LogCut | None) -> bool:
+        """True if a rebuild under these rules can start from it. `until` is the time or log cut at which the rebuild
+        ends; None for all records."""
+        if isinstance(until, LogCut):
+            return self.rules == rules and not until.is_beyond(self.position, self.newest)
+        return self.rules == rules and (until is None or self.newest is None or self.newest <= until)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, for `from_json` and for people."""
+        return {
+            "format": FORMAT,
+            "number": self.number,
+            "lane": self.lane,
+            "table": self.table,
+            "rules": self.rules,
+            "position": self.position.to_json(),
+            "begun": self.begun.to_json(),
+            "newest": None if self.newest is None else self.newest.isoformat(),
+            "taken_at": self.taken_at.isoformat(),
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "identity": dict(self.identity),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """The checkpoint that `to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else, and
+        for a format of a newer program."""
+        if data["format"] != FORMAT:
+            raise ValueError("a snapshot of another format")
+        newest = data["newest"]
+        return cls(
+            number=int(data["number"]),
+            lane=str(data["lane"]),
+            table=str(data["table"]),
+            rules=str(data["rules"]),
+            position=Position.from_json(data["position"]),
+            begun=Position.from_json(data["begun"]),
+            newest=None if newest is None else datetime.fromisoformat(newest),
+            taken_at=datetime.fromisoformat(data["taken_at"]),
+            rows=int(data["rows"]),
+            bytes=int(data["bytes"]),
+            identity=tuple(sorted(data["identity"].items())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSchedule:
+    """When checkpoints are written: after `every` seconds or `after_records` new records, whichever is first.
+    The newest `keep` checkpoints stay."""
+
+    every: float | None
+    after_records: int | None
+    keep: int
+
+    def is_due(self, last: Checkpoint | None, position: Position, now: datetime) -> bool:
+        """True if a lane at `position` needs a new checkpoint; never if it has applied nothing since the last one."""
+        behind = sum(max(0, o - (last.position.get(p, 0) if last else 0)) for p, o in position.items())
+        if not behind:
+            return False
+        if last is None:
+            return True
+        late = self.every is not None and (now - last.taken_at).total_seconds() >= self.every
+        return late or (self.after_records is not None and behind >= self.after_records)
+
+
+def find_newest_usable(known: Iterable[Checkpoint], rules: str, until: datetime | LogCut | None = None) -> Checkpoint | None:
+    """The newest checkpoint from which a rebuild can start."""
+    found = [one for one in known if one.is_usable(rules, until)]
+    return max(found, key=lambda one: one.number, default=None)

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal, Protocol
 
-from replicator.domain.checkpoints import CheckpointSchedule
+from replicator.domain.event_log import CheckpointSchedule
+from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.policy.expr import Expr
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transform.columns import Mask
 
 from .decoder import Decoder

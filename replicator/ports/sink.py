@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from replicator.domain.as_of import LogCut
+from replicator.domain.event_log import LogCut
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.transactions import CompletenessWatermark
 
 from .frames import ApplyOutcome, F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
@@ -64,11 +64,11 @@ class Sink(Protocol[F]):
         A write that changes no row still moves the position (test_empty_write_advances_position). The state is
         committed with the rows, and has the plan's rule (test_state_is_committed_with_the_rows).
 
-        Watermark: late changes (`domain.policy.watermark`) go to `reject` as LATE and have no other effect. The fold
+        Watermark: late changes (`domain.policy.late_changes`) go to `reject` as LATE and have no other effect. The fold
         has kept all changes; of the rest, repeated changes count once (test_late_changes_are_rejected,
         test_histories_under_a_watermark_equal_the_model). `LaneState.max_event_time` is committed with the rows.
 
-        Retention (`domain.policy.retention`): `Write.at` may raise `LaneState.purged_up_to`. Tombstones stored until
+        Retention (`domain.policy.late_changes`): `Write.at` may raise `LaneState.purged_up_to`. Tombstones stored until
         then, at or below its sequence, are deleted before any change of the write is reconciled
         (test_tombstones_are_purged). A change that is late because of it goes to `reject` as LATE
         (test_histories_with_purged_tombstones_equal_the_model). For this a truncate counts from the beginning of its write

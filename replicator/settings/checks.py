@@ -12,6 +12,7 @@ from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import (
     GROUP,
+    TopicFilter,
     count_literals,
     describe_malformed,
     find_unknown_groups,
@@ -21,9 +22,8 @@ from replicator.domain.patterns import (
     is_regex,
     list_groups,
 )
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
+from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.table import get_unqualified_name
-from replicator.domain.topics import TopicFilter
 from replicator.ports.options import NO_RETENTION
 
 from .adapter_models import SINKS

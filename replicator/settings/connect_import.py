@@ -24,9 +24,8 @@ from urllib.parse import parse_qsl, quote, unquote
 from ruamel.yaml import YAML
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.patterns import is_exact
+from replicator.domain.patterns import TopicFilter, is_exact
 from replicator.domain.plain_values import to_printable
-from replicator.domain.topics import TopicFilter
 
 POSTGRES_SOURCE = "io.debezium.connector.postgresql.PostgresConnector"
 MYSQL_SOURCES = ("io.debezium.connector.mysql.MySqlConnector", "io.debezium.connector.mariadb.MariaDbConnector")

@@ -10,7 +10,7 @@ from pydantic import InstanceOf
 
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import ColumnSelection, expand_template, is_regex, matches
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES, Policy
+from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES, Policy
 from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
 from replicator.domain.table import describe_target_problem, get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms

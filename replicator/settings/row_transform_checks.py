@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, suggest_name
+from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.expr import Expr
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns, refuse_condition, resolve_computed_column
 from replicator.ports.options import NO_RETENTION

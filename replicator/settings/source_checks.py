@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.domain.topics import TopicFilter
+from replicator.domain.patterns import TopicFilter
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 
 from .config_view import ConfigView, EntryView, get_text, to_mapping
 from .findings import Path, PathProblem, describe_path, quote_name

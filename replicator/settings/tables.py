@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from replicator.domain.policy.policy_names import Policy
+from replicator.domain.policy import Policy
 from replicator.domain.transform.columns import Mask
 from replicator.ports.options import (
     VACUUM,

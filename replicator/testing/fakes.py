@@ -12,12 +12,17 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.errors import DataLoss, Fatal, Fenced, Reject, RejectCode, ReplicatorError, Retryable
+from replicator.domain.out_of_range import null_out_of_range
+from replicator.domain.policy.late_changes import (
+    advance_event_times,
+    advance_purge,
+    find_lateness_limit,
+    make_late_reject,
+    update_delete_horizons,
+)
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, get_resent_limit
-from replicator.domain.policy.retention import advance_purge, find_lateness_limit, make_late_reject, update_delete_horizons
-from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import CompletenessWatermark

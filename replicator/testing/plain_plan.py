@@ -24,6 +24,7 @@ from replicator.domain.change import (
 )
 from replicator.domain.errors import AMBIGUOUS_DELETE, Reject, RejectCode
 from replicator.domain.policy.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, SentValue
+from replicator.domain.policy.late_changes import LatenessLimit, make_watermark_reject
 from replicator.domain.policy.plan import (
     CDC_DELETED,
     CDC_DELETED_AT,
@@ -38,8 +39,6 @@ from replicator.domain.policy.plan import (
     cdc_sequence_columns,
     is_counting_copies,
 )
-from replicator.domain.policy.retention import LatenessLimit
-from replicator.domain.policy.watermark import make_late_reject
 from replicator.domain.position import Span, TopicPartition
 from replicator.domain.sequence import Sequence
 
@@ -328,7 +327,7 @@ class PlainWatermark:
             return None
         mark = self._advance(change)
         if mark is not None and change[TS] < mark:
-            return Verdict("rejected", make_late_reject(_to_text(change[TS]), _to_text(mark), self.lane))
+            return Verdict("rejected", make_watermark_reject(_to_text(change[TS]), _to_text(mark), self.lane))
         identity = self._get_identity(change)
         known = identity in self.seen
         self.seen.add(identity)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.engine import Engine

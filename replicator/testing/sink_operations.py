@@ -15,9 +15,9 @@ import pytest
 from hypothesis import strategies as st
 
 from replicator.domain.errors import DataLoss, Fatal, Fenced, ReplicatorError
+from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Counts, LaneState
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.policy.late_changes import MICROSECOND, to_micros
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.policy.retention import to_micros
-from replicator.domain.policy.watermark import MICROSECOND
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane, Write

@@ -13,10 +13,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from replicator.domain.patterns import ColumnSelection
+from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.expr import Compare, Lit, source
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import RAW
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source

@@ -14,10 +14,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from replicator.domain.patterns import ColumnSelection
+from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.expr import AnyOf, Call, Case, Compare, Expr, IsNull, Lit, Not, source
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask
 from replicator.domain.transform.rows import RowTransforms

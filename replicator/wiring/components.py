@@ -14,8 +14,8 @@ from dependency_injector import providers
 
 from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.application.stream.file_register import FileRegister
-from replicator.domain.checkpoints import CheckpointSchedule
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.event_log import CheckpointSchedule
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy.expr import Expr
 from replicator.ports.adapter_options import LogSinkOptions

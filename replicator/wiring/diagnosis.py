@@ -13,7 +13,7 @@ from replicator.application.operations.plan import list_plans
 from replicator.application.operations.support_bundle import Parts, list_versions, summarize_dead_letters, summarize_erasures
 from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
-from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
+from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.transform.expressions import list_columns
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis

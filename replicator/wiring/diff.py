@@ -13,7 +13,7 @@ from replicator.application.operations.diff_log import compare_with_log
 from replicator.application.operations.diff_runs import DiffScheduler, ScheduledDiff
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
 from replicator.ports.reads import ComparableTable, Repair

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from replicator.application.operations.change_history import ChangeLogReader
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.topics import TopicFilter
+from replicator.domain.patterns import TopicFilter
 from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.components import make_event_log_lane
 from replicator.ports.source import BACKFILL_TOPICS

@@ -34,9 +34,9 @@ from adapters.sql.reconcile import cleared_condition, purged_condition, reconcil
 from adapters.sql.scd2_events import truncate_condition
 from adapters.sql.views import find_view
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.late_changes import LatenessLimit
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon, Truncate
 from replicator.domain.policy.policies import POLICIES, plan_for, scd2
-from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
 

@@ -10,8 +10,8 @@ import pytest
 
 from adapters.apply.explain import explain
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK
+from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.policy.policies import POLICIES, plan_for
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.table import Column, TableSpec
 
 TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.string())), ("a",), 2)

@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.sources.delta_table.source import RowsSource
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import RAW
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.testing.contract import overrides_contract
 from replicator.testing.source_contract import ODD_TIMES, make_records

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.table import TableSpec
 
 from ...arrow import decimals

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.connectors import Connector
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.position import TopicPartition
 from replicator.domain.transactions import TransactionMark
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from replicator.domain.as_of import FIRST_US, LAST_US
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
+from replicator.domain.out_of_range import FIRST_US, LAST_US
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ..json.schema_frames import refuse_depth, split_record

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR, OFFSET, Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import Op, key_struct
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
 

@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.as_of import FIRST_US, LAST_US
 from replicator.domain.change import Op
 from replicator.domain.errors import Reject
+from replicator.domain.out_of_range import FIRST_US, LAST_US
 from replicator.domain.table import Column
 
 from ...arrow.record_errors import UNREADABLE, unreadable_reject

@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import ERROR, OFFSET, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.policy.expr import Expr
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ROUTE

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, WriterProperties
 
-from replicator.domain.as_of import CutSides, LogCut, is_time_ordered
 from replicator.domain.change import RAW, RAW_RECORD_POSITION
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.event_log import ERASED_COLUMNS, make_duplicate_error
+from replicator.domain.event_log import ERASED_COLUMNS, CutSides, LogCut, is_time_ordered, make_duplicate_error
+from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.table import Column
 from replicator.ports.frames import F, Lane, Write
@@ -314,7 +313,7 @@ def cut_at_time(table: DeltaTable, topics: Collection[str], at: datetime, covere
 def cut_at_positions(
     table: DeltaTable, topics: Collection[str], splits: Mapping[TopicPartition, int], covered: Position
 ) -> LogCut:
-    """See `domain.as_of.CutSides.to_cut`."""
+    """See `domain.event_log.CutSides.to_cut`."""
     firsts, lasts, nexts = Offsets(), Offsets(), Offsets()
     for place, piece in _read_partitions(table, topics):
         split, offsets = splits.get(place, EVERY), piece["offset"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.policy.late_changes import advance_purge
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
-from replicator.domain.policy.retention import advance_purge
 from replicator.domain.position import Span
 from replicator.ports.frames import Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import ErasureResult

@@ -12,12 +12,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.plan import ApplyPlan, LaneState, end_sequence_columns
-from replicator.domain.policy.policy_names import POLICY_NAMES
 from replicator.domain.position import Position
 from replicator.domain.read_query import BuildReadQuery
-from replicator.domain.schema_evolution import TargetReshape
-from replicator.domain.schema_versions import SchemaVersion, select_new
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape, select_new
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import F, Lane
 from replicator.ports.reads import TargetVersions

@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import ApplyPlan
-from replicator.domain.schema_evolution import TargetReshape
-from replicator.domain.schema_versions import SchemaVersion, from_json, to_json
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape, from_json, to_json
 from replicator.ports.frames import Lane
 
 from ...delta.folders import Folder

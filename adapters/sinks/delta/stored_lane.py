@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.policy.plan import EVENT_ID, ApplyPlan
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CheckpointUnsupported

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.as_of import CutSides, LogCut, Offsets, is_time_ordered
 from replicator.domain.erasures import ERASED_RECORD
 from replicator.domain.errors import ConfigProblem, DataLoss
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
+from replicator.domain.event_log import CutSides, LogCut, Offsets, is_time_ordered
+from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
 from replicator.ports.sink import (
@@ -126,7 +126,7 @@ def cut_at_time(
 def cut_at_positions(
     cursor: psycopg.Cursor, log: TableLocation, topics: Collection[str], splits: Offsets, covered: Position
 ) -> LogCut:
-    """See `domain.as_of.CutSides.to_cut`."""
+    """See `domain.event_log.CutSides.to_cut`."""
     at = [*zip(*((place.topic, place.partition, offset) for place, offset in splits.items()), strict=True)] or [(), (), ()]
     firsts, lasts, nexts = _read_offsets(
         cursor,

@@ -14,9 +14,9 @@ import psycopg
 import pyarrow as pa
 
 from replicator.domain.errors import DataLoss, Fatal, RowsWait
+from replicator.domain.policy import POLICY_NAMES
 from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.domain.policy.policy_names import POLICY_NAMES
-from replicator.domain.schema_versions import SchemaVersion, select_new
+from replicator.domain.schema_evolution import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import (

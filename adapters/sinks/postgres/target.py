@@ -16,8 +16,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from replicator.domain.change import OP, RECORD_POSITION, RESET, UNCHANGED
+from replicator.domain.policy.late_changes import LatenessLimit
 from replicator.domain.policy.plan import CDC_OP, ApplyPlan, DeleteHorizon, Truncate
-from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import Lane
 

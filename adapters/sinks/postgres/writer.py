@@ -23,6 +23,13 @@ from psycopg import sql
 
 from replicator.domain.errors import AMBIGUOUS_DELETE, AlreadyWritten, Fatal
 from replicator.domain.event_log import make_duplicate_error
+from replicator.domain.policy import CHANGE_POLICIES, EVENT_LOG_POLICY
+from replicator.domain.policy.late_changes import (
+    advance_purge,
+    find_lateness_limit,
+    make_late_reject,
+    needs_tombstones,
+)
 from replicator.domain.policy.plan import (
     EVENT_ID,
     Counts,
@@ -32,13 +39,6 @@ from replicator.domain.policy.plan import (
     get_resent_limit,
     has_overlap,
     needs_reconcile,
-)
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, EVENT_LOG_POLICY
-from replicator.domain.policy.retention import (
-    advance_purge,
-    find_lateness_limit,
-    make_late_reject,
-    needs_tombstones,
 )
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane, Write

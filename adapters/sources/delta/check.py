@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
+from replicator.domain.patterns import TopicFilter
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position
-from replicator.domain.topics import TopicFilter
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.runtime import Check, Diagnosis
 

@@ -14,8 +14,8 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
 from pyarrow import types as t
 
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, describe_reload_or_skip
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.table import RESERVED_PREFIXES
 
 from ...delta.folders import FileLocation, Folder

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.topics import TopicFilter
+from replicator.domain.patterns import TopicFilter
 from replicator.ports.source import DiscoveredSource
 
 from ..kafka.cluster import Cluster, list_partitions

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.topics import TopicFilter
+from replicator.domain.patterns import TopicFilter
 from replicator.ports.decoder import Decoder
 from replicator.ports.source import DiscoveredSource, DiscoveredTable
 

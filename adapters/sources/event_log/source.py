@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
+from replicator.domain.patterns import TopicFilter
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.topics import TopicFilter
 from replicator.ports.frames import Batch, F, Stop
 from replicator.ports.source import SourceFeatures
 

@@ -30,8 +30,8 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import TopicPartition
 

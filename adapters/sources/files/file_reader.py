@@ -12,9 +12,9 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.ports.frames import Stop
 
 from ...arrow.parquet_slices import ParquetSlices

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.position import TopicPartition
 
 # Archive lines to records, and records that stand for unreadable lines.

@@ -27,9 +27,9 @@ from typing import ClassVar, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
 
 from ...decoders.common.csv_dialect import CsvDialect, escape_sign

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicator.domain.errors import ReplicatorError, describe_reload_or_skip
+from replicator.domain.patterns import describe_unmatched
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.topics import describe_unmatched
 from replicator.ports.runtime import Diagnosis
 
 from ...arrow.record_limits import find_table_entry

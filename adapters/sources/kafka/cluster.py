@@ -13,9 +13,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.errors import DataLoss, describe_reload_or_skip
+from replicator.domain.patterns import TopicFilter
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.topics import TopicFilter
 
 from ...kafka.clients import Requests
 from ...kafka.errors import unwrap_error

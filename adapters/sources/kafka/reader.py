@@ -13,9 +13,9 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from replicator.domain.as_of import null_out_of_range
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, describe_reload_or_skip
+from replicator.domain.out_of_range import null_out_of_range
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 

@@ -13,8 +13,8 @@ from typing import Generic
 from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped, ensure_accounting
 from replicator.domain.plain_values import format_count
+from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.policy.plan import Counts, Facts, find_highest, merge_facts
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, FoldedChanges, Stop, Write

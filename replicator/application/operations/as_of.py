@@ -17,8 +17,8 @@ from replicator.application.lane_schema import AlteredColumn, find_altered_colum
 from replicator.application.operations import checkpoint, cutover
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.sink_features import get_reader, require_feature
-from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
+from replicator.domain.event_log import LogCut
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position

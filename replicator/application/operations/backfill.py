@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced
 from replicator.domain.plain_values import format_count
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine

@@ -17,9 +17,8 @@ from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.operations import cutover
 from replicator.application.sink_features import require_feature
-from replicator.domain.as_of import LogCut
-from replicator.domain.checkpoints import Checkpoint, find_newest_usable
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced
+from replicator.domain.event_log import Checkpoint, LogCut, find_newest_usable
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.local_files import make_folder, sync_path

@@ -17,8 +17,8 @@ from replicator.application.operations import checkpoint, cutover
 from replicator.application.schema_history import read_schema_versions
 from replicator.application.sink_features import get_reader, require_feature
 from replicator.application.stream.file_register import FileRegister
-from replicator.domain.checkpoints import Checkpoint
 from replicator.domain.errors import RejectCode
+from replicator.domain.event_log import Checkpoint
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane

@@ -18,8 +18,8 @@ from replicator.application.lane_runs import Clock, LaneRuns, monotonic
 from replicator.application.operations import checkpoint
 from replicator.application.problem import Problem, to_problem
 from replicator.application.sink_features import require_feature
-from replicator.domain.checkpoints import Checkpoint, CheckpointSchedule, find_newest_usable
 from replicator.domain.errors import ReplicatorError
+from replicator.domain.event_log import Checkpoint, CheckpointSchedule, find_newest_usable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.components import Components, make_event_log_lane
 from replicator.ports.frames import Lane, Stop

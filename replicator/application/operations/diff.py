@@ -29,8 +29,8 @@ from replicator.application.sink_features import open_comparison
 from replicator.domain.differences import DifferenceKind, LaneDiff, RowDifference
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.expr import Expr
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
 from replicator.domain.table import is_reserved
 from replicator.domain.transform.columns import NO_COLUMN_RULE

@@ -11,8 +11,8 @@ import pyarrow as pa
 from replicator.application.sink_features import get_reader, open_comparison
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, START_AT
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery
 from replicator.ports.components import Components

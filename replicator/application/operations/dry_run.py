@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.application.sink_features import get_reader
+from replicator.domain.differences import TableDiff, compare_tables
 from replicator.domain.plain_values import format_count, to_json_value
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
-from replicator.domain.policy.policy_names import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.domain.table_diff import TableDiff, compare_tables
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine

@@ -23,7 +23,7 @@ from replicator.application.schema_history import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion, to_json, to_summary
+from replicator.domain.schema_evolution import SchemaVersion, to_json, to_summary
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane

@@ -15,7 +15,7 @@ from replicator.application.schema_history import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import to_summary
+from replicator.domain.schema_evolution import to_summary
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.components import Components, RulesFor

@@ -20,8 +20,8 @@ from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, suggest_nam
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import matches
 from replicator.domain.plain_values import format_count
+from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.policy.plan import EVENT_ID
-from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position
 from replicator.domain.read_query import (
     BuildReadQuery,

@@ -14,11 +14,11 @@ from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.stream.source_progress import SourceProgress
 from replicator.application.transactions.barrier import TransactionProgress
 from replicator.domain.connectors import RowLoss
-from replicator.domain.policy import retention
+from replicator.domain.policy import CURRENT_ROW_POLICIES
+from replicator.domain.policy.late_changes import to_purge_summary
 from replicator.domain.policy.plan import DeleteHorizon
-from replicator.domain.policy.policy_names import CURRENT_ROW_POLICIES
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import to_summary
+from replicator.domain.schema_evolution import to_summary
 from replicator.ports.frames import F, Lane
 from replicator.ports.source import Pace
 from replicator.ports.stores import DeadLetterGroup
@@ -243,11 +243,11 @@ def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters
 
 def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str, Any] | None:
     """How long the lane keeps tombstones (`retention`, as text; None: forever), and which it has purged
-    (`retention.to_summary`). None for a lane without tombstones."""
+    (`to_purge_summary`). None for a lane without tombstones."""
     if lane.policy not in CURRENT_ROW_POLICIES:
         return None
     kept = None if lane.retention is None else str(lane.retention)
-    return {"retention": kept, "forgotten": retention.to_summary(forgotten) or None}
+    return {"retention": kept, "forgotten": to_purge_summary(forgotten) or None}
 
 
 def _measure_age(run: LaneRun, left: int | None, now: datetime) -> float | None:

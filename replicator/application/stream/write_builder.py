@@ -24,7 +24,7 @@ from replicator.domain.event_log import make_event_log_plan
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy.plan import ApplyPlan, Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import UnknownMask
 from replicator.ports.decoder import Decoder

@@ -85,7 +85,7 @@ class SentValue:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or an operator of `domain.transform.functions`, by its name there."""
+    """A function or an operator of `domain.transform.expressions`, by its name there."""
 
     name: str
     arguments: tuple[Expr, ...]

@@ -1,20 +1,20 @@
 """A policy as data: the work of each of the four stages (fold, related rows, reconcile, write) for one table.
 
-`adapters.sql` renders plans in one dialect per engine. No engine and no sink adds rules of its own.
-"""
+`adapters.sql` renders plans in one dialect per engine. No engine and no sink adds rules of its own."""
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.schema_versions import SchemaVersion
-from replicator.domain.sequence import Sequence, get_element
+from replicator.domain.schema_evolution import SchemaVersion
+from replicator.domain.sequence import Sequence, SequenceValue, get_element
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import to_text
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
@@ -117,10 +117,10 @@ class ApplyPlan:
       In the rows frame `_cdc_deleted` is NULL for a delete without values: the target's row keeps its values, and
       without a row nothing is written. It is true for a delete with values: the row was written and deleted within the
       batch.
-    - `watermark`: the grace after which a change is late (`domain.policy.watermark`); None: no change is late. Under a
+    - `watermark`: the grace after which a change is late (`domain.policy.late_changes`); None: no change is late. Under a
       watermark the fold keeps every change, because a sink finds late changes before duplicates.
     - `history`: the target stores every version; then only `reconcile.identity` is used.
-    - `retention`: how long tombstones are kept, if the plan uses them (`domain.policy.retention`); None: forever.
+    - `retention`: how long tombstones are kept, if the plan uses them (`domain.policy.late_changes`); None: forever.
     - `versions`: the schemas that the sink has to store, unless it has. It first applies `SchemaVersion.reshaping` to
       an existing target.
     - `row_transforms`: applied to the table's changes before the fold (`ports.engine.Engine.transform_rows`). `table`
@@ -272,7 +272,7 @@ class LaneState:
     - `max_event_time`: per partition the greatest event time of the changes up to `position`, in microseconds since
       1970, while the lane had a watermark.
     - `purged_up_to`: tombstones older than the retention are deleted, none of them above its sequence.
-      `delete_horizons`: the deletes by time since then (`domain.policy.retention`). `purge_pending`: the deletion may
+      `delete_horizons`: the deletes by time since then (`domain.policy.late_changes`). `purge_pending`: the deletion may
       not be finished.
     - `side_table_version`: the version of a lake's side table that belongs to these rows, if it has several.
     - `copied_from`: the target from which these rows were copied, while its side table still has to be copied.
@@ -345,3 +345,105 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
 def find_highest(*sequences: Sequence | None) -> Sequence | None:
     """The greatest of the known sequences, or None."""
     return max((s for s in sequences if s is not None), default=None)
+
+
+# A lane's state as JSON, as the stores of targets keep it with the rows.
+
+
+def state_to_json(state: LaneState) -> dict[str, object]:
+    """Every field of `state`; bytes in a sequence become {"base64": ...}.
+
+    Some keys are optional:
+
+    - `reached`: only with a watermark.
+    - `cuts`: only if an scd2 target was truncated.
+    - `beside`: only with a side table version.
+    - `took`: only while side tables must still be copied.
+    - `forgotten` and `deletes`: only after a purge of tombstones, or before one. `owed`: a purge may not be finished.
+    """
+    return {
+        "position": state.position.to_json(),
+        "high": _sequence_to_json(state.max_sequence),
+        "floor": _sequence_to_json(state.truncated_at),
+        "ledger_high": _sequence_to_json(state.max_side_table_sequence),
+        "identity": dict(state.identity),
+        "rule": state.rule,
+        **({"reached": Position(state.max_event_time).to_json()} if state.max_event_time else {}),
+        **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.truncates]} if state.truncates else {}),
+        **({} if state.side_table_version is None else {"beside": state.side_table_version}),
+        **({"took": state.copied_from} if state.copied_from else {}),
+        **({"forgotten": _horizon_to_json(state.purged_up_to)} if state.purged_up_to is not None else {}),
+        **({"deletes": [_horizon_to_json(deleted) for deleted in state.delete_horizons]} if state.delete_horizons else {}),
+        **({"owed": True} if state.purge_pending else {}),
+    }
+
+
+def state_from_json(data: Mapping[str, Any]) -> LaneState:
+    """Parses the result of `state_to_json`. `identity` may also be a list of pairs, as PostgreSQL stores it.
+
+    Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+    identity, purged = data["identity"], data.get("forgotten")
+    return LaneState(
+        position=Position.from_json(data["position"]),
+        max_sequence=_sequence_from_json(data["high"]),
+        truncated_at=_sequence_from_json(data["floor"]),
+        max_side_table_sequence=_sequence_from_json(data["ledger_high"]),
+        identity=tuple((str(topic), str(known)) for topic, known in identity)
+        if isinstance(identity, list)
+        else tuple(sorted(identity.items())),
+        rule=_check_text(data["rule"]),
+        max_event_time=Position.from_json(data.get("reached", {})).offsets,
+        truncates=tuple(Truncate(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
+        side_table_version=_check_version(data.get("beside")),
+        copied_from=_check_text(data.get("took", "")),
+        purged_up_to=None if purged is None else _horizon_from_json(purged),
+        delete_horizons=tuple(map(_horizon_from_json, data.get("deletes", ()))),
+        purge_pending=bool(data.get("owed", False)),
+    )
+
+
+def _check_version(value: Any) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise TypeError("a version is a number")
+    return value
+
+
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a rule is text")
+    return value
+
+
+def _horizon_to_json(deleted: DeleteHorizon) -> list[object]:
+    truncated = [] if deleted.truncated is None else [_sequence_to_json(deleted.truncated)]
+    return [deleted.until, _sequence_to_json(deleted.max_sequence), *truncated]
+
+
+def _horizon_from_json(entry: Any) -> DeleteHorizon:
+    until, high, *more = entry
+    sequence, truncated = _sequence_from_json(high), _sequence_from_json(*more) if more else None
+    if not isinstance(until, int) or sequence is None or (more and truncated is None):
+        raise TypeError("a time and one or two sequences")
+    return DeleteHorizon(until, sequence, truncated)
+
+
+def _sequence_to_json(sequence: Sequence | None) -> list[object] | None:
+    if sequence is None:
+        return None
+    return [{"base64": b64encode(e).decode()} if isinstance(e, bytes) else e for e in sequence]
+
+
+def _sequence_from_json(data: Any) -> Sequence | None:
+    if data is None:
+        return None
+    if not isinstance(data, list):
+        raise TypeError("a sequence is a list")
+    return tuple(_element_from_json(e) for e in data)
+
+
+def _element_from_json(element: Any) -> SequenceValue:
+    if isinstance(element, dict):
+        return b64decode(element["base64"])
+    if isinstance(element, int | str):
+        return element
+    raise TypeError("an element of a sequence is a number, text or bytes")

@@ -3,7 +3,7 @@ more, independently.
 
 Other code that branches on a policy:
 
-- The sets of `policy_names`: `git grep _POLICIES` shows each use.
+- The sets of `domain.policy`: `git grep _POLICIES` shows each use.
 - Fields of the plan: `fold`, `merge_keys`, `truncates`, `watermark`, `soft_deletes`, `has_column_versions`, `history`
   (stage 3 is `adapters/sql/scd2.py`), and every field of `reconcile`. Engines and sinks branch on them,
   `_bookkeeping_columns` in both `rows_frame.py` too.
@@ -26,7 +26,9 @@ from replicator.domain.sequence import get_display_type
 from replicator.domain.table import BYTE_ORDER, Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 
+from . import CURRENT_ROW_POLICIES
 from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, Not, SentValue, source, target, tuple_after
+from .late_changes import check_retention
 from .plan import (
     CDC_APPLIED_AT,
     CDC_DELETED,
@@ -45,8 +47,6 @@ from .plan import (
     end_sequence_columns,
     last_sequence_columns,
 )
-from .policy_names import CURRENT_ROW_POLICIES
-from .retention import check_retention
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 IS_DELETE: Expr = Compare("=", source(OP), Lit(Op.DELETE.value))

@@ -53,7 +53,7 @@ class TypedExpr:
     - `as` (the same value in another type), `cast`, `narrowed` (of a decimal)
     - `and`, `or`, `not`, `is null`, a comparison
     - `case` (condition, value, ..., else), `coalesce`
-    - a function of `domain.transform.functions`; `value` has its arguments that are not operands
+    - a function of `domain.transform.expressions`; `value` has its arguments that are not operands
     """
 
     operation: str

@@ -25,7 +25,7 @@ from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.ports.frames import Lane
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects

@@ -24,7 +24,7 @@ from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
 

@@ -16,8 +16,8 @@ from adapters.engines.local import LocalEngine
 from adapters.sinks.delta import tombstones as ledgers
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Retryable
+from replicator.domain.policy.late_changes import HORIZON_COUNT
 from replicator.domain.policy.policies import plan_for
-from replicator.domain.policy.retention import HORIZON_COUNT
 from replicator.domain.transform.rows import RowTransforms
 from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects

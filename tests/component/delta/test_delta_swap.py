@@ -24,7 +24,7 @@ from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane, Write
 from replicator.testing.delivery import make_lane

@@ -14,8 +14,7 @@ from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table
 from adapters.sinks.postgres import scd2_in_process
 from adapters.sinks.postgres.scd2_in_process import split_by_key
 from replicator.domain.position import Position
-from replicator.domain.schema_evolution import TargetReshape
-from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 
 pytestmark = pytest.mark.postgres
 

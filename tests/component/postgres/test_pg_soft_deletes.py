@@ -10,7 +10,7 @@ import pytest
 from support.pg_case import Feed, Rejects, fetch, open_sink, put, table_of
 
 from replicator.domain.errors import ReplicatorError
-from replicator.domain.policy.retention import HORIZON_COUNT
+from replicator.domain.policy.late_changes import HORIZON_COUNT
 from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres

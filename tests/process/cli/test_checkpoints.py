@@ -32,8 +32,8 @@ from replicator.application.operations import (
     table_swap,
 )
 from replicator.application.operations.checkpoint import CheckpointStore
-from replicator.domain.as_of import LogCut
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.event_log import LogCut
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.sink import CheckpointUnsupported

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.domain.as_of import LogCut
-from replicator.domain.checkpoints import Checkpoint, CheckpointSchedule, find_newest_usable
+from replicator.domain.event_log import Checkpoint, CheckpointSchedule, LogCut, find_newest_usable
 from replicator.domain.position import Position, TopicPartition
 
 PLACE, OTHER = TopicPartition("cdc.items", 0), TopicPartition("cdc.items", 1)

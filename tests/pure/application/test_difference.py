@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from replicator.domain.table_diff import compare_tables
+from replicator.domain.differences import compare_tables
 
 BEFORE = pa.table({"id": [1, 2, 3], "v": ["a", None, "c"], "run": [1, 1, 1]})
 

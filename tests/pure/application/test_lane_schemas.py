@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.application.lane_schema import AlteredColumn, LaneSchema, describe_stop, find_altered_columns
-from replicator.domain.as_of import LogCut
+from replicator.domain.event_log import LogCut
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.schema_evolution import (
     ColumnTypeChange,
@@ -19,10 +19,11 @@ from replicator.domain.schema_evolution import (
     SchemaRules,
     TargetReshape,
     decide_schema,
+    from_json,
     list_changes,
+    to_json,
     widen_column,
 )
-from replicator.domain.schema_versions import from_json, to_json
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import ColumnRule, ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms

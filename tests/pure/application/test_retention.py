@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.plan import DeleteHorizon, Facts, LaneState
-from replicator.domain.policy.policies import plan_for
-from replicator.domain.policy.retention import (
+from replicator.domain.policy.late_changes import (
     HORIZON_COUNT,
     advance_purge,
     find_lateness_limit,
@@ -19,6 +17,8 @@ from replicator.domain.policy.retention import (
     to_micros,
     update_delete_horizons,
 )
+from replicator.domain.policy.plan import DeleteHorizon, Facts, LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
 

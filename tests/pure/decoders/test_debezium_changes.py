@@ -23,9 +23,9 @@ from support.debezium_events import (
 )
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from replicator.domain.as_of import FIRST_US, LAST_US
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.out_of_range import FIRST_US, LAST_US
 
 PLACEHOLDER = "__debezium_unavailable_value"
 NAME = column("name", "string")

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from adapters.delta.commits import KEPT, PositionFiles
 from adapters.delta.folders import LaneLock, LocalFolder
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.lane_state import state_from_json, state_to_json
-from replicator.domain.policy.plan import DeleteHorizon, LaneState
+from replicator.domain.policy.plan import DeleteHorizon, LaneState, state_from_json, state_to_json
 from replicator.domain.position import Position, Span, TopicPartition
 
 PARTITION = TopicPartition("cdc.items", 3)

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.sinks.delta.event_log import cut_at_positions, cut_at_time
-from replicator.domain.as_of import LogCut
+from replicator.domain.event_log import LogCut
 from replicator.domain.position import Position, TopicPartition
 
 TOPIC = "cdc.items"

@@ -14,9 +14,9 @@ import pytest
 from support.archive_files import write_archive
 
 from adapters.sources.files.source import ArchiveSource
-from replicator.domain.as_of import FIRST_MS, LAST_MS
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, RejectCode
+from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
 

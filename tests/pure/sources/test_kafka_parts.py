@@ -16,8 +16,8 @@ from adapters.sources.kafka.options import CORRECTNESS, KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader
 from adapters.sources.kafka.source import KafkaSource
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.patterns import TopicFilter
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.topics import TopicFilter
 
 BASE = {"bootstrap_servers": "127.0.0.1:9", "topics": ["cdc.public.*"]}
 SECRET = "correct-horse-battery"

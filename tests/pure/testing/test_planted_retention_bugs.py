@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.engines.local import LocalEngine
-from replicator.domain.policy import retention
+from replicator.domain.policy import late_changes
 from replicator.domain.policy.plan import CDC_DELETED
 from replicator.testing import fakes, plain_plan
 from replicator.testing.fakes import FakeTarget
@@ -81,7 +81,7 @@ def test_rows_that_a_truncate_marked_and_that_never_go(monkeypatch):
 
 def test_a_truncate_that_is_not_counted(monkeypatch):
     """Where no row is deleted otherwise, what it marked never goes."""
-    monkeypatch.setattr(retention, "find_highest", lambda first, *others: first)
+    monkeypatch.setattr(late_changes, "find_highest", lambda first, *others: first)
     assert_caught(STORY)
 
 

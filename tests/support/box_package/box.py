@@ -15,10 +15,9 @@ from box_options import BoxLogOptions
 from pyarrow import feather
 
 from adapters.event_log.records import to_raw
-from replicator.domain.lane_state import state_from_json, state_to_json
-from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
-from replicator.domain.policy.policy_names import EVENT_LOG_POLICY
-from replicator.domain.topics import TopicFilter
+from replicator.domain.patterns import TopicFilter
+from replicator.domain.policy import EVENT_LOG_POLICY
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, state_from_json, state_to_json
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import SinkFeatures
 from replicator.ports.stores import DeadLetter

@@ -16,8 +16,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.domain.change import ERROR, OLD_KEY, OP, RECORD_POSITION, UNCHANGED, Op
 from replicator.domain.errors import DataLoss
+from replicator.domain.policy.late_changes import find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts, LaneState, get_resent_limit, needs_reconcile
-from replicator.domain.policy.retention import find_lateness_limit, make_late_reject, needs_tombstones
 from replicator.ports.frames import Lane, Write
 
 from ....apply.conform import REJECTED, ROW_NUMBER, number_rows, out_of_range_reason

@@ -1,25 +1,28 @@
-"""Retention of tombstones, and the changes that are late because tombstones are gone.
-
-Tombstones are deleted up to a sequence, the floor: the highest sequence of the deletes that were older than the
-retention. A change at or below the floor is late if its key is neither in the target nor in a tombstone. Its row may
-have been deleted since. The floor depends only on the sequences of deletes and their times, in sixteenths of the
-retention. It never decreases.
-
-With soft deletes, the rows go with their tombstones. When the floor rises, rows are removed that were marked by a
-delete at or below it, or by a truncate of the same age. There a truncate raises the floor as a delete does. That makes
-no more changes late, since changes at or below a truncate are superseded.
-"""
+"""Late changes: below the watermark of a lane, or older than the tombstones that it keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
+from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence
 
 from .plan import ApplyPlan, DeleteHorizon, Facts, LaneState, find_highest
+
+# Retention of tombstones, and the changes that are late because tombstones are gone.
+#
+# Tombstones are deleted up to a sequence, the floor: the highest sequence of the deletes that were older than the
+# retention. A change at or below the floor is late if its key is neither in the target nor in a tombstone. Its row may
+# have been deleted since. The floor depends only on the sequences of deletes and their times, in sixteenths of the
+# retention. It never decreases.
+#
+# With soft deletes, the rows go with their tombstones. When the floor rises, rows are removed that were marked by a
+# delete at or below it, or by a truncate of the same age. There a truncate raises the floor as a delete does. That makes
+# no more changes late, since changes at or below a truncate are superseded.
 
 HORIZON_COUNT = 16
 """The number of parts of a retention. A tombstone is deleted at most one part after the end of its retention."""
@@ -125,7 +128,7 @@ def make_late_reject(lane: str) -> Reject:
     )
 
 
-def to_summary(horizon: DeleteHorizon | None) -> dict[str, Any]:
+def to_purge_summary(horizon: DeleteHorizon | None) -> dict[str, Any]:
     """A summary for people and for JSON, empty for None. `up_to` is the floor (bytes in hexadecimal digits), `before`
     the end of the time of all purged deletes."""
     if horizon is None:
@@ -142,3 +145,36 @@ def to_micros(at: datetime) -> int:
 def from_micros(until: int) -> datetime:
     """The time of a number of microseconds since 1970."""
     return EPOCH + until * MICROSECOND
+
+
+# The watermark of a lane: a change is late if its event time is too far behind the greatest event time of its
+# partition.
+#
+# The order of a partition is fixed, so its late changes are the same for any division into batches.
+
+
+def get_grace(plan: ApplyPlan) -> int:
+    """The grace of a plan with a watermark, in microseconds."""
+    return (plan.watermark or timedelta()) // MICROSECOND
+
+
+def can_be_late(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
+    """True if some change of the batch may be late, so that each must be checked."""
+    if plan.watermark is None or facts.oldest is None:
+        return False
+    return facts.oldest < max((*facts.max_event_times.values(), *state.max_event_time.values())) - get_grace(plan)
+
+
+def advance_event_times(plan: ApplyPlan, facts: Facts, state: LaneState) -> Mapping[TopicPartition, int]:
+    """`LaneState.max_event_time` after a write. Empty without a watermark: one that is added later starts without
+    history."""
+    return {} if plan.watermark is None else Position(state.max_event_time).advanced_to(facts.max_event_times).offsets
+
+
+def make_watermark_reject(event_time: str, watermark: str, lane: str) -> Reject:
+    """The reject of a late change."""
+    return Reject(
+        RejectCode.LATE,
+        f"its event time {event_time} UTC is below the watermark of its partition, {watermark} UTC. A longer 'watermark' "
+        f"accepts such changes from now on. `replicator lanes resync {lane}` also loads the rejected ones",
+    )
