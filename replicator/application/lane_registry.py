@@ -11,10 +11,7 @@ import structlog
 
 from replicator.application.delivery.bounded_queue import WAKE_SECONDS
 from replicator.application.delivery.worker import Worker
-from replicator.application.lane_runs import LaneRun, LaneStatus
-from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
-from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.connectors import Connector, RowLoss, find_row_loss
 from replicator.domain.errors import (
     ConfigProblem,
@@ -24,6 +21,7 @@ from replicator.domain.errors import (
     describe_reload,
     describe_reload_or_skip,
 )
+from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_evolution import SchemaVersion
@@ -33,9 +31,11 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import Register, RegisterEntry
 
+from .lane_runs import LaneRun, LaneStatus
 from .lane_schema import LaneSchema, refuse_changed_rule
-from .missing_records import describe_missing
-from .schema_history import read_schema_versions
+from .problem import Problem, Stopped, to_problem
+from .runtime_context import RuntimeContext
+from .sink_features import read_schema_versions
 
 log = structlog.get_logger(__name__)
 
@@ -493,3 +493,46 @@ def find_highest(positions: Iterable[Position]) -> Position:
     for position in positions:
         out = out.advanced_to(position)
     return out
+
+
+# Records that a reload would miss, since the source no longer has them. A reload is refused until that is accepted.
+
+CoversPartition = Callable[[TopicPartition], bool]
+
+
+def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: CoversPartition) -> Sequence[str]:
+    """The records that the lane would miss if it began again; empty if none. `begun`: where its partitions began."""
+    start, beginning, end = source.start(), source.beginning(), source.end()
+    mine = {p: offset for p, offset in start.items() if covers(p)}
+    # With sparse offsets, the only known first offset is the stored one.
+    sparse = source.features.sparse_offsets
+    known = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
+    gone = source.losses(Position(known), {})
+    found = []
+    for partition, first in sorted(known.items()):
+        at = mine.get(partition)
+        if at is None:
+            found += [gone[partition]] if partition in gone else []
+        elif at > first and (partition in gone or at > beginning.get(partition, at)):
+            found += [] if _is_whole(source, lane, partition, at) else [f"The source begins at offset {at} of {partition}."]
+    if not found and all(end.get(partition, at) <= at for partition, at in mine.items()):
+        found.append("The source has no records of its table.")
+    return found
+
+
+def _is_whole(source: Source[Any], lane: Lane, partition: TopicPartition, offset: int) -> bool:
+    """True if the records start with a snapshot of all rows, which is enough for a target without history."""
+    after_snapshots = source.features.after_snapshots
+    if lane.policy not in CURRENT_ROW_POLICIES or after_snapshots is None:
+        return False
+    return after_snapshots(Position({partition: offset}))[partition] != offset
+
+
+def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> None:
+    """Raise DataLoss with all sentences of `found`, if there are any."""
+    if found:
+        step = "`replicator backfill {}` loads the rows as they are now. " if has_backfills else ""
+        raise DataLoss(
+            f"Lane {lane.id} was not emptied, because the source does not have all its rows any more. {' '.join(found)}",
+            next_step=f"{step.format(lane.table) if lane.table else ''}{describe_reload(lane.id, is_short=True)}",
+        )

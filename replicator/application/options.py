@@ -1,13 +1,17 @@
-"""Limits of the application: memory, waiting times and intervals. Wiring sets them from the configuration."""
+"""Limits of the application, and the delays between attempts. Wiring sets them from the configuration."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from replicator.ports.frames import Stop
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """Limits of the application. Times in seconds, sizes in bytes.
+    """Limits of the application: memory, waiting times and intervals. Times in seconds, sizes in bytes.
 
     - `handover_bytes`: queued writes of one sink before the source has to wait.
     - `drain`: time for workers to finish after a stop.
@@ -47,3 +51,33 @@ class RuntimeOptions:
     gather: float = 0.0
     row_patience: float = 60.0
     row_retry: float = 1.0
+
+
+# Delays between attempts, with exponential backoff and jitter.
+
+
+@dataclass
+class Backoff:
+    """Exponential delays with jitter: attempt n waits between half and all of `first * 2**n`, at most `longest` seconds.
+
+    The number of attempts is not limited: the caller decides when to give up. Not thread-safe.
+    """
+
+    first: float = 0.1
+    longest: float = 5.0
+    jitter: Callable[[], float] = random.random
+    attempts: int = field(default=0, init=False)
+
+    def reset(self) -> None:
+        """Make the next delay short again, after a success."""
+        self.attempts = 0
+
+    def next_delay(self) -> float:
+        """The seconds to wait now. Each call counts as one attempt."""
+        whole: float = min(self.longest, self.first * 2.0 ** min(self.attempts, 30))
+        self.attempts += 1
+        return whole * (0.5 + self.jitter() / 2)
+
+    def wait(self, stop: Stop) -> bool:
+        """Sleep for `next_delay`, or until `stop` is set. True if it is set."""
+        return stop.wait(self.next_delay())

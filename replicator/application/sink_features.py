@@ -1,14 +1,25 @@
-"""Features of a sink without which an operation cannot run."""
+"""Optional features of a sink: those without which an operation cannot run, and the schema history, which it may lack."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.schema_evolution import SchemaVersion
 from replicator.ports.frames import Lane
 from replicator.ports.reads import Reader, TargetSnapshot
 from replicator.ports.sink import Sink
+
+from .lane_runs import LaneRun
+from .problem import Stopped, to_problem
+
+# Features of a sink without which an operation cannot run.
 
 T = TypeVar("T")
 
@@ -28,3 +39,38 @@ def get_reader(sink: Sink[Any]) -> Reader:
 def open_comparison(sink: Sink[Any], lane: Lane) -> AbstractContextManager[TargetSnapshot | None]:
     """See `SinkFeatures.open_comparison`. ConfigProblem if the targets of the sink cannot be compared."""
     return require_feature(sink.features.open_comparison, f"the targets of sink {lane.sink!r} cannot be compared")(lane)
+
+
+# The schema history: schema versions of lanes, stored in their sinks.
+
+log = structlog.get_logger(__name__)
+
+
+def read_schema_versions(sink: Sink[Any], lane: Lane) -> Sequence[SchemaVersion]:
+    """The lane's schema versions in the sink; none if the sink does not store schemas."""
+    store = sink.features.schemas
+    return () if store is None else store.schemas(lane)
+
+
+def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: SchemaVersion) -> None:
+    """Store a version in the lane's sink: a schema for which the lane waits, or a drop of its table.
+
+    Does not wait for the outcome: if it fails, the lane finds the same version again.
+    """
+    try:
+        done: Future[None] = workers[run.lane.sink].ask(partial(write_schema_version, lane=run.lane, version=version))
+    except Stopped:
+        return
+    done.add_done_callback(partial(_log_outcome, run.lane))
+
+
+def write_schema_version(sink: Sink[Any], lane: Lane, version: SchemaVersion) -> None:
+    """Store a version, if the sink stores schemas."""
+    if (store := sink.features.schemas) is not None:
+        store.remember(lane, version)
+
+
+def _log_outcome(lane: Lane, done: Future[None]) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None and not isinstance(error, Stopped):
+        log.warning("schema not remembered", lane=lane.id, sentence=to_problem(error).sentence)

@@ -118,7 +118,7 @@ def _list_lanes(table: Mapping[str, Any], defaults: Mapping[str, Any], logs: Col
 def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntry]:
     """The stored tables and lanes of each source, from the folder that `wiring.build.get_register_folder` names. Without
     `pipeline` in the config, from every pipeline in the state folder."""
-    from replicator.application.stream.file_register import FileRegister
+    from replicator.application.state_folder import FileRegister
     from replicator.domain.errors import EnvironmentProblem
 
     state, pipeline = (

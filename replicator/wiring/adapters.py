@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from replicator.application.operations.backfill import BackfilledSource
 from replicator.application.quarantine.erasure_filter import ErasureEntries, ErasureList, filter_erased
-from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads

@@ -14,7 +14,7 @@ import pyarrow as pa
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome, BackfillWaiter
 from replicator.application.sink_features import require_feature
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine

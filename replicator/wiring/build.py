@@ -19,7 +19,7 @@ from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.domain.patterns import matches
 from replicator.domain.plain_values import format_count

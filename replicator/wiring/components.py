@@ -13,7 +13,7 @@ from urllib.parse import quote
 from dependency_injector import providers
 
 from replicator.application.operations.read_side import ConfiguredTargets
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import CheckpointSchedule
 from replicator.domain.patterns import is_exact

@@ -9,11 +9,11 @@ from dependency_injector import containers, providers
 
 from replicator import __version__
 from replicator.application.control import Control
-from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations.status import StatusReporter
 from replicator.application.quarantine.rejects import KeyFile, Rejects
 from replicator.application.runtime_context import RuntimeContext
+from replicator.application.state_folder import InstanceLock
 from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded
 from replicator.settings.plugins import load_adapter

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from replicator.application.backoff import Backoff
+from replicator.application.options import Backoff
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import AppendedEvent, EventLimits, NewEvent, prepare_retry
 from replicator.ports.stores import EventStore

@@ -10,7 +10,7 @@ from typing import Any
 
 from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.options import RuntimeOptions
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.ports.engine import Engine
 from replicator.ports.sink import Sink
 from replicator.ports.stores import DeadLetters

@@ -24,10 +24,10 @@ from support.loaded_items import TABLE
 from support.schema_changes import url
 
 from adapters.sources.backfill import PostgresComparison
+from replicator.application.operations.backfill import BackfilledSource
 from replicator.application.operations.diff import DiffOperation, LaneComparison, describe_letter
 from replicator.application.operations.diff_runs import DiffProgressFile, UnfinishedDiff
 from replicator.application.quarantine.erasure_filter import ErasureList
-from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.differences import LaneDiff
 from replicator.domain.erasures import Erasure
 from replicator.domain.position import Position
@@ -118,7 +118,7 @@ class Compared(World):
 
     @property
     def register(self) -> Any:
-        from replicator.application.stream.file_register import FileRegister
+        from replicator.application.state_folder import FileRegister
 
         return FileRegister(self.folder / "register")
 

@@ -19,7 +19,7 @@ from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.sources.backfill import JournalSource
 from adapters.spark.frames import from_arrow
-from replicator.application.stream.backfilled_source import BackfilledSource
+from replicator.application.operations.backfill import BackfilledSource
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch, Stop
 from replicator.testing.fakes import FakeSource

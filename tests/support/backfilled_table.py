@@ -19,12 +19,11 @@ from adapters.sources.backfill import JournalSource
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRuns
-from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome
+from replicator.application.operations.backfill import BackfilledSource, BackfillOperation, BackfillOutcome
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.stream.backfilled_source import BackfilledSource
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
 from replicator.domain.errors import ExitCode

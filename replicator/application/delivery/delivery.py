@@ -9,8 +9,8 @@ from typing import Generic
 
 import structlog
 
-from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.options import Backoff
 from replicator.application.problem import (
     AccountingError,
     Problem,

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from replicator.application.backoff import Backoff
+from replicator.application.options import Backoff
 from replicator.application.problem import Stopped, to_problem
 from replicator.application.runtime_context import RuntimeContext
 from replicator.domain.errors import Retryable

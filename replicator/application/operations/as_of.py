@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from replicator.application.lane_schema import AlteredColumn, find_altered_columns
 from replicator.application.operations import checkpoint, cutover
-from replicator.application.schema_history import read_schema_versions
-from replicator.application.sink_features import get_reader, require_feature
+from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.event_log import LogCut
 from replicator.domain.plain_values import format_count

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.operations import cutover
 from replicator.application.sink_features import require_feature
+from replicator.application.state_folder import InstanceLock
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced
 from replicator.domain.event_log import Checkpoint, LogCut, find_newest_usable
 from replicator.domain.policy.plan import LaneState

@@ -14,9 +14,8 @@ from urllib.parse import quote
 
 from replicator.application.lane_schema import find_plan
 from replicator.application.operations import checkpoint, cutover
-from replicator.application.schema_history import read_schema_versions
-from replicator.application.sink_features import get_reader, require_feature
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
+from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import RejectCode
 from replicator.domain.event_log import Checkpoint
 from replicator.domain.position import Position

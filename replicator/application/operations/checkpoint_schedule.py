@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import structlog
 
-from replicator.application.backoff import Backoff
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_runs import Clock, LaneRuns, monotonic
 from replicator.application.operations import checkpoint
+from replicator.application.options import Backoff
 from replicator.application.problem import Problem, to_problem
 from replicator.application.sink_features import require_feature
 from replicator.domain.errors import ReplicatorError

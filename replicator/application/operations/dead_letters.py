@@ -14,10 +14,9 @@ import pyarrow as pa
 from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import LaneSchema, refuse_other_rule
-from replicator.application.quarantine.blocked_keys import find_blocked
-from replicator.application.quarantine.rejects import headers_from_text, headers_to_text
+from replicator.application.quarantine.rejects import find_blocked, headers_from_text, headers_to_text
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import read_schema_versions
 from replicator.application.stream.pipeline import SourcePipeline
 from replicator.domain.change import RAW
 from replicator.domain.erasures import KeyHashes

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import make_refused_id, make_target_taken_error
+from replicator.application.state_folder import InstanceLock
 from replicator.domain.errors import ConfigProblem, Fenced, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import get_unqualified_name

@@ -17,11 +17,10 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.quarantine.erasure_filter import ErasureList, filter_erased
-from replicator.application.schema_history import read_schema_versions
-from replicator.application.sink_features import require_feature
+from replicator.application.sink_features import read_schema_versions, require_feature
+from replicator.application.state_folder import InstanceLock
 from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced

@@ -8,18 +8,25 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
-from replicator.application.control import accept_pending_schema, describe_missing_when_stopped, resync_stopped
+from replicator.application.control import (
+    LanePosition,
+    accept_pending_schema,
+    apply_skip,
+    check_skip,
+    describe_missing_when_stopped,
+    resync_stopped,
+)
 from replicator.application.lane_registry import (
     find_target_problem,
     is_target_taken,
     make_refused_id,
     make_target_name_error,
     make_target_taken_error,
+    refuse_missing,
 )
 from replicator.application.lane_schema import refuse_changed_rule
-from replicator.application.missing_records import refuse_missing
 from replicator.application.quarantine.rejects import count_for_lane
-from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
@@ -29,7 +36,6 @@ from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.stores import DeadLetterGroup
 
-from .skip import LanePosition, apply_skip, check_skip
 from .status import describe_tombstones, list_open_dead_letters
 
 

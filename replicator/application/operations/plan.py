@@ -11,7 +11,7 @@ from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.lane_registry import is_target_taken, make_target_name_error, make_target_taken_error
 from replicator.application.lane_schema import refuse_other_rule
 from replicator.application.quarantine.rejects import count_for_lane
-from replicator.application.schema_history import read_schema_versions
+from replicator.application.sink_features import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position

@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from replicator.application.backoff import Backoff
 from replicator.application.lane_runs import Clock, monotonic
+from replicator.application.options import Backoff
 from replicator.application.problem import Problem, to_problem
 from replicator.domain.projection import Projection
 from replicator.ports.frames import Stop

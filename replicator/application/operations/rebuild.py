@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from replicator.application.lane_registry import is_target_taken
 from replicator.application.sink_features import get_reader
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import describe_target_problem

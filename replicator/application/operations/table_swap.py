@@ -9,8 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replicator.application.instance_lock import InstanceLock
 from replicator.application.lane_registry import find_target_problem
+from replicator.application.state_folder import InstanceLock
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position

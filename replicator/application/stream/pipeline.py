@@ -12,15 +12,15 @@ from typing import Generic
 
 import structlog
 
-from replicator.application.backoff import Backoff
 from replicator.application.catalog import Catalog, UnusableTable
 from replicator.application.delivery.bounded_queue import WriteRequest
 from replicator.application.lane_registry import LaneRegistry, SourceContext, find_highest
 from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.options import Backoff
 from replicator.application.problem import Problem, Stopped, to_problem
 from replicator.application.quarantine.poison_records import MAIN_READER, PoisonRecordFinder
 from replicator.application.runtime_context import RuntimeContext
-from replicator.application.schema_history import store_schema_version
+from replicator.application.sink_features import store_schema_version
 from replicator.application.transactions.barrier import TransactionBarrier, TransactionStage
 from replicator.application.transactions.tracker import TransactionTracker
 from replicator.domain.errors import DataLoss, Fenced, Retryable
@@ -32,9 +32,8 @@ from replicator.ports.frames import Batch, F, Lane, RoutedBatch
 from replicator.ports.runtime import SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
-from .batch_decoder import BatchDecoder
+from .batch_decoder import BatchDecoder, Prefetcher, prefetch_batches
 from .catch_up import CatchUp, CatchUpContext
-from .prefetch import Prefetcher, prefetch_batches
 from .source_progress import SourceCall, SourceOutage, SourceProgress
 from .table_buffer import SchemaSlice, TableBuffer, TableSlice
 from .write_builder import WriteBuilder, cover_topics, select_identities

@@ -9,12 +9,12 @@ import sys
 import pytest
 from support.full_disk import full_disk
 
-from replicator.application.instance_lock import InstanceLock
+from replicator.application.state_folder import InstanceLock
 from replicator.domain.errors import EnvironmentProblem, Fenced
 
 HOLDER = """
 import sys, time, pathlib
-from replicator.application.instance_lock import InstanceLock
+from replicator.application.state_folder import InstanceLock
 InstanceLock(pathlib.Path(sys.argv[1]), "shop").acquire()
 print("held", flush=True)
 time.sleep(600)

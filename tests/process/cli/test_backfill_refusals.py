@@ -13,7 +13,7 @@ from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, Sn
 from adapters.sources.backfill.postgres.columns import PostgresColumn as PgColumn
 from adapters.sources.backfill.postgres.database import PostgresDatabase
 from replicator.application.operations.backfill import BackfillWaiter
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.source import BackfillSnapshot

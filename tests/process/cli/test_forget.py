@@ -19,9 +19,9 @@ from support.cli_program import answer_of, run_program
 from support.debezium_events import column, payload_of, schema_of, with_schema
 
 from replicator.application.delivery.bulk_load import BulkLoader
-from replicator.application.instance_lock import InstanceLock
 from replicator.application.operations.rebuild import SPILL_FOLDER
 from replicator.application.quarantine.erasure_filter import ErasureList
+from replicator.application.state_folder import InstanceLock
 from replicator.cli import main
 from replicator.domain.erasures import Erasure
 

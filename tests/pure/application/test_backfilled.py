@@ -21,12 +21,12 @@ from adapters.sources.backfill.journal import BackfillFolder
 from adapters.sources.backfill.postgres.database import PostgresLog
 from adapters.sources.backfill.source import JournalSource
 from replicator.application.operations.backfill import (
+    BackfilledSource,
     BackfillOperation,
     BackfillWaiter,
     find_deletable_lanes,
     older_rows_condition,
 )
-from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition

@@ -9,9 +9,9 @@ import pytest
 from support.histories_of_items import change, move
 from support.tuple_engine import TupleDecoder, TupleEngine
 
-from replicator.application.backoff import Backoff
 from replicator.application.delivery.bounded_queue import BoundedQueue, WriteRequest, group_into_rounds, join_writes
 from replicator.application.lane_runs import LaneRun
+from replicator.application.options import Backoff
 from replicator.application.problem import Stopped
 from replicator.domain.policy.plan import Counts
 from replicator.domain.policy.policies import plan_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.application.transactions import completeness_evidence
-from replicator.application.transactions.completeness_evidence import CompletenessEvidence
+from replicator.application.transactions import tracker
+from replicator.application.transactions.tracker import CompletenessEvidence
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import TransactionMark, TransactionPart
 
@@ -220,7 +220,7 @@ def test_lanes_that_had_run_before_begin_where_the_stream_ended():
 
 
 def test_evidence_is_bounded_and_dropped_evidence_proves_nothing(stream, monkeypatch):
-    monkeypatch.setattr(completeness_evidence, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(tracker, "MAX_REMEMBERED", 2)
     stream.changes("1", ITEMS)
     stream.changes("2", ITEMS)
     stream.changes("3", ITEMS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition

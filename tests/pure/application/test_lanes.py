@@ -14,9 +14,16 @@ from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
-from replicator.application.control import Control, describe_missing_when_stopped, resync_stopped
+from replicator.application.control import (
+    Control,
+    LanePosition,
+    SkipMove,
+    apply_skip,
+    check_skip,
+    describe_missing_when_stopped,
+    resync_stopped,
+)
 from replicator.application.lane_runs import LaneStatus
-from replicator.application.operations.skip import LanePosition, SkipMove, apply_skip, check_skip
 from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ConfigProblem, DataLoss, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replicator.application.stream.prefetch import Prefetcher, prefetch_batches
+from replicator.application.stream.batch_decoder import Prefetcher, prefetch_batches
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.engine import Prefetch

@@ -3,8 +3,7 @@
 import pytest
 
 from replicator.application.operations.cutover import swap_tables
-from replicator.application.schema_history import read_schema_versions
-from replicator.application.sink_features import get_reader, open_comparison
+from replicator.application.sink_features import get_reader, open_comparison, read_schema_versions
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.delivery import make_lane
 from replicator.testing.fakes import FakeSink, FakeStore

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from replicator.application.transactions import barrier, completeness_evidence, pending_transactions
-from replicator.application.transactions.completeness_evidence import CompletenessEvidence
+from replicator.application.transactions import barrier, pending_transactions, tracker
 from replicator.application.transactions.pending_transactions import PendingTransactions
+from replicator.application.transactions.tracker import CompletenessEvidence
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.transactions import TransactionMark, TransactionPart
 from replicator.ports.components import TransactionRules
 
 MARKS, ORDERS, ITEMS = TopicPartition("cdc.transaction", 0), TopicPartition("orders", 0), TopicPartition("items", 0)
-COUNTED = {module.__file__ for module in (barrier, completeness_evidence, pending_transactions)}
+COUNTED = {module.__file__ for module in (barrier, tracker, pending_transactions)}
 FEW, MANY = 50, 300
 IN_ONE_BATCH = 5
 Batch = tuple[Sequence[TransactionMark], Sequence[TransactionPart]]

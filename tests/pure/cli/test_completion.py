@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.shell_completion import ShellComplete
 
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.cli import main
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position

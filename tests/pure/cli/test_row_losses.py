@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.http.status_page import render
-from replicator.application.stream.file_register import FileRegister
+from replicator.application.state_folder import FileRegister
 from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
 from replicator.ports.stores import RegisterEntry
