@@ -25,8 +25,7 @@ from replicator.ports.adapter_options import SinkOptions, SourceOptions
 from replicator.ports.options import DURATION, NO_RETENTION
 from replicator.ports.runtime import StreamPace
 from replicator.ports.source import Pace
-from replicator.settings.adapter_models import SINKS, SOURCES
-from replicator.settings.formats import FORMATS
+from replicator.settings.adapter_models import FORMATS, SINKS, SOURCES
 from replicator.settings.json_schema import build_config_schema
 from replicator.settings.tables import PolicyKeys
 
@@ -210,7 +209,7 @@ def to_plain_type(value: Mapping[str, Any]) -> str:
 def render_formats() -> str:
     rows = []
     for name, one in FORMATS.items():
-        keys = ", ".join(code(key) for key in sorted(one.keys)) or NONE
+        keys = ", ".join(code(key) for key in sorted(one.list_source_keys())) or NONE
         rows.append((code(name), ", ".join(code(each) for each in SOURCES if each in one.transports), keys))
     return render_table(("Format", "Transports", "Keys of the source"), rows)
 

@@ -41,7 +41,7 @@ BOUNDS = {
 class OutOfRangeOptions(BaseModel):
     """The option `out_of_range` of decoders: for each table the treatment of times that no target can hold."""
 
-    out_of_range: dict[str, InstanceOf[OutOfRange]] = Field(default_factory=dict)
+    out_of_range: dict[str, InstanceOf[OutOfRange]] = Field(default_factory=dict, exclude=True)
 
     def reading_of(self, table: str, column: str) -> ReadMode:
         """The treatment of out-of-range times in a column. In keys they are rejected, because rows could become equal."""

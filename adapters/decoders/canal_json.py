@@ -57,6 +57,7 @@ from .messages.message import (
     to_micros_array,
 )
 from .messages.typed_rows import ColumnType, TypedRows, text_column_reader
+from .options import CanalOptions
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 MAX_TYPES = 1024
@@ -245,3 +246,4 @@ class CanalJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of Canal's flat messages; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORMAT = CanalFormat()
+    OPTIONS = CanalOptions

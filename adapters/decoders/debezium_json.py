@@ -21,12 +21,10 @@ from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import DecoderFeatures
 
 from .common.pipeline import CompositeDecoder
-from .common.row_options import read_options
 from .debezium.changes import DebeziumFrameDecoder
 from .debezium.envelope import DebeziumEnvelopes
 from .debezium.flattened_rows import FlattenedRows, OwnFields
 from .debezium.masking import DebeziumMasker
-from .debezium.options import DebeziumOptions
 from .debezium.router import DebeziumRouter
 from .debezium.table_schema import TableLearner
 from .debezium.transaction_marks import find_connector
@@ -34,21 +32,21 @@ from .debezium.transaction_marks import read_markers as transactions
 from .debezium.types import MASKED, refuse_types
 from .json.schema_frames import CachedFrames
 from .masking.records import read_mask_headers
+from .options import DebeziumJsonOptions
 
 
 class DebeziumJsonDecoder(CompositeDecoder):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without a schema.
 
-    `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; raises ConfigProblem that names every wrong one.
+    `options` as in `options.DebeziumJsonOptions`; raises ConfigProblem that names every wrong one.
     Pickled as its options. It caches readers for schemas, the last key and table (see `router.RouteResults`), and
     records between routing and decoding (`schema_frames.CachedFrames`).
     """
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        given = dict(options or {})
-        checked = read_options(DebeziumOptions, given, "debezium_json")
+    def __init__(self, options: DebeziumJsonOptions | Mapping[str, object] | None = None) -> None:
+        checked = DebeziumJsonOptions.read(options or {})
         refuse_types(checked.declared)
-        self._given, self._options = given, checked
+        self._options = checked
         self._of_stored: dict[str, DebeziumJsonDecoder] = {}
         self._depth = checked.limits.depth
         self._flattened = FlattenedRows(self._depth) if checked.flattened else None
@@ -56,7 +54,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         routing, decoding = DebeziumRouter(checked, once), DebeziumFrameDecoder(checked, once)
         self._learning = TableLearner(checked, routing, decoding.readers)
         self._private = DebeziumMasker(checked)
-        super().__init__(given, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(checked, routing))
+        super().__init__(checked, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(checked, routing))
 
     def _to_events(self, raw: pa.Table, table: str | None = None) -> pa.Table:
         """`table`: the table of all records, if known."""
@@ -101,7 +99,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
                 if n in declared and mask.kind != "nothing"
             }
             schema = {"schema": {table.name: declared | texts}, "private": {}}
-            self._of_stored[table.name] = DebeziumJsonDecoder({**self._given, **schema})
+            self._of_stored[table.name] = DebeziumJsonDecoder(self._options.with_given(schema))
         return self._of_stored[table.name]
 
     def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:

@@ -40,6 +40,7 @@ from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
 from .messages.message import BatchReader, Message, MessageChange, MessageContents, to_micros, to_micros_array
 from .messages.typed_rows import TypedRows
+from .options import MaxwellOptions
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
 DROP = "table-drop"
@@ -135,3 +136,4 @@ class MaxwellJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORMAT = MaxwellFormat()
+    OPTIONS = MaxwellOptions

@@ -38,6 +38,7 @@ from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
 from .messages.message import BatchReader, Message, MessageChange, MessageContents
 from .messages.typed_rows import TypedRows
+from .options import GoldenGateOptions
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 LOW = 10
@@ -182,3 +183,4 @@ class OggJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORMAT = GoldenGateFormat()
+    OPTIONS = GoldenGateOptions

@@ -2,7 +2,8 @@
 
 A source or a sink has one pydantic model for its section of the config. Its package names the model in an entry point in the
 group `replicator.source_options` or `replicator.sink_options`, under the name of the adapter. The models of the sections
-`dead_letters` and `event_store` are in `replicator.store_options`. The models also have all that the core knows of adapters.
+`dead_letters` and `event_store` are in `replicator.store_options`, and those of formats in `replicator.decoder_options`. The
+models also have all that the core knows of adapters.
 `replicator check` then checks the keys and the values, the JSON Schema has them, and the adapter gets the validated object.
 A module with a model is imported by every command that reads a config, so it must not import a driver.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeA
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     ValidationError,
@@ -92,7 +94,13 @@ class AdapterOptions(Strict):
     def with_given(self, values: Mapping[str, Any]) -> Self:
         """The options with values of the pipeline. Values that the model does not have are left out."""
         names = {info.alias or name: name for name, info in type(self).model_fields.items()}
-        return self.model_copy(update={names[key]: value for key, value in values.items() if key in names})
+        return self.model_copy(update={names[key]: value for key, value in self.select_given(values).items()})
+
+    @classmethod
+    def select_given(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values that the model has."""
+        names = {info.alias or name for name, info in cls.model_fields.items()}
+        return {key: value for key, value in values.items() if key in names}
 
     def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002 - Of most adapters.
         """The location of the tables for projectors, from the adapter's own keys in the config, `said`. None: projectors
@@ -275,6 +283,58 @@ class RecordOptions(SourceOptions):
             return said
         inserts = {} if "operation_column" in said else {"inserts_only": True}
         return {"sequence_columns": (), **inserts, **said}
+
+
+# Decoders: the keys of a format in the section of a source, and the values that the pipeline adds.
+
+
+class DecoderOptions(AdapterOptions):
+    """Base of the options of decoders, one model for each format. Its keys are keys of each source with the format. A format
+    without a model has the facts of this class, and its decoder gets a mapping with all keys."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    transports: ClassVar[frozenset[str]] = frozenset({"kafka", "archive", "delta"})
+    """The built-in transports that read it. These three have records that another program wrote, in any format."""
+    in_connect_files: ClassVar[bool] = True
+    """Files of Kafka Connect's sinks can contain its records."""
+    is_rows: ClassVar[bool] = False
+    """Records are rows that do not name their key."""
+    has_schema_names: ClassVar[bool] = False
+    """Every table is named SCHEMA.TABLE, or DATABASE.TABLE in a database without schemas."""
+    has_plain_names: ClassVar[bool] = False
+    """Its field names are only names that Avro allows."""
+    has_transactions: ClassVar[bool] = False
+    """It reads the marks of `transactions`."""
+    has_compacted_topics: ClassVar[bool] = False
+    """A topic can be compacted, and `tombstones: delete` then means that changes are missing."""
+    has_backfills: ClassVar[bool] = False
+    """Its sequence also orders the rows of a backfill."""
+    masks_values: ClassVar[bool] = False
+    """Its decoder can write records without private values (`ports.decoder.DecoderFeatures.mask_records`). Its model has the
+    field `private`: for each table the masks of its columns."""
+    reads_out_of_range: ClassVar[bool] = False
+    """Its model has the field `out_of_range`: for each table the treatment of dates and times that no target can store."""
+    reads_truncates: ClassVar[bool] = False
+    """A truncate is a row. Its model has the field `truncates`: for each table the condition for such rows."""
+    reload_step: ClassVar[str] = "Load the table with what writes its changes."
+    """Another way to load a whole table, for formats without backfills. Only the writer of the changes can put rows into
+    their order."""
+
+    declared: dict[str, dict[str, str]] = given({}, alias="schema")
+    """For each table (exact name or glob) its declared columns and their types."""
+    keys: dict[str, tuple[str, ...]] = given({})
+    """For each table its configured key."""
+    # The pipeline also has `tombstones` (for each table `ignore` or `delete`) and the `limits` of one record.
+
+    @classmethod
+    def refuse(cls, why: str) -> ConfigProblem:
+        return ConfigProblem(f"options of {cls.what}: {why}", next_step="Correct them in the source's settings.")
+
+    @classmethod
+    def list_source_keys(cls) -> frozenset[str]:
+        """The keys of a source that mean something with this format, of those that do not with every format."""
+        return frozenset((*cls.list_keys(), *(("transactions",) if cls.has_transactions else ())))
 
 
 # Sinks.

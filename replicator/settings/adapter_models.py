@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Annotated, Any, TypeVar, Union
 
-from pydantic import ConfigDict, Discriminator, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag, create_model
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.ports.adapter_options import AdapterOptions, SinkOptions, SourceOptions, StoreOptions
+from replicator.ports.adapter_options import AdapterOptions, DecoderOptions, SinkOptions, SourceOptions, StoreOptions
 
 from .plugins import list_names, load_adapter
 
+DEBEZIUM_JSON, OUTBOX, DMS_CSV, DMS_PARQUET = "debezium_json", "debezium_outbox", "dms_csv", "dms_parquet"
+"""Formats that checks name."""
 PLUGIN = "plugin"
 """The tag of an adapter without a model."""
 
@@ -74,9 +77,40 @@ def join_models(key: str, models: Mapping[str, type[M]], broken: Mapping[str, Ex
     return Annotated[Union[tuple(tagged)], Discriminator(find_tag)]  # noqa: UP007 - Their number is not known.
 
 
-SOURCES, BROKEN_SOURCES = load_models("replicator.source_options", SourceOptions)
-"""The options models of sources, by transport; and the errors of those that cannot be loaded."""
+def add_format_keys(model: type[SourceOptions], formats: Collection[type[DecoderOptions]]) -> type[SourceOptions]:
+    """The model of a transport, with keys of formats that no transport has. The first format that has a key defines it."""
+    more: dict[str, Any] = {}
+    for name, info in chain.from_iterable(one.model_fields.items() for one in formats):
+        if not info.exclude and name not in {*model.model_fields, *more}:
+            value = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+            more[name] = (value | None, Field(None, alias=info.alias, description=info.description))  # type: ignore[operator]
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **more) if more else model
+
+
+FORMATS, BROKEN_FORMATS = load_models("replicator.decoder_options", DecoderOptions)
+"""The options models of formats; and the errors of those that cannot be loaded."""
+FORMAT_KEYS = frozenset(key for model in FORMATS.values() for key in model.list_source_keys())
+"""Keys of a source that mean something with some formats only."""
+TRANSPORTS, BROKEN_SOURCES = load_models("replicator.source_options", SourceOptions)
+"""The options models that sources publish, by transport; and the errors of those that cannot be loaded."""
+SOURCES = {name: add_format_keys(model, FORMATS.values()) for name, model in TRANSPORTS.items()}
+"""The same with the keys of all formats: the models of the config."""
 SINKS, BROKEN_SINKS = load_models("replicator.sink_options", SinkOptions)
 """The same for sinks, by kind."""
 STORES, _ = load_models("replicator.store_options", StoreOptions)
 """The options models of stores, by the section of the config."""
+
+
+def get_format(name: str | None) -> type[DecoderOptions]:
+    """The facts of the format `name`."""
+    return FORMATS.get(name or "", DecoderOptions)
+
+
+def list_format_keys(name: str) -> frozenset[str]:
+    """The keys of a source that may mean something with the format `name`. Without a model, the decoder checks them."""
+    return FORMATS[name].list_source_keys() if name in FORMATS else FORMAT_KEYS
+
+
+def list_formats_of(transport: str) -> list[str]:
+    """The formats that a built-in transport reads."""
+    return [name for name, model in FORMATS.items() if transport in model.transports]

@@ -26,12 +26,11 @@ from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLI
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.options import NO_RETENTION
 
-from .adapter_models import SINKS
+from .adapter_models import SINKS, get_format
 from .column_checks import check_columns
 from .config_view import ConfigView, EntryView, TableView, get_text, to_mapping
 from .event_store import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
-from .formats import get_format
 from .projections import check_projections
 from .row_transform_checks import check_row_transforms
 from .source_checks import check_source_options

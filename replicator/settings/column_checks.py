@@ -14,11 +14,11 @@ from replicator.domain.table import TableSpec, is_reserved
 from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, find_duplicates, refuse_change
 from replicator.domain.transform.expressions import list_columns
 
+from .adapter_models import get_format
 from .columns import FIELD
 from .config_view import PRIVATE, ConfigView, EntryView, Rule, TableView, get_text
 from .expressions import InvalidExpressionText, find_type, parse_condition, parse_expression
 from .findings import Path, PathProblem, describe_path, quote_name
-from .formats import get_format
 from .row_transform_checks import CONDITIONS, check_expressions, get_declared_table
 from .sources import EVENT_COLUMNS
 

@@ -9,8 +9,8 @@ from typing import Any
 from replicator.domain.events import EVENT_STORE
 from replicator.ports.adapter_options import SinkOptions
 
+from .adapter_models import OUTBOX
 from .findings import Path, quote_name
-from .formats import OUTBOX
 from .sinks import get_sink_model
 from .sources import EVENT_COLUMNS
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS

@@ -16,10 +16,10 @@ from replicator.ports.options import (
     Strict,
 )
 
+from .adapter_models import OUTBOX
 from .column_checks import MASK_KEYS
 from .config_view import ConfigView, EntryView, TableView, get_text
 from .findings import PathProblem, describe_parent, describe_path, quote_name
-from .formats import OUTBOX
 from .tables import EntrySettings
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from .formats import FORMATS
+from .adapter_models import FORMATS
 from .schema import Settings
 
 Json = dict[str, Any]

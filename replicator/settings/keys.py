@@ -11,11 +11,10 @@ from pydantic import BaseModel
 from replicator.domain.errors import find_nearest, suggest_name
 from replicator.ports.options import StorageSettings
 
-from .adapter_models import SINKS, SOURCES
+from .adapter_models import FORMATS, SINKS, SOURCES
 from .columns import ColumnSettings
 from .event_store import ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
-from .formats import FORMATS
 from .plugins import Plugins
 from .projections import LineageSettings, ProjectionSettings
 from .schema import HttpSettings, LimitSettings, Settings

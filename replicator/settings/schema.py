@@ -27,9 +27,9 @@ from replicator.ports.options import (
     make_value_error,
 )
 
+from .adapter_models import OUTBOX
 from .event_store import ServeSettings
 from .findings import Path
-from .formats import OUTBOX
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, EventStoreSettings, EventStoreSinkSettings, Sink

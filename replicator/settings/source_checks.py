@@ -7,10 +7,21 @@ from typing import Any
 
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
+from replicator.ports.adapter_options import ROWS
 
+from .adapter_models import (
+    DEBEZIUM_JSON,
+    DMS_CSV,
+    DMS_PARQUET,
+    FORMAT_KEYS,
+    FORMATS,
+    OUTBOX,
+    get_format,
+    list_format_keys,
+    list_formats_of,
+)
 from .config_view import ConfigView, EntryView, get_text, to_mapping
 from .findings import Path, PathProblem, describe_path, quote_name
-from .formats import DEBEZIUM_JSON, DMS_CSV, DMS_PARQUET, FORMAT_KEYS, FORMATS, OUTBOX, ROWS, get_format, list_formats_of
 
 SNAPSHOTS, QUERY, FILES = "snapshots", "query", "files"
 LOG_KEYS = ("topics", "since", "until")
@@ -37,9 +48,9 @@ def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
     """All problems of the keys of sources that the config alone shows."""
     for name, source in (config.sources or {}).items():
         form = get_text(source, "format")
-        if form in FORMATS:
+        if form is not None and form in FORMATS:
             yield from _check_format_keys(name, source)
-        if form in FORMATS and "registry" in get_format(form).keys and "registry" not in source:
+        if form is not None and form in FORMATS and "registry" in list_format_keys(form) and "registry" not in source:
             at = ("sources", name)
             sentence = (
                 f"missing key 'registry' in {describe_path(at)}: records name their schemas by ids of a schema registry"
@@ -169,7 +180,7 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
 def _check_format_keys(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     """Keys of one format where records are of another."""
     of_csv = {"csv"} if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else set()
-    others = set(FORMAT_KEYS) - get_format(source["format"]).keys - of_csv
+    others = set(FORMAT_KEYS - list_format_keys(source["format"]) - of_csv)
     if get_text(source, "transport") == "delta":
         others.update(LOG_KEYS if source["format"] == ROWS else TABLE_ROW_KEYS)
     for key in (key for key in source if key in others):

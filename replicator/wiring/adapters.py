@@ -12,7 +12,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.events import EventLimits
 from replicator.domain.out_of_range import OutOfRange, RangeRules, find_reads
 from replicator.domain.patterns import is_exact
-from replicator.ports.adapter_options import AdapterOptions
+from replicator.ports.adapter_options import AdapterOptions, SourceOptions
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
@@ -21,8 +21,7 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.adapter_models import SINKS, SOURCES, FreeForm
-from replicator.settings.formats import FORMAT_KEYS, get_format
+from replicator.settings.adapter_models import FORMAT_KEYS, FORMATS, SINKS, TRANSPORTS, FreeForm, get_format
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.sinks import EventStoreSinkSettings
@@ -33,7 +32,7 @@ STORES = "replicator.event_store_lanes"
 CORE_KEYS = frozenset(
     {"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience", "snapshots", "retention"}
 )
-DECODER_KEYS = frozenset(FORMAT_KEYS) - CORE_KEYS
+DECODER_KEYS = FORMAT_KEYS - CORE_KEYS
 """Keys of a source that configure its decoder."""
 HIDDEN_KEYS = CORE_KEYS | DECODER_KEYS
 
@@ -43,7 +42,7 @@ def build_source(
 ) -> Source[Any]:
     """The source `name`, by its transport. `engine`: another one than that of the pipeline. `sinks`: see
     `compute_batch_bytes`. `files`: only these files of the source, and earlier ones of their tables."""
-    settings = loaded.settings.sources[name]
+    settings = get_transport_settings(loaded, name)
     size = compute_whole_bytes(loaded, sinks) if settings.is_whole else compute_batch_bytes(loaded, sinks)
     more: dict[str, Any] = {**list_kept_options(loaded, name), "batch_bytes": size}
     if files is not None:
@@ -52,11 +51,20 @@ def build_source(
     return add_backfills(loaded, name, made, size, engine) if has_backfills(loaded, name) else made
 
 
+def get_transport_settings(loaded: Loaded, name: str) -> SourceOptions:
+    """The settings of the source `name` for its transport: without keys that only formats of other packages have."""
+    settings = loaded.settings.sources[name]
+    model = TRANSPORTS.get(settings.transport, type(settings))
+    if type(settings) is model:
+        return settings
+    return model.model_construct(**{name: getattr(settings, name) for name in model.model_fields})
+
+
 def open_transport(loaded: Loaded, name: str, transport: str, options: Options, engine: str | None = None) -> Source[Any]:
     """The records of the source `name`, from a transport with these options."""
     factory = _load_for_engine(loaded, "replicator.sources", transport, ("sources", name, "transport"), engine)
-    if isinstance(options, Mapping) and transport in SOURCES:
-        options = SOURCES[transport].read(options)
+    if isinstance(options, Mapping) and transport in TRANSPORTS:
+        options = TRANSPORTS[transport].read(options)
     made: Source[Any] = _call_factory(factory, _add_session(loaded, options, engine))
     return made
 
@@ -69,7 +77,7 @@ def _list_limits(loaded: Loaded) -> dict[str, int]:
 
 def make_check_options(loaded: Loaded, name: str) -> dict[str, Any]:
     """The options of the source `name` for its check."""
-    settings = loaded.settings.sources[name]
+    settings = get_transport_settings(loaded, name)
     kept = list_kept_options(loaded, name)
     if isinstance(settings, FreeForm):
         return {**list_options(settings), **kept}
@@ -80,7 +88,7 @@ def make_check_options(loaded: Loaded, name: str) -> dict[str, Any]:
 def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str]) -> Source[Any]:
     """A reader of `topics` from their start in this process. The broker, security and options are those of the Kafka
     source `named`, or of the only one. ConfigProblem if the source is not clear."""
-    settings = loaded.settings.sources[_find_kafka_source(loaded, named)]
+    settings = get_transport_settings(loaded, _find_kafka_source(loaded, named))
     asked = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
     given = make_options(asked, {"batch_bytes": compute_batch_bytes(loaded)})
     made: Source[Any] = _call_factory(load_adapter("replicator.sources", settings.transport), given)
@@ -286,19 +294,18 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     mine = [t for t in loaded.settings.tables if t.source == name]
     said = {t.match: next(iter(loaded.settings.resolve_entry_lanes(t, t.match)), None) for t in mine}
     limits = loaded.settings.limits
-    made: Decoder = _call_factory(
-        factory,
-        {
-            "schema": {t.match: dict(t.declared or {}) for t in mine},
-            "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
-            "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
-            "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
-            **list_private_options(mine, loaded.settings.defaults),
-            **(_build_out_of_range(loaded, mine) if form.reads_out_of_range else {}),
-            **({"truncates": list_truncate_conditions(loaded, mine)} if form.reads_truncates else {}),
-            **settings.for_decoder({key: value for key, value in to_plain_options(settings).items() if key in DECODER_KEYS}),
-        },
-    )
+    values = {
+        "schema": {t.match: dict(t.declared or {}) for t in mine},
+        "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
+        "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
+        "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
+        **list_private_options(mine, loaded.settings.defaults),
+        **(_build_out_of_range(loaded, mine) if form.reads_out_of_range else {}),
+        **({"truncates": list_truncate_conditions(loaded, mine)} if form.reads_truncates else {}),
+    }
+    own = settings.for_decoder({key: value for key, value in to_plain_options(settings).items() if key in DECODER_KEYS})
+    options = form.read({**form.select_given(values), **own}) if settings.format in FORMATS else {**values, **own}
+    made: Decoder = _call_factory(factory, options)
     return made
 
 

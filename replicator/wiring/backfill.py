@@ -20,7 +20,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
 from replicator.ports.source import Backfill
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.formats import FORMATS, get_format
+from replicator.settings.adapter_models import FORMATS, get_format
 from replicator.settings.plugins import load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.tables import find_private_columns

@@ -18,7 +18,7 @@ from replicator.domain.transform.expressions import list_columns
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 from replicator.settings import Loaded
-from replicator.settings.formats import DEBEZIUM_JSON, OUTBOX
+from replicator.settings.adapter_models import DEBEZIUM_JSON, OUTBOX
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
 

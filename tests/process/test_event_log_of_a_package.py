@@ -1,4 +1,4 @@
-"""An event log and dead letters of another package: what the core does with ours, it does with them."""
+"""An event log, dead letters and a format of another package: what the core does with ours, it does with them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ box_log = box:BoxLog
 box_log = box_options:BoxLogOptions
 [replicator.sources]
 box_log = box:read_box
+[replicator.decoders]
+box_json = box:BoxDecoder
+[replicator.decoder_options]
+box_json = box_options:BoxFormatOptions
 [replicator.dead_letters]
 box_letters = box:BoxDeadLetters
 """
@@ -109,3 +113,15 @@ def test_its_keys_are_checked(shop: Shop) -> None:
 def test_an_entry_of_the_log_has_no_keys_of_tables(shop: Shop) -> None:
     said = json.dumps(shop.run("check", "--set", "tables[0].to[0]={sink: box, policy: scd2}", code=2))
     assert "means nothing for an event log" in said
+
+
+def test_its_format_has_a_key_of_its_own(shop: Shop) -> None:
+    boxed = ("check", "--set", "sources.recorded.format=box_json", "--set")
+    shop.run(*boxed, "sources.recorded.label=up")
+    assert "sources.recorded.label has an unknown value" in json.dumps(
+        shop.run(*boxed, "sources.recorded.label=side", code=2)
+    )
+    assert "the box stands on its head" in json.dumps(shop.run(*boxed, "sources.recorded.label=down", code=2))
+    said = json.dumps(shop.run("check", "--set", "sources.recorded.label=up", code=2))
+    assert "key 'label' in sources.recorded means nothing with format 'debezium_json'" in said
+    assert "means nothing with format 'box_json'" in json.dumps(shop.run(*boxed, "sources.recorded.flattened=true", code=2))

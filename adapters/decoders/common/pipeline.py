@@ -13,6 +13,7 @@ import pyarrow as pa
 from replicator.domain.change import changes_schema, refuse_frame_names
 from replicator.domain.errors import Reject
 from replicator.domain.table import Column, TableSpec
+from replicator.ports.adapter_options import DecoderOptions
 from replicator.ports.decoder import ROUTE, DecoderFeatures
 
 from ...arrow.frame_slices import RECORD_IDS
@@ -41,17 +42,16 @@ class EnvelopeReader(Protocol):
 
 
 class CompositeDecoder:
-    """`ports.decoder.Decoder` without `learn`. Pickled as its options `given`: its parts may cache schemas, never
-    rows."""
+    """`ports.decoder.Decoder` without `learn`. Pickled as its options: its parts may cache schemas, never rows."""
 
     def __init__(
-        self, given: Mapping[str, object], *, routing: FrameRouter, decoding: FrameDecoder, envelopes: EnvelopeReader
+        self, options: DecoderOptions, *, routing: FrameRouter, decoding: FrameDecoder, envelopes: EnvelopeReader
     ) -> None:
-        self._given = given
+        self._pickled = options
         self._routing, self._decoding, self._envelopes = routing, decoding, envelopes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._given,)
+        return type(self), (self._pickled,)
 
     @property
     def features(self) -> DecoderFeatures:

@@ -26,8 +26,8 @@ from ...arrow.value_readers import UNSET, ValueReader
 from ..common.pipeline import build_changes, describe_errors, record_ids
 from ..json.headers import find_entries
 from ..json.schema_frames import CachedFrames, SchemaGroup, find_frames, split_all
+from ..options import DebeziumOptions
 from .documents import DocumentConverter
-from .options import DebeziumOptions
 from .records import NO_SOURCE, ChangeReader, PayloadReaders, SourceBlock, read_event_times
 from .sequence import ChangeOrder, SequenceFacts, offset_order, order_changes, to_offset_element
 

@@ -22,7 +22,7 @@ from replicator.domain.table import TableSpec
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
 from ..json.schema_frames import split_record
-from .options import DebeziumOptions
+from ..options import DebeziumOptions
 from .router import RouteProbe
 
 CONNECTOR = "mongodb"

@@ -18,7 +18,7 @@ from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import Read, ValueMisfit, build_or_reject, decode_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
 from ..json.schema_frames import split_record
-from .options import DebeziumOptions
+from ..options import DebeziumOptions
 from .schema import ConnectSchema, read_key_schema, read_message_schema
 from .types import find_readers, find_schema_reader, holds_decimals
 

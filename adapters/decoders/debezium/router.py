@@ -23,7 +23,7 @@ from ..common.pipeline import TOMBSTONE, Outcome, build_routes
 from ..json.format_detection import guess_format
 from ..json.headers import find_read_errors
 from ..json.schema_frames import CachedFrames, SchemaGroup, split_all
-from .options import DebeziumOptions
+from ..options import DebeziumOptions
 from .schema import NO_KEY, KeySchema, KeySchemas, MessageSchema, read_message_schema
 
 MAX_SCHEMAS = 4096

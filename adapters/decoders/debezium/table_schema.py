@@ -11,8 +11,8 @@ from replicator.domain.table import Column, TableSpec
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ..json.schema_frames import extract_schema, find_prefix, split_record
+from ..options import DebeziumOptions
 from .documents import ID, has_documents, refuse_undeclared
-from .options import DebeziumOptions
 from .records import PayloadReaders, schema_readers
 from .router import DebeziumRouter
 from .schema import ConnectSchema

@@ -14,30 +14,22 @@ from replicator.domain.errors import ConfigProblem, Fatal, Reject
 from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
-from replicator.ports.options import RegistrySettings
 
 from ...arrow.frame_slices import build_rejected, map_slices, merge_parts, select_records, split_frame
 from ..common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
-from ..common.row_options import read_options
 from ..debezium.changes import DebeziumFrameDecoder
 from ..debezium.envelope import DebeziumEnvelopes
 from ..debezium.masking import DebeziumMasker
-from ..debezium.options import DebeziumOptions
 from ..debezium.router import DebeziumRouter
 from ..debezium.schema import NOT_JSON
 from ..debezium.table_schema import TableLearner
 from ..debezium.transaction_marks import find_connector, read_markers
 from ..json.envelopes import build_envelope
 from ..masking.records import MaskedRecord, replace_records
-from .json_text import AS_TEXT, FORMAT, AvroTextReader, JsonTexts, get_schemas
+from ..options import DebeziumAvroOptions
+from .json_text import AS_TEXT, AvroTextReader, JsonTexts, get_schemas
 
 UNBOUNDED = 2**62
-
-
-class AvroOptions(DebeziumOptions):
-    """`adapters.decoders.debezium.options.DebeziumOptions`, and the schema registry."""
-
-    registry: RegistrySettings
 
 
 class DebeziumAvroDecoder(CompositeDecoder):
@@ -48,9 +40,8 @@ class DebeziumAvroDecoder(CompositeDecoder):
     call has done nothing then.
     """
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        given = dict(options or {})
-        checked = read_options(AvroOptions, given, FORMAT)
+    def __init__(self, options: DebeziumAvroOptions | Mapping[str, object] | None = None) -> None:
+        checked = DebeziumAvroOptions.read(options or {})
         # The limit applies to the received bytes; their JSON text with its schema may be longer.
         inner = checked.model_copy(update={"limits": checked.limits.model_copy(update={"message_bytes": UNBOUNDED})})
         routing, decoding = DebeziumRouter(inner), DebeziumFrameDecoder(inner)
@@ -65,7 +56,7 @@ class DebeziumAvroDecoder(CompositeDecoder):
             needs_keys=checked.any_tombstone_deletes,
         )
         self._private = DebeziumMasker(inner)
-        super().__init__(given, routing=self._framed, decoding=self._framed, envelopes=self._framed)
+        super().__init__(checked, routing=self._framed, decoding=self._framed, envelopes=self._framed)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         learnt = self._learning.learn(self._framed.read_frames(sample), table, fingerprint)

@@ -18,9 +18,9 @@ from ..common.pipeline import CompositeDecoder
 from ..json.envelopes import build_envelope
 from ..json.format_detection import hint_by_names
 from ..json.headers import find_entries, find_read_errors
+from ..options import FIELDS, OutboxDecoderOptions
 from .event import ID, TYPES, OutboxEvent, RawRecord, read_event
 from .masking import OutboxMasker, Said
-from .options import FIELDS, OutboxDecoderOptions, read_options
 
 FINGERPRINT = "outbox"
 JSON = "io.debezium.data.Json"
@@ -34,14 +34,13 @@ SEQUENCE = 0
 
 
 class DebeziumOutboxDecoder(CompositeDecoder):
-    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.OutboxDecoderOptions`. Caches
+    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `OutboxDecoderOptions`. Caches
     nothing of the records."""
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        given = dict(options or {})
-        read = read_options(given)
+    def __init__(self, options: OutboxDecoderOptions | Mapping[str, object] | None = None) -> None:
+        read = OutboxDecoderOptions.read(options or {})
         self._events, self._masker = OutboxReader(read), OutboxMasker(read)
-        super().__init__(given, routing=self._events, decoding=self._events, envelopes=self._events)
+        super().__init__(read, routing=self._events, decoding=self._events, envelopes=self._events)
 
     @property
     def features(self) -> DecoderFeatures:

@@ -14,7 +14,7 @@ from replicator.domain.out_of_range import FIRST_US, LAST_US
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ..json.schema_frames import refuse_depth, split_record
-from .options import OutboxDecoderOptions, OutboxOptions
+from ..options import OutboxDecoderOptions, OutboxOptions
 
 TOMBSTONE = "tombstone"
 IGNORED = {Op.DELETE: "outbox delete", Op.TRUNCATE: "outbox truncate"}

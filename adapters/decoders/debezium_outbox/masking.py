@@ -38,8 +38,8 @@ from ..masking.records import (
     replace_records,
 )
 from ..masking.tables import MaskedTables, Masks
+from ..options import FIELDS, OutboxDecoderOptions
 from .event import ID, TYPES, OutboxEvent
-from .options import FIELDS, OutboxDecoderOptions
 
 FIELD = "payload."
 """Prefix of private payload fields in the configuration."""

@@ -19,8 +19,8 @@ from ...arrow.text_values import read_texts
 from ..common.dms_rows import ROW_BITS, describe_place, is_first_row
 from ..common.line_offsets import add_line
 from ..common.pipeline import build_changes, describe_errors, record_ids
+from ..options import DmsCsvOptions
 from .layouts import ROWS, CsvLayouts, group_by_header, mask_load_records, read_named_cells
-from .options import DmsCsvOptions
 
 
 class CsvFrameDecoder:

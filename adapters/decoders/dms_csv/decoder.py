@@ -23,23 +23,23 @@ from ..json.envelopes import build_envelope
 from ..json.headers import find_read_errors, read_values
 from ..masking.decoder import MaskingDecoder
 from ..masking.tables import MaskedTables
-from .cells import EMPTY
+from ..options import DmsCsvOptions
+from .cells import EMPTY, is_writable
 from .changes import SEQUENCE, STAMP, CsvFrameDecoder, read_operations, to_sequence
 from .layouts import ROWS, UNDECLARED, CsvLayout, CsvLayouts, group_by_header, read_named_cells, select_part
 from .masking import CsvOpener
-from .options import FORMAT, DmsCsvOptions, read_options
 
 
 class DmsCsvDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of rows of AWS DMS's CSV files. `options` as in `options.DmsCsvOptions`; raises
+    """`ports.decoder.Decoder` of rows of AWS DMS's CSV files. `options` as in `DmsCsvOptions`; raises
     ConfigProblem that names every wrong one."""
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        given = dict(options or {})
-        self._options = read_options(given)
+    def __init__(self, options: DmsCsvOptions | Mapping[str, object] | None = None) -> None:
+        self._options = DmsCsvOptions.read(options or {})
+        _refuse_unwritable_masks(self._options)
         self._layouts = CsvLayouts(self._options)
         super().__init__(
-            given,
+            self._options,
             routing=CsvRouter(self._options, self._layouts),
             decoding=CsvFrameDecoder(self._options, self._layouts),
             envelopes=CsvEnvelopes(self._options, self._layouts),
@@ -64,6 +64,16 @@ class DmsCsvDecoder(MaskingDecoder):
     def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
         whole = super()._build_rejected(raw, table, rejects)
         return add_line(whole, ERROR, whole[OFFSET], describe_place)
+
+
+def _refuse_unwritable_masks(options: DmsCsvOptions) -> None:
+    for table, masks in options.private.items():
+        for column, mask in masks.items():
+            if mask.kind == "fixed" and not is_writable(mask.text, options.csv):
+                raise ConfigProblem(
+                    f"'columns' of table {table} masks {column!r} with a text that its CSV cannot hold without quotes",
+                    next_step="Choose a text without the delimiter and line ends, or `mask: nothing`.",
+                )
 
 
 def _find_header(sample: pa.Table) -> bytes | None:
@@ -184,7 +194,7 @@ class CsvEnvelopes:
         columns = {
             "before": pc.if_else(deleted, images, nothing),
             "after": pc.if_else(deleted, nothing, images),
-            "connector": pc.if_else(known, FORMAT, nothing),
+            "connector": pc.if_else(known, DmsCsvOptions.what, nothing),
             "table": pc.if_else(known, raw.column("topic"), nothing),
             "op": ops,
             "seq_1": first,

@@ -20,8 +20,8 @@ from ..common.csv_dialect import CsvDialect
 from ..common.dms_rows import COLUMNS, KIND, LOAD
 from ..json.headers import read_values
 from ..json.type_names import find_type_reader
+from ..options import DmsCsvOptions
 from .cells import read_names, split_rows
-from .options import DmsCsvOptions
 
 MAX_LAYOUTS = 4096
 DECLARED = "declared"

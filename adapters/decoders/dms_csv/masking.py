@@ -17,9 +17,9 @@ from ..common.csv_dialect import CsvDialect
 from ..common.dms_rows import COLUMNS
 from ..masking.records import Image, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
 from ..masking.tables import MaskedTables
+from ..options import DmsCsvOptions
 from .cells import split_rows, to_row
 from .layouts import MAX_LAYOUTS, CsvLayout, CsvLayouts
-from .options import DmsCsvOptions
 
 
 class CsvValueWriter(ValueWriter):

@@ -21,6 +21,7 @@ from ...arrow.record_limits import RecordLimits
 from ..messages.decoder import MessageDecoder
 from ..messages.message import ColumnTypeNames, Message, MessageChange, MessageFormat, to_micros
 from ..messages.typed_rows import ColumnTypes
+from ..options import DtsOptions
 from .masking import DtsOpener
 from .record_printer import print_records
 from .rows import Image, ImageRows, image_to_json, to_arrow_type, to_source_type, type_name
@@ -159,6 +160,7 @@ class DtsAvroDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of DTS records; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORMAT = DtsFormat()
+    OPTIONS = DtsOptions
     OPENS = DtsOpener
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import groupby
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import Reject
 from replicator.domain.table import TableSpec
+from replicator.ports.adapter_options import DecoderOptions
 from replicator.ports.decoder import ENVELOPE, DecoderFeatures
 
 from ...arrow.frame_slices import build_rejected, split_frame
@@ -25,7 +25,7 @@ class MaskingDecoder(CompositeDecoder):
 
     def __init__(
         self,
-        given: Mapping[str, object],
+        options: DecoderOptions,
         *,
         routing: FrameRouter,
         decoding: FrameDecoder,
@@ -33,7 +33,7 @@ class MaskingDecoder(CompositeDecoder):
         tables: MaskedTables,
         opens: RecordOpener,
     ) -> None:
-        super().__init__(given, routing=routing, decoding=decoding, envelopes=envelopes)
+        super().__init__(options, routing=routing, decoding=decoding, envelopes=envelopes)
         self._tables = tables
         self._masker = RecordMasker(tables, opens, routing.route)
 

@@ -17,8 +17,8 @@ from replicator.domain.table import Column, TableSpec
 from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
 from ...arrow.value_readers import UNSET
 from ..common.pipeline import build_changes, record_ids
+from ..options import MessageOptions
 from .message import Message, MessageChange, MessageRows
-from .options import MessageOptions
 
 STAMP = pa.timestamp("us", "UTC")
 PER_ROW = 2

@@ -22,27 +22,27 @@ from ..json.envelopes import build_envelope
 from ..json.headers import find_read_errors
 from ..masking.decoder import MaskingDecoder
 from ..masking.tables import MaskedTables
+from ..options import MessageOptions
 from .changes import STAMP
 from .layouts import MessageLayouts
 from .masking import JsonMessageOpener, MessageOpener
 from .message import Message, MessageFormat, read_message
-from .options import MessageOptions, read_options
 from .record_decoder import MessageFrameDecoder
 
 
 class MessageDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` for a format of messages. `options` as in `options.MessageOptions`; raises ConfigProblem
+    """`ports.decoder.Decoder` for a format of messages. `options` as in `MessageOptions`; raises ConfigProblem
     that names every wrong one."""
 
     FORMAT: ClassVar[MessageFormat]
+    OPTIONS: ClassVar[type[MessageOptions]]
     OPENS: ClassVar[type[MessageOpener]] = JsonMessageOpener
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        given = dict(options or {})
-        self._options = read_options(given, self.FORMAT.name)
+    def __init__(self, options: MessageOptions | Mapping[str, object] | None = None) -> None:
+        self._options = self.OPTIONS.read(options or {})
         self._layouts = MessageLayouts(self.FORMAT, self._options)
         super().__init__(
-            given,
+            self._options,
             routing=MessageRouter(self.FORMAT, self._options, self._layouts),
             decoding=MessageFrameDecoder(self.FORMAT, self._options, self._layouts),
             envelopes=MessageEnvelopes(self.FORMAT, self._options, self._layouts),

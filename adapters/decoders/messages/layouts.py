@@ -18,8 +18,8 @@ from replicator.domain.table import Column, TableSpec
 from ...arrow.record_errors import malformed_reject
 from ..json.type_names import find_type_reader
 from ..masking.tables import MaskedTables
+from ..options import MessageOptions
 from .message import ColumnTypeNames, Message, MessageFormat
-from .options import MessageOptions
 from .typed_rows import ColumnType, ColumnTypes
 
 log = structlog.get_logger(__name__)

@@ -11,9 +11,9 @@ import msgspec
 from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ..masking.json_values import NULL, JsonValueWriter, Object, open_json_key, read_object, read_objects
 from ..masking.records import EachRecordOpener, Image, OpenRecord, RoutedRecord, ValueWriter
+from ..options import MessageOptions
 from .layouts import MessageLayout, MessageLayouts
 from .message import Message
-from .options import MessageOptions
 
 MAX_WRITES = 4096
 

@@ -20,10 +20,10 @@ from ...arrow.record_errors import decode_or_reject as read_all
 from ...arrow.record_errors import malformed_reject
 from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import is_deep, is_shallow
+from ..options import MessageOptions
 from .changes import PER_ROW, STAMP, MessageChangeBlock
 from .layouts import MessageLayout, MessageLayouts
 from .message import BatchReader, Message, MessageContents, MessageFormat, MessageRows, read_message
-from .options import MessageOptions
 from .typed_rows import ColumnValues, TypedRows
 
 MAX_READERS = 512

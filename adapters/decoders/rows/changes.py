@@ -21,8 +21,8 @@ from ...arrow.record_errors import UNREADABLE, build_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET
 from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import SchemaGroup, find_frames, split_members
+from ..options import OPERATION, SEQUENCE, RowsDecoderOptions
 from .layouts import RowLayouts, RowReader
-from .options import OPERATION, SEQUENCE, RowsDecoderOptions
 
 MAX_READERS = 512
 EMPTY = malformed_reject("its value is empty")

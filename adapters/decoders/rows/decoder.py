@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -29,34 +29,30 @@ from ..json.schema_frames import SchemaGroup, find_frames, split_members, split_
 from ..json.type_names import find_type_reader
 from ..masking.decoder import MaskingDecoder
 from ..masking.tables import MaskedTables
+from ..options import RowsDecoderOptions
 from .changes import STAMP, RowFrameDecoder, offsets_to_sequence, read_operation
 from .layouts import BARE, RowLayout, RowLayouts
 from .masking import RowOpener
-from .options import RowsDecoderOptions, read_options
 
 
 class RowsDecoder(MaskingDecoder):
     """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in
-    `options.RowsDecoderOptions`; raises ConfigProblem that names every wrong one."""
+    `RowsDecoderOptions`; raises ConfigProblem that names every wrong one."""
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        given = dict(options or {})
-        self._options = self.read_options(given)
+    OPTIONS: ClassVar[type[RowsDecoderOptions]] = RowsDecoderOptions
+
+    def __init__(self, options: RowsDecoderOptions | Mapping[str, object] | None = None) -> None:
+        self._options = self.OPTIONS.read(options or {})
         self._layouts = RowLayouts(self._options)
         self._tombstones = TombstoneRows(self._options)
         super().__init__(
-            given,
+            self._options,
             routing=RowRouter(self._options, self._layouts),
             decoding=RowFrameDecoder(self._options, self._layouts),
             envelopes=RowEnvelopes(self._options, self._layouts),
             tables=MaskedTables(self._options.private, self._options.declared),
             opens=RowOpener(self._options, self._layouts),
         )
-
-    @staticmethod
-    def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
-        """The validated options. Raises ConfigProblem that names every wrong option without its value."""
-        return read_options(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
         return self._add_line(super().route(self._tombstones.to_rows(raw)), "error", raw["offset"])

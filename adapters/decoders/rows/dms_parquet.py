@@ -8,45 +8,22 @@ Types are those of the file. Operations are as in CSV: column `Op` (`operation_c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import ClassVar
-
 import pyarrow as pa
-from pydantic import Field
 
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.table import TableSpec
 
-from ..common import row_options as common
-from ..common.dms_rows import OF_LOAD, PARQUET_SEQUENCE, describe_place
+from ..common.dms_rows import describe_place
 from ..common.line_offsets import add_line
+from ..options import DmsParquetOptions
 from .decoder import RowsDecoder
-from .options import RowsDecoderOptions
-
-
-class DmsOptions(RowsDecoderOptions):
-    """`RowsDecoderOptions` with the defaults of DMS."""
-
-    USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
-
-    UNSAID: ClassVar[Collection[str]] = (OF_LOAD,)
-
-    operation_column: str = Field("Op", min_length=1)
-    sequence_columns: tuple[str, ...] = PARQUET_SEQUENCE
-
-    def list_meanings(self) -> Mapping[str, tuple[str, ...]]:
-        """See `RowOptions.list_meanings`. Adds the value that the transport writes into full-load rows."""
-        said = super().list_meanings()
-        return {**said, "read": (*said.get("read", ()), OF_LOAD)}
 
 
 class DmsParquetDecoder(RowsDecoder):
-    """`ports.decoder.Decoder` of rows of DMS's Parquet files. `options` as in `DmsOptions`; raises ConfigProblem that
+    """`ports.decoder.Decoder` of rows of DMS's Parquet files. `options` as in `DmsParquetOptions`; raises ConfigProblem that
     names every wrong one."""
 
-    @staticmethod
-    def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
-        return common.read_options(DmsOptions, options, "dms_parquet")
+    OPTIONS = DmsParquetOptions
 
     def route(self, raw: pa.Table) -> pa.Table:
         return add_line(super().route(raw), "error", raw["offset"], describe_place)

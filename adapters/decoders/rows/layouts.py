@@ -18,7 +18,7 @@ from ...arrow.record_errors import UNREADABLE, Read, ValueMisfit, decode_or_reje
 from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
 from ..json.type_names import find_type_reader
 from ..masking.tables import MaskedTables
-from .options import RowsDecoderOptions
+from ..options import RowsDecoderOptions
 
 MAX_LAYOUTS = 4096
 BARE = "bare"

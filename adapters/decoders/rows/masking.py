@@ -16,9 +16,9 @@ from ..json.schema_frames import split_record
 from ..masking.json_values import JsonValueWriter, Object, open_json_key, read_object
 from ..masking.records import EachRecordOpener, Image, OpenRecord, Role, RoutedRecord
 from ..masking.tables import MaskedTables
+from ..options import BEFORE, RowsDecoderOptions
 from .changes import read_operation
 from .layouts import MAX_LAYOUTS, RowLayout, RowLayouts
-from .options import BEFORE, RowsDecoderOptions
 
 
 class RowColumnReader:

@@ -56,19 +56,20 @@ def test_each_lane_knows_the_line_of_its_own_entry(loaded_config):
 
 
 def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded_config, monkeypatch):
-    given = {}
-    monkeypatch.setattr(adapters, "load_adapter", lambda *_: given.update)
+    seen = []
+    monkeypatch.setattr(adapters, "load_adapter", lambda *_: seen.append)
     adapters.build_decoder(loaded_config, "recorded")
-    assert given["keys"] == {"public.orders": ["id"], "public.[a-z]*rs": ["a", "b"]}
-    assert given["tombstones"] == {"public.orders": "delete", "public.[a-z]*rs": "ignore"}
+    [given] = seen
+    assert given.keys == {"public.orders": ("id",), "public.[a-z]*rs": ("a", "b")}
+    assert given.tombstones == {"public.orders": "delete", "public.[a-z]*rs": "ignore"}
     monkeypatch.undo()
     assert adapters.build_decoder(loaded_config, "recorded")
 
 
 def test_a_table_without_keys_is_not_given_those_of_a_glob():
-    from adapters.decoders.debezium.options import DebeziumOptions
+    from adapters.decoders.options import DebeziumJsonOptions
 
-    options = DebeziumOptions.model_validate(
+    options = DebeziumJsonOptions.model_validate(
         {"keys": {"public.*": ["id"], "public.orders": [], "public.[a-z]*s": ["b"], "public.items*": ["c"]}}
     )
     assert options.keys_of("public.orders") is None

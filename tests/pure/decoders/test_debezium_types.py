@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.debezium_events import ID, code, column, decode_frame, event, one, raw
 
-from adapters.decoders.debezium.options import PLACEHOLDER
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.options import PLACEHOLDER
 from replicator.domain.errors import Fatal
 from replicator.testing.contract import EXAMPLES
 

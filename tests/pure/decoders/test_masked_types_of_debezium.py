@@ -17,8 +17,8 @@ from support.debezium_events import ID, column, event, key, payload_of, raw
 from support.masked_records import CUT, FIXED, HMAC, NOTHING, decode_changes, digest
 
 from adapters.decoders.canal_json import CanalJsonDecoder
-from adapters.decoders.debezium.options import PLACEHOLDER
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.options import PLACEHOLDER
 from adapters.decoders.rows import RowsDecoder
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.contract import EXAMPLES

@@ -21,7 +21,7 @@ from replicator.application.quarantine import erasure_filter
 from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
 from replicator.ports.stores import DeadLetter
-from replicator.settings.formats import FORMATS
+from replicator.settings.adapter_models import FORMATS
 from replicator.wiring import daemon_page
 
 REFERENCE = PROJECT / "docs" / "reference"

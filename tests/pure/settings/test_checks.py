@@ -9,9 +9,8 @@ import pytest
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.adapter_options import SourceOptions
 from replicator.settings import Plugins, adapter_models, plugins
-from replicator.settings.adapter_models import SINKS, SOURCES
+from replicator.settings.adapter_models import FORMATS, SINKS, SOURCES
 from replicator.settings.checks import SHARED_TARGET_HINT
-from replicator.settings.formats import FORMATS
 from replicator.wiring.adapters import make_options
 
 ACROSS = [

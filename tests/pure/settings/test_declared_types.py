@@ -27,4 +27,4 @@ def test_documents_and_times_with_units_are_not_refused(folder, said):
 def test_the_decoder_learns_what_decimals_are(folder):
     source = "  recorded:\n    format: debezium_json\n"
     folder.write(folder.file.read_text().replace(source, f"{source}    decimals: base64\n"))
-    assert adapters.build_decoder(folder.load(), "recorded").__reduce__()[1][0]["decimals"] == "base64"
+    assert adapters.build_decoder(folder.load(), "recorded").__reduce__()[1][0].decimals == "base64"

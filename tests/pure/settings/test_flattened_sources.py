@@ -23,7 +23,7 @@ def change_source(folder):
 def test_the_option_is_passed_to_the_decoder_and_not_to_the_source(folder, change_source, said):
     change_source(table=f"tombstones: {said}")
     loaded = folder.load()
-    assert adapters.build_decoder(loaded, "recorded").__reduce__()[1][0]["flattened"] is True
+    assert adapters.build_decoder(loaded, "recorded").__reduce__()[1][0].flattened is True
     assert "flattened" not in adapters.list_options(loaded.settings.sources["recorded"])
 
 

@@ -80,7 +80,7 @@ def test_masks_are_passed_to_sources_that_store_rows(folder: Any, source: str) -
     write(folder, source, "deletes: ignore")
     loaded = folder.load()
     assert adapters.list_kept_options(loaded, "mine")["private"] == {"email": Mask("hmac", b"0123456789abcdef")}
-    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {"email"}
+    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0].private["users"].keys() == {"email"}
 
 
 def test_what_tells_what_is_new_cannot_be_masked(folder: Any) -> None:
@@ -139,7 +139,7 @@ def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
     loaded = folder.load()
     (lane,) = loaded.settings.resolve_lanes("users", "mine")
     assert [name for name, _ in lane.row_transforms.column_transforms.rules] == ["aggregateid"]
-    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {
+    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0].private["users"].keys() == {
         "aggregateid",
         "payload.phone",
         "payload.email",

@@ -29,11 +29,12 @@ def test_settings_are_passed_to_the_decoder_alone(folder, monkeypatch):
     loaded = folder.load()
     name, source = shop(loaded)
     assert SECRET not in repr(loaded.settings)
-    given = {}
-    monkeypatch.setattr(adapters, "load_adapter", lambda *_: given.update)
+    seen = []
+    monkeypatch.setattr(adapters, "load_adapter", lambda *_: seen.append)
     adapters.build_decoder(loaded, name)
     ca = str(folder.root / "ca.pem")
-    assert given["registry"] == {"url": "https://registry:8081", "user": "reader", "password": SECRET, "ca": ca}
+    given = to_plain_options(seen[0].registry)
+    assert given == {"url": "https://registry:8081", "user": "reader", "password": SECRET, "ca": ca}
     assert "registry" in to_plain_options(source) and "registry" not in adapters.list_options(source)
 
 

@@ -1,4 +1,4 @@
-"""Adapters of another package: an event log with its reader, and dead letters. Each is in a folder."""
+"""Adapters of another package: an event log with its reader, and dead letters, each in a folder; and a format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-from box_options import BoxLogOptions
+from box_options import BoxFormatOptions, BoxLogOptions
 from pyarrow import feather
 
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.event_log.records import to_raw
+from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, state_from_json, state_to_json
@@ -77,6 +79,15 @@ def read_box(options: Mapping[str, Any]) -> FakeSource:
         raw = to_raw(feather.read_table(file))
         source.add_records(raw.filter(pa.array([wanted(topic) for topic in raw["topic"].to_pylist()], pa.bool_())))
     return source
+
+
+class BoxDecoder(DebeziumJsonDecoder):
+    """`replicator.ports.decoder.Decoder` of a box that stands on its feet."""
+
+    def __init__(self, options: BoxFormatOptions) -> None:
+        if options.label == "down":
+            raise ConfigProblem("the box stands on its head", next_step="Turn it.")
+        super().__init__({"keys": options.keys, "schema": options.declared})
 
 
 class BoxDeadLetters(FakeDeadLetters):

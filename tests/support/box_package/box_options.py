@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from replicator.ports.adapter_options import LogSinkOptions
+from replicator.ports.adapter_options import DecoderOptions, LogSinkOptions
 from replicator.ports.options import ConfigPath
+
+
+class BoxFormatOptions(DecoderOptions):
+    """Records in boxes."""
+
+    what: ClassVar[str] = "a box"
+
+    label: Literal["up", "down"] = "up"
+    """The side with the label."""
 
 
 class BoxLogOptions(LogSinkOptions):
