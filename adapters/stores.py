@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from replicator.domain.events import EVENT_STORE, EventLimits
+from replicator.domain.events import EventLimits
 from replicator.ports.adapter_options import LogSinkOptions, SnapshotSettings, StoreOptions, given
 from replicator.ports.options import (
     NO_RETENTION,
@@ -83,8 +83,8 @@ class EventLogSettings(LogSinkOptions):
     def is_in_database(self) -> bool:
         return self.path is None
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return locate_for_projector(said, self.kind)
+    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return locate_lake(said)
 
     @model_validator(mode="after")
     def _check_retention(self) -> EventLogSettings:
@@ -192,8 +192,8 @@ class EventStoreSettings(StoreOptions):
     def place(self) -> str:
         return "delta" if self.path is not None else "postgres"
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return locate_for_projector(said, EVENT_STORE)
+    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return locate_lake(said)
 
     @model_validator(mode="after")
     def _check_location(self) -> EventStoreSettings:
@@ -209,8 +209,8 @@ class EventStoreSettings(StoreOptions):
         return self
 
 
-def locate_for_projector(said: Mapping[str, Any], holds: str) -> Mapping[str, Any]:
-    """See `SinkOptions.for_projector`, of tables in a lake or in a database. `holds`: the kind of the tables."""
-    if "path" in said:
-        return {key: said[key] for key in ("path", "storage", "compact_every", *VACUUM) if key in said}
-    return {"holds": holds, **{key: said[key] for key in ("dsn", "schema", "table") if key in said}}
+def locate_lake(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """See `SinkOptions.for_projector`, for tables in a lake or in a database."""
+    if "path" not in said:
+        return None
+    return {key: said[key] for key in ("path", "storage", "compact_every", *VACUUM) if key in said}

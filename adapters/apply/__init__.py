@@ -8,5 +8,6 @@ Published for sinks in packages of their own (`docs/how-to/write-a-sink.md`): th
 - `adapters.sql.dialect`: `Dialect`, and the dialects. `adapters.sql.render`: `render_merge`.
 - `adapters.sql.reconcile`: `cleared_condition`, `not_above_condition`, `truncate_assignments`.
   `adapters.sql.scd2_events`: `truncate_condition`.
-- `adapters.engines.local`: `LocalEngine`, for tests.
+- `apply.projections`: names and errors of the tables of projections.
+- `adapters.engines.local`: `LocalEngine`, for tests. `adapters.gold`: `LocalProjector`, for tests.
 """

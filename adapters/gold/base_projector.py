@@ -1,16 +1,18 @@
 """The common methods of projectors on any engine: find tables, their versions and records, and prepare the
-table of a projection. Inputs and tables are in lakes and in PostgreSQL."""
+table of a projection."""
 
 from __future__ import annotations
 
+import json
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from replicator.domain.errors import ConfigProblem, Fatal, Retryable
@@ -23,50 +25,61 @@ from replicator.domain.projection import (
     RefreshRecord,
     RefreshWork,
 )
-from replicator.ports.projector import RefreshStart, ReplaceResult
+from replicator.domain.table import Column
+from replicator.ports.projector import (
+    GoldTable,
+    GoldTables,
+    InputMissing,
+    InputTable,
+    InputTables,
+    RefreshStart,
+    ReplaceResult,
+)
+from replicator.ports.sink import SinkFeatures
 
-from ..delta.commits import LostRace
+from ..apply.projections import (
+    REFRESH_FULL,
+    foreign_table_error,
+    group_column,
+    missing_input_error,
+    other_columns_error,
+    python_type,
+    refuse_group_type,
+    table_remark,
+)
+from ..delta.commits import RECENT, USER_METADATA, LostRace
 from ..delta.errors import first_line, translate_errors
 from ..delta.folders import Folder, LocalFolder, sync_commit
 from ..delta.lake import Lake
 from ..delta.maintenance import TableMaintenance
 from ..delta.options import LakeOptions
 from ..delta.table_writer import TableWriter, describe_old_versions, end_versions
-from ..delta.tables import STATISTICS, LatestTable, has_table, open_table, read_schema, statistics_columns
-from ..postgres.options import TableLocations
-from .postgres_inputs import PostgresInputs
-from .postgres_tables import PostgresTables
-from .refresh_records import (
-    REFRESH_FULL,
-    commit_properties,
-    create_target,
-    group_column,
-    missing_input_error,
-    next_number,
-    other_columns_error,
-    python_type,
-    read_last_record,
-    refuse_group_type,
-    refuse_others,
+from ..delta.tables import (
+    STATISTICS,
+    LatestTable,
+    create_table,
+    has_table,
+    open_table,
+    read_schema,
+    statistics_columns,
 )
+from ..sql.dialect import Dialect
 from .table_version import SnapshotCache
-
-T = TypeVar("T")
 
 
 class BaseProjector(ABC):
     """`ports.projector.Projector` without an engine, which adds the comparison and the computation of rows.
 
-    Options: `sinks`, by name the lakes of projections and of their inputs (`LakeOptions`), and the PostgreSQL sinks
-    (`TableLocations`). Rows from PostgreSQL, and results for it, are held in memory.
+    A lake in `sinks` has `LakeOptions`. Rows from other sinks, and results for them, are held in memory.
     """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
         if not isinstance(given, Mapping):
             raise ConfigProblem("option sinks is a mapping of sinks by their names")
-        lakes = {str(name): said for name, said in given.items() if "dsn" not in said}
-        self._lakes = {name: LakeOptions.from_options(said) for name, said in lakes.items()}
+        self._features = {str(name): said for name, said in given.items() if isinstance(said, SinkFeatures)}
+        """The sinks that are no lakes."""
+        self._lakes = {str(n): LakeOptions.from_options(said) for n, said in given.items() if n not in self._features}
         self._upkeep = {
             name: TableMaintenance(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()
         }
@@ -82,35 +95,63 @@ class BaseProjector(ABC):
         """By projection the last commit of this process, as `LatestTable` stores it, and its record."""
         self._pool = ThreadPoolExecutor(1, "refresh")
         """Runs work in parallel to the caller's thread."""
-        self._places = TableLocations({name: said for name, said in given.items() if name not in lakes})
-        self._inputs = PostgresInputs(self._places)
-        self._tables = PostgresTables(self._places)
+        self._inputs: dict[str, InputTable] = {}
+        """Inputs of the running refresh that are not in lakes, by name."""
+        self._opened = ExitStack()
+        """Holds these inputs at their versions."""
+        self._found: dict[str, GoldTable] = {}
+        """By projection its table that is not in a lake, as `_read_last` found it."""
 
     @contextmanager
     def open_refresh(self, projection: Projection) -> Iterator[RefreshStart]:
-        tables = {one.label: (one.sink, one.table) for one in projection.inputs}
-        tables[projection.label] = (projection.sink, projection.into)
         try:
             reads, last = self._read_inputs(projection), self._read_last(projection)
-            yield RefreshStart(reads, last, {label: self._locate_table(*table) for label, table in tables.items()})
+            yield RefreshStart(reads, last, self._list_places(projection))
         finally:
             self._release_inputs()
 
-    def _locate_table(self, sink: str, table: str | None) -> str:
-        return self._places.locate(sink, table).url if sink in self._places else self._input_folder(sink, table).uri
+    def _list_places(self, projection: Projection) -> dict[str, str]:
+        """By label, the locations of the inputs and of the table."""
+        lakes = [(one.label, one.sink, one.table) for one in projection.inputs if one.sink in self._lakes]
+        places = {label: self._input_folder(sink, table).uri for label, sink, table in lakes}
+        places |= {one.label: self._inputs[one.name].place for one in projection.inputs if one.sink not in self._lakes}
+        found = self._found.get(projection.name)
+        return {**places, projection.label: self._target_folder(projection).uri if found is None else found.place}
 
     def _read_inputs(self, projection: Projection) -> InputVersions:
         """Also reads the table meanwhile, for `_read_last`."""
-        stored = [one for one in projection.inputs if one.sink not in self._places]
-        elsewhere = [one for one in projection.inputs if one.sink in self._places]
         looking = self._start_lookup(projection)
         try:
-            found = self._read_newest(projection, stored)
+            found = self._read_newest(projection, [one for one in projection.inputs if one.sink in self._lakes])
         finally:
             wait([looking])
         self._lookups[projection.name] = looking
-        found.update(self._inputs.read_versions(projection, elsewhere))
+        self._open_inputs(projection)
+        found.update({name: one.version for name, one in self._inputs.items()})
         return {one.name: found[one.name] for one in projection.inputs}
+
+    def _open_inputs(self, projection: Projection) -> None:
+        """Opens the inputs that are not in lakes: those in one database together."""
+        self._release_inputs()
+        self._inputs.clear()
+        together: dict[str, list[tuple[ProjectionInput, InputTables]]] = {}
+        for one in projection.inputs:
+            if one.sink in self._lakes:
+                continue
+            tables = self._features[one.sink].projection_inputs
+            if tables is None:
+                raise Fatal(
+                    f"projection {projection.name} reads {one.label}, but projections cannot read that sink",
+                    next_step="Read a target of the table in another sink, such as a lake.",
+                )
+            together.setdefault(tables.database, []).append((one, tables))
+        for found in together.values():
+            places = [tables.locate(one.table) for one, tables in found]
+            try:
+                opened = self._opened.enter_context(found[0][1].open(places))
+            except InputMissing as missing:
+                raise missing_input_error(projection, found[places.index(missing.place)][0]) from missing
+            self._inputs.update({one.name: table for (one, _), table in zip(found, opened, strict=True)})
 
     def _read_newest(self, projection: Projection, inputs: Iterable[ProjectionInput]) -> dict[str, InputVersion]:
         found = {}
@@ -127,8 +168,9 @@ class BaseProjector(ABC):
         return found
 
     def _read_last(self, projection: Projection) -> RefreshRecord | None:
-        if projection.sink in self._places:
-            return self._tables.read_last(projection)
+        if projection.sink not in self._lakes:
+            self._found[projection.name] = self._gold_tables(projection).find(projection)
+            return self._found[projection.name].last
         with translate_errors(projection.label):
             table = (self._lookups.pop(projection.name, None) or self._start_lookup(projection)).result()
             self._targets[projection.name] = None if table is None else (table, table.version())
@@ -139,16 +181,21 @@ class BaseProjector(ABC):
 
     @abstractmethod
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.find_affected_groups`. Changes in PostgreSQL are not known."""
+        """See `ports.projector.Projector.find_affected_groups`. They are known only of lakes."""
 
     def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
-        if projection.sink in self._places:
-            computed = None if work.groups == frozenset() else self._compute_in_memory(projection, work.groups, record)
-            return self._tables.replace(projection, work, record, computed)
+        if projection.sink not in self._lakes:
+            computed = None
+            if work.groups != frozenset():
+                computed = self._compute_in_memory(projection, work.groups, record)
+                refuse_group_type(projection, computed.schema)
+            return self._gold_tables(projection).replace(projection, work, record, computed)
         with translate_errors(projection.label):
             try:
                 version, rows = self._compute_and_commit(projection, work, record)
-                self._note_refresh(projection, version, record)
+                commit = self._latest_target(projection).commit(version)
+                if commit[1] is not None:
+                    self._last_commits[projection.name] = (commit, record)
                 self._start_lookup(projection)
             except pa.ArrowException as error:
                 sentence = f"table {projection.label} cannot be rewritten: {first_line(error)}"
@@ -160,15 +207,15 @@ class BaseProjector(ABC):
             return ReplaceResult(version, rows)
 
     def _release_inputs(self) -> None:
-        """The newest versions stay cached."""
-        self._inputs.release()
+        """The newest versions of lakes stay cached."""
+        self._opened.close()
         for one in self._snapshots.values():
             one.drop_older()
 
     def describe_versions(self, projection: Projection, *, end: bool = False) -> str:
-        """See `ports.projector.Projector.describe_versions`. PostgreSQL has no old versions."""
-        if projection.sink in self._places:
-            return self._tables.end_versions(projection) if end else ""
+        if projection.sink not in self._lakes:
+            tables = self._gold_tables(projection)
+            return tables.end_versions(projection) if end and tables.end_versions is not None else ""
         folder = self._target_folder(projection)
         with translate_errors(projection.label):
             if not has_table(folder):
@@ -178,7 +225,6 @@ class BaseProjector(ABC):
     def close(self) -> None:
         try:
             self._release_inputs()
-            self._tables.close()
         finally:
             self._pool.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
             for known in (self._targets, self._latest_tables, self._snapshots, self._lookups, self._last_commits):
@@ -201,10 +247,19 @@ class BaseProjector(ABC):
 
     def _read_group_type(self, projection: Projection) -> pa.DataType | None:
         """The type of the table's groups; None when the table does not exist."""
-        if projection.sink in self._places:
-            return self._tables.read_group_type(projection)
+        if projection.name in self._found:
+            return self._found[projection.name].group_type
         table = self._get_target(projection)
         return None if table is None else group_column(projection, read_schema(table)).type
+
+    def _gold_tables(self, projection: Projection) -> GoldTables:
+        tables = self._features[projection.sink].gold_tables
+        if tables is None:
+            raise Fatal(
+                f"sink {projection.sink!r} of projection {projection.name} cannot hold gold tables",
+                next_step=f"Name another sink ({projection.config_line}).",
+            )
+        return tables
 
     def _input_folder(self, sink: str, table: str | None) -> Folder:
         lake: Lake = self._lakes[sink].lake
@@ -226,7 +281,7 @@ class BaseProjector(ABC):
         return self._pool.submit(self._read_newest_target, projection)
 
     def _read_newest_target(self, projection: Projection) -> DeltaTable | None:
-        if projection.sink in self._places:
+        if projection.sink not in self._lakes:
             return None
         try:
             table = self._latest_target(projection).newest()
@@ -234,17 +289,13 @@ class BaseProjector(ABC):
             if has_table(self._target_folder(projection)):
                 raise
             return None
-        refuse_others(table, projection)
+        if table.metadata().description != table_remark(projection):
+            raise foreign_table_error(projection)
         return table
 
     def _latest_target(self, projection: Projection) -> LatestTable:
         folder = self._target_folder(projection)
         return self._latest_tables.setdefault(folder.uri, LatestTable(folder))
-
-    def _note_refresh(self, projection: Projection, version: int, record: RefreshRecord) -> None:
-        commit = self._latest_target(projection).commit(version)
-        if commit[1] is not None:
-            self._last_commits[projection.name] = (commit, record)
 
     def _get_target(self, projection: Projection) -> DeltaTable | None:
         """The table that `_read_last` read. Raises Retryable if it has newer commits."""
@@ -262,16 +313,6 @@ class BaseProjector(ABC):
             raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
         return table
 
-    @contextmanager
-    def _run_in_background(self, does: Callable[[], T]) -> Iterator[Future[T]]:
-        """Runs `does` in another thread, which has ended at the end of the block. Its errors are raised by the
-        result."""
-        coming = self._pool.submit(does)
-        try:
-            yield coming
-        finally:
-            wait([coming])
-
     def _prepare_target(self, projection: Projection, schema: pa.Schema, work: RefreshWork) -> DeltaTable:
         """The table for rows of these stored types; created if it does not exist.
 
@@ -282,7 +323,10 @@ class BaseProjector(ABC):
         if table is None:
             folder = self._target_folder(projection)
             self._lakes[projection.sink].lake.refuse_collision(projection.into)
-            return create_target(folder, projection, schema, _first_columns(projection))
+            columns, first = tuple(Column(field.name, field.type) for field in schema), _first_columns(projection)
+            remark = table_remark(projection)
+            create_table(folder, projection.into, columns, settings={}, partition_by=[], first=first, remark=remark)
+            return open_table(folder)
         there = read_schema(table)
         if [(f.name, f.type) for f in there] == [(f.name, f.type) for f in schema]:
             return table
@@ -336,3 +380,71 @@ def advance_to(table: DeltaTable, version: int) -> None:
 def _first_columns(projection: Projection) -> list[str]:
     """The columns with the first statistics."""
     return [name for name in (projection.partition_by, *projection.keys) if name]
+
+
+# The record of a refresh in its commit, and the groups in conditions of SQL.
+
+RECORD = "replicatorRefresh"
+"""The key of the record in a commit, or in a writer's commit metadata."""
+
+LEAVE_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "CREATE TABLE"})
+"""Operations of others that leave the rows of the last refresh unchanged."""
+
+
+def app_id(projection: Projection) -> str:
+    """The application of a projection's transactions."""
+    return f"replicator/projection/{projection.name}"
+
+
+def read_last_record(table: DeltaTable) -> RefreshRecord | None:
+    """The record of the last refresh; None if another program wrote rows since."""
+    for entry in _read_commits(table):
+        said = _parse_record(entry)
+        if said is not None:
+            return RefreshRecord.from_json(said)
+        if entry.get("operation") not in LEAVE_ROWS:
+            return None
+    return None
+
+
+def _read_commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Commits, the last one first. Nearly always it is the wanted one, and reading a commit is expensive."""
+    yield from table.history(1)
+    yield from table.history(RECENT)[1:]
+
+
+def _parse_record(entry: dict[str, Any]) -> dict[str, Any] | None:
+    text = entry.get(RECORD)
+    if text is None and RECORD in str(entry.get(USER_METADATA)):
+        text = json.loads(entry[USER_METADATA])[RECORD]
+    found: dict[str, Any] | None = json.loads(text) if isinstance(text, str) else text
+    return found
+
+
+def commit_properties(table: DeltaTable, projection: Projection, record: RefreshRecord) -> CommitProperties:
+    """The properties of the commit after this snapshot, for delta-rs, which must not retry by itself."""
+    transaction = Transaction(app_id(projection), next_number(table, projection), int(time.time() * 1000))
+    said = {RECORD: json.dumps(record.to_json())}
+    return CommitProperties(custom_metadata=said, max_commit_retries=0, app_transactions=[transaction])
+
+
+def next_number(table: DeltaTable, projection: Projection) -> int:
+    """The number of the next refresh after this snapshot."""
+    return (table.transaction_version(app_id(projection)) or 0) + 1
+
+
+def groups_filter(key: str, groups: Groups, dialect: Dialect) -> str:
+    """The condition that a row belongs to one of the groups. `key`: the expression of its group."""
+    texts = ", ".join(sorted(_group_literal(value, dialect) for value in groups if value is not None))
+    parts = [f"{key} IN ({texts})"] if texts else []
+    parts += [f"{key} IS NULL"] if None in groups else []
+    return " OR ".join(parts) or "false"
+
+
+def _group_literal(value: Any, dialect: Dialect) -> str:
+    """A group's value in a condition."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    return dialect.text(value) if isinstance(value, str) else f"CAST('{value.isoformat()}' AS DATE)"

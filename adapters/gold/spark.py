@@ -14,6 +14,7 @@ from pyspark.sql.types import MapType
 
 from replicator.domain.projection import MAX_GROUPS, Groups, Projection, ProjectionInput, RefreshRecord, RefreshWork
 
+from ..apply.projections import group_column, refuse_missing_keys, repeated_keys_error
 from ..delta.commits import Attempt
 from ..delta.tables import source_name, stored_name
 from ..delta.types import storage_type, to_storable
@@ -25,18 +26,8 @@ from ..spark.session import split_options_lazily
 from ..spark.table_writer import SparkTableWriter
 from ..spark.types import arrow_schema, spark_schema
 from ..sql.dialect import SPARK
-from .base_projector import BaseProjector
-from .duckdb_queries import has_repeated_keys
-from .refresh_records import (
-    RECORD,
-    app_id,
-    group_column,
-    groups_filter,
-    groups_filter_on,
-    next_number,
-    refuse_missing_keys,
-    repeated_keys_error,
-)
+from .base_projector import RECORD, BaseProjector, app_id, groups_filter, next_number
+from .local import has_repeated_keys
 
 SIGN = "_by"
 DELETION_VECTORS = "deletionVectors"
@@ -62,7 +53,7 @@ class SparkProjector(BaseProjector):
         return ""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        if one.sink in self._places:
+        if one.sink not in self._lakes:
             return None
         folder = self._input_folder(one.sink, one.table)
         known = self._snapshots_of(folder)
@@ -131,19 +122,19 @@ class SparkProjector(BaseProjector):
         for one in projection.inputs:
             rows = self._register_input(spark, one, record)
             if groups is not None and one.key is not None:
-                rows = rows.where(groups_filter_on(one.key.text, groups, SPARK))
+                rows = rows.where(groups_filter(one.key.text, groups, SPARK))
             rows.createOrReplaceTempView(one.name)
-        self._inputs.release()
+        self._opened.close()
         found = spark.sql(projection.query)
         if groups is not None and projection.partition_by is not None:
-            found = found.where(groups_filter(projection.partition_by, groups, SPARK))
+            found = found.where(groups_filter(SPARK.quote_name(projection.partition_by), groups, SPARK))
         refuse_missing_keys(projection, found.columns)
         return found
 
     def _register_input(self, spark: SparkSession, one: ProjectionInput, record: RefreshRecord) -> DataFrame:
         """The rows of an input, in types of a lake."""
-        if one.sink in self._places:
-            return from_arrow(spark, to_storable(self._inputs.read_rows(one)))
+        if one.name in self._inputs:
+            return from_arrow(spark, to_storable(self._inputs[one.name].read(one.columns)))
         uri = self._input_folder(one.sink, one.table).uri
         return _rename_columns(_read_version(spark, uri, record.reads[one.name].version))
 
@@ -161,7 +152,7 @@ class SparkProjector(BaseProjector):
                 writer = writer.option("overwriteSchema", "true")
             else:
                 name = group_column(projection, arrow_schema(rows.schema)).name
-                writer = writer.option("replaceWhere", groups_filter(name, work.groups, SPARK))
+                writer = writer.option("replaceWhere", groups_filter(SPARK.quote_name(name), work.groups, SPARK))
             writer.save(to_spark_path(folder.uri))
         return confirm_commit(table, attempt)
 

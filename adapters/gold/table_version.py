@@ -34,7 +34,7 @@ LISTED, PARTITION = ("path", "size_bytes", "num_records"), "partition."
 
 
 class TableVersion:
-    """The version that `table` has now. After `preload` the table may be at a later version. It is then used
+    """The version that `table` has now. After `is_preloaded` the table may be at a later version. It is then used
     only for `changes` and for the way files are read."""
 
     def __init__(self, table: DeltaTable, folder: Folder, like: TableVersion | None = None) -> None:
@@ -54,15 +54,12 @@ class TableVersion:
         if like is not None and like._has_same_reader(self):
             self.without_files = like.without_files
 
-    def preload(self) -> bool:
+    @cached_property
+    def is_preloaded(self) -> bool:
         """Reads the facts that may be needed after `table` is at another version.
 
         False if this is not enough: files outside the folder are found only by the table at this version.
         """
-        return self._is_preloaded
-
-    @cached_property
-    def _is_preloaded(self) -> bool:
         return self.schema is not None and not any("://" in path for path in self.paths)
 
     @cached_property
@@ -324,7 +321,7 @@ class SnapshotCache:
     def get_newest(self) -> TableVersion:
         """The newest version."""
         for one in self._known.values():
-            if not one.preload():
+            if not one.is_preloaded:
                 self._followed.release()
         table = self._followed.newest()
         found = self._known.get(int(table.version()))

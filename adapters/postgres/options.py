@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -31,17 +29,6 @@ def read_dsn(dsn: SecretStr) -> str:
     return plain
 
 
-# Locations of projected tables: a sink, an event log, or the event store.
-
-EVENTS = "event_store"
-HOLDS: Mapping[str, tuple[str, str]] = {
-    "postgres": ("public", ""),
-    "event_log": ("cdc_raw", "cdc_events"),
-    EVENTS: ("events", "events"),
-}
-"""The default schema and table for each value of the option `holds`. Tables of a sink are named by the projection."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableLocation:
     """A table of a database. `events`: it is the event store, which exists without a lane."""
@@ -63,25 +50,3 @@ class TableLocation:
         host, port = said.get("host") or said.get("hostaddr") or "localhost", said.get("port") or 5432
         database = said.get("dbname") or said.get("user") or ""
         return f"postgres://{host}:{port}/{database}.{self.schema}.{self.table}"
-
-
-class TableLocations:
-    """Sinks in PostgreSQL by name. Options: `holds` (see `HOLDS`), `dsn`, `schema` and `table`."""
-
-    def __init__(self, sinks: Mapping[str, Mapping[str, Any]]) -> None:
-        self._places: dict[str, TableLocation] = {}
-        for name, said in sinks.items():
-            holds = str(said.get("holds"))
-            if holds not in HOLDS:
-                raise ConfigProblem(f"option sinks.{name}.holds is one of {', '.join(HOLDS)}")
-            schema, table = HOLDS[holds]
-            dsn = read_dsn(SecretStr(said["dsn"]))
-            place = TableLocation(dsn, said.get("schema", schema), said.get("table", table), holds == EVENTS)
-            self._places[name] = place
-
-    def __contains__(self, sink: object) -> bool:
-        return sink in self._places
-
-    def locate(self, sink: str, table: str | None) -> TableLocation:
-        """The location of a sink's table. None: the sink is one table."""
-        return self._places[sink] if table is None else replace(self._places[sink], table=table)

@@ -103,8 +103,8 @@ class AdapterOptions(Strict):
         return {key: value for key, value in values.items() if key in names}
 
     def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002 - Of most adapters.
-        """The location of the tables for projectors, from the adapter's own keys in the config, `said`. None: projectors
-        cannot read them."""
+        """The location of its lake for projectors, from the adapter's own keys in the config, `said`: `path`, and what else
+        they need to write Delta tables there. None: the sink is no lake. Its `SinkFeatures` have its tables."""
         return None
 
     @classmethod
@@ -354,7 +354,7 @@ class SinkOptions(AdapterOptions):
     has_table_options: ClassVar[bool] = True
     """Its targets may have options of their own, such as `partition_by`."""
     holds_projections: ClassVar[bool] = False
-    """Projections may have their tables in it."""
+    """Projections may have their tables in it: it is a lake, or its `SinkFeatures` have `gold_tables`."""
     in_seconds: ClassVar[frozenset[str]] = frozenset()
     """Durations that checks and projectors get as numbers."""
 

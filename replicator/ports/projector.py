@@ -1,13 +1,24 @@
-"""The port of projections."""
+"""The port of projections: the projector of an engine, and the tables of a sink as their inputs and results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from replicator.domain.projection import Groups, InputVersions, Projection, ProjectionInput, RefreshRecord, RefreshWork
+from replicator.domain.projection import (
+    Groups,
+    InputVersion,
+    InputVersions,
+    Projection,
+    ProjectionInput,
+    RefreshRecord,
+    RefreshWork,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,9 @@ class ReplaceResult:
 class Projector(Protocol):
     """Reads inputs, runs queries and stores their results, on one engine.
 
-    Every adapter passes `testing.projector_contract.ProjectorContract`. Safe for one thread at a time.
+    Option `sinks`: by name the location of a lake (`AdapterOptions.for_projector`), whose tables the projector reads and
+    writes itself, or the `SinkFeatures` of another sink. Every adapter passes
+    `testing.projector_contract.ProjectorContract`. Safe for one thread at a time.
     """
 
     @staticmethod
@@ -69,3 +82,80 @@ class Projector(Protocol):
 
     def close(self) -> None:
         """Release everything; may be called twice."""
+
+
+# The tables of a sink that is no lake. All rows pass through this process, as Arrow.
+
+
+@dataclass(frozen=True, slots=True)
+class InputTable:
+    """An input as a refresh finds it.
+
+    - `version`: its version; other rows have another one.
+    - `place`: its location, an absolute path or a URL.
+    - `read(columns)`: the rows of that version, with those of `columns` (lower case; None: all) that exist, at least one.
+    """
+
+    version: InputVersion
+    place: str
+    read: Callable[[Collection[str] | None], pa.Table]
+
+
+class InputMissing(Exception):
+    """There is no table in this place, or none that a lane or a projection has written."""
+
+    def __init__(self, place: object) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class InputTables:
+    """Reads the tables of a sink as inputs of projections.
+
+    - `locate(table)`: the place of a table, for `open`. None: the sink is one table.
+    - `open(places)`: the tables in these places, all in one snapshot, which is held until the context ends. InputMissing for
+      a place without a table.
+    - `database`: `open` also takes places of other sinks with an equal value. One call gets all of them.
+    """
+
+    database: str
+    locate: Callable[[str | None], Any]
+    open: Callable[[Sequence[Any]], AbstractContextManager[Sequence[InputTable]]]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldTable:
+    """The table of a projection as a refresh finds it.
+
+    - `last`: as in `RefreshStart`. `place`: its location, an absolute path or a URL.
+    - `group_type`: the Arrow type of its column `partition_by`. None if it is not known, or if there is no table.
+    """
+
+    last: RefreshRecord | None
+    place: str
+    group_type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoldTables:
+    """Holds the tables of projections in a sink. `LocalProjector` with such a sink passes
+    `testing.projector_contract.ProjectorContract`."""
+
+    find: Callable[[Projection], GoldTable]
+    """The projection's table, which need not exist. Fatal for a table that no refresh of the projection created
+    (test_a_table_that_no_refresh_made_is_left_alone)."""
+
+    replace: Callable[[Projection, RefreshWork, RefreshRecord, pa.Table | None], ReplaceResult]
+    """`replace(projection, work, record, rows)`: replace the rows of the groups of `work`, or all rows, with `rows`, and
+    store `record`, in one commit (test_groups_are_replaced_in_one_commit). `rows` is None if there are no groups. The first
+    call creates the table. If everything is replaced, it gets the columns of `rows`
+    (test_another_query_makes_other_columns).
+
+    `Retryable` if another program has changed the table after `find` (test_one_of_two_that_race_wins). `Fatal`, with nothing
+    written, for rows of some groups with other columns than the table.
+    """
+
+    end_versions: Callable[[Projection], str] | None = None
+    """Remove the replaced rows, so that no one can read them; returns a text for people that names the remains. None if
+    nothing of them remains. No effect without a table (test_versions_end)."""

@@ -18,6 +18,7 @@ from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.transactions import CompletenessWatermark
 
 from .frames import ApplyOutcome, F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
+from .projector import GoldTables, InputTables
 from .reads import Reader, TargetSnapshot, TargetVersions
 
 
@@ -165,6 +166,12 @@ class SinkFeatures:
     open_comparison: Callable[[Lane], AbstractContextManager[TargetSnapshot | None]] | None = None
     """The lane's target at its newest commit, open for several reads. Only current rows: without soft-deleted rows and
     closed versions. None if the lane has no target yet."""
+
+    projection_inputs: InputTables | None = None
+    """Reads its tables as inputs of projections. Projectors read the tables of a lake themselves."""
+
+    gold_tables: GoldTables | None = None
+    """Holds the tables of projections. Projectors write the tables of a lake themselves."""
 
     removal: LaneRemoval | None = None
     """Removes whole lanes."""

@@ -178,7 +178,12 @@ class Settings(Strict):
 def add_event_store(settings: Settings) -> Settings:
     """The settings with the store of events among the sinks, where some table names it and no sink is called so."""
     named = any(entry.sink == EVENT_STORE for table in settings.tables for entry in table.to)
-    if settings.event_store is None or not named or EVENT_STORE in settings.sinks:
+    return put_event_store(settings) if named and EVENT_STORE not in settings.sinks else settings
+
+
+def put_event_store(settings: Settings) -> Settings:
+    """The settings with the store of events among the sinks, if there is one."""
+    if settings.event_store is None:
         return settings
     store: Any = EventStoreSinkSettings.from_store(settings.event_store)
     return settings.model_copy(update={"sinks": {**settings.sinks, EVENT_STORE: store}})

@@ -26,7 +26,8 @@ READS = frozenset({"city", "amount"})
 
 class ProjectorContract(Contract):
     """An adapter defines a projector, and how to write and read tables of its sinks. The inputs are in `lake`, the table
-    of `make_projection` is in `sink`."""
+    of `make_projection` is in `sink`. A sink with `gold_tables` is tested with the projector `adapters.gold.LocalProjector`.
+    """
 
     sink = "lake"
     """The sink of the computed tables."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +25,7 @@ from replicator.settings.lanes import LaneSettings
 from replicator.settings.plugins import load_adapter
 from replicator.settings.projections import ProjectionSettings, sort_projections
 from replicator.settings.queries import Query, QueryContext, QueryProblem, read_query
+from replicator.settings.schema import put_event_store
 
 from . import adapters
 
@@ -106,7 +107,8 @@ def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection
 @contextmanager
 def open_refresher(loaded: Loaded) -> Iterator[ProjectionRefresher]:
     """A refresher of projections on the pipeline's engine."""
-    with closing(cast(Any, _build_projector(loaded))) as projector:
+    with ExitStack() as opened:
+        projector = opened.enter_context(closing(_build_projector(loaded, opened)))
         said = loaded.settings.lineage
         namespace = (said and said.namespace) or loaded.settings.pipeline
         yield ProjectionRefresher(projector, namespace, _build_lineage(loaded))
@@ -129,21 +131,23 @@ def _list_committed(lanes: LaneRuns) -> dict[str, object]:
     return {**{run.lane.id: run.applied_at for run in runs}, **({EVENT_STORE: store} if store else {})}
 
 
-def _build_projector(loaded: Loaded) -> Any:
-    engine, settings = loaded.settings.engine, loaded.settings
-    places = _list_places(loaded)
-    paths = (str(said["path"]).partition("://") for said in places.values() if "path" in said)
+def _build_projector(loaded: Loaded, opened: ExitStack) -> Any:
+    """The projector of the engine. It finds lakes by their locations; other sinks that projections name are `opened`."""
+    loaded = replace(loaded, settings=put_event_store(loaded.settings))
+    engine, settings = loaded.settings.engine, loaded.settings.sinks
+    lakes = {name: sink.for_projector(adapters.list_options(sink)) for name, sink in settings.items()}
+    sinks: dict[str, Any] = {name: lake for name, lake in lakes.items() if lake is not None}
+    paths = (str(lake["path"]).partition("://") for lake in sinks.values())
     stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
-    own = {} if engine == adapters.LOCAL else {engine: dict(getattr(settings, engine)), "stores": stores}
-    return load_adapter(GROUP, engine, f"{loaded.describe_origin('engine')}: ")({"sinks": places, **own})
+    for name in _list_named_sinks(loaded) - sinks.keys():
+        sinks[name] = opened.enter_context(closing(cast(Any, adapters.build_sink(loaded, name)))).features
+    own = {} if engine == adapters.LOCAL else {engine: dict(getattr(loaded.settings, engine)), "stores": stores}
+    return load_adapter(GROUP, engine, f"{loaded.describe_origin('engine')}: ")({"sinks": sinks, **own})
 
 
-def _list_places(loaded: Loaded) -> dict[str, Mapping[str, Any]]:
-    """By sink, what projectors need to read its tables."""
-    settings = loaded.settings
-    parts = {**settings.sinks, **({EVENT_STORE: settings.event_store} if settings.event_store is not None else {})}
-    found = {name: part.for_projector(adapters.list_options(part)) for name, part in parts.items()}
-    return {name: place for name, place in found.items() if place is not None}
+def _list_named_sinks(loaded: Loaded) -> set[str]:
+    said = loaded.settings.projections.values()
+    return {one.sink for one in said} | {value.partition(".")[0] for one in said for value in one.inputs.values()}
 
 
 def _build_lineage(loaded: Loaded) -> Lineage | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from adapters.gold.duckdb_queries import (
+from adapters.gold.local import (
     filter_groups,
     groups_condition,
     open_query_session,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from adapters.gold.duckdb_queries import _row_hashes, find_changed_groups, find_differing_groups, open_query_session
+from adapters.gold.local import _row_hashes, find_changed_groups, find_differing_groups, open_query_session
 
 SMALL = range(150)
 SHAPES: dict[str, list[tuple[Any, ...]]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from adapters.sinks.postgres.sink import PostgresSink
 from support.projected_lake import ProjectedLake
 
 TABLE = 'g%old"1'
@@ -21,9 +24,28 @@ class ProjectedDatabase(ProjectedLake):
     keeps_versions = False
 
     @pytest.fixture(autouse=True)
-    def _database(self, _folder: None, postgres_dsn: str) -> None:
-        self.dsn = postgres_dsn
-        self.options["sinks"]["pg"] = {"holds": "postgres", "dsn": postgres_dsn, "schema": TABLE}
+    def _database(self, _folder: None, postgres_dsn: str) -> Iterator[None]:
+        self.dsn = self.dsn_of_projectors = postgres_dsn
+        self._sinks: list[PostgresSink] = []
+        yield
+        for one in self._sinks:
+            one.close()
+
+    def make_options(self) -> dict[str, Any]:
+        """The options of another projector."""
+        self._sinks.append(PostgresSink({"dsn": self.dsn_of_projectors, "schema": TABLE}))
+        return {**self.options, "sinks": {**self.options["sinks"], "pg": self._sinks[-1].features}}
+
+    def run_before_commit(self, projector: Any, meanwhile: Callable[[], object]) -> None:
+        """Before the transaction."""
+        features = projector._features["pg"]
+
+        def replace_rows(*given: Any) -> Any:
+            meanwhile()
+            return features.gold_tables.replace(*given)
+
+        tables = replace(features.gold_tables, replace=replace_rows)
+        projector._features["pg"] = replace(features, gold_tables=tables)
 
     def replace_rows(self, table: str, rows: pa.Table) -> None:
         if table != "sums":

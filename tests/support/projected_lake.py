@@ -12,8 +12,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from replicator.testing.projector_contract import ProjectorContract
 
-from .races import run_before
-
 
 class ProjectedLake(ProjectorContract):
     """A folder of Delta tables."""
@@ -41,8 +39,7 @@ class ProjectedLake(ProjectorContract):
         return int(DeltaTable(self.folder / table).version()) + 1
 
     def run_before_commit(self, projector: Any, meanwhile: Callable[[], object]) -> None:
-        """After the table is prepared and its version is known, in a lake; before the transaction, in a database."""
-        run_before(projector._tables, "replace", meanwhile)
+        """After the table is prepared and its version is known."""
         prepare = projector._prepare_target
 
         def prepare_target(*args: Any) -> DeltaTable:

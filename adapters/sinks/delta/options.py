@@ -20,7 +20,7 @@ from replicator.ports.options import (
     unset,
 )
 
-from ...stores import locate_for_projector
+from ...stores import locate_lake
 
 DEAD_LETTERS_FOLDER = "_replicator/dead_letters"
 
@@ -66,5 +66,5 @@ class DeltaSettings(SinkOptions):
             return None
         return {"path": f"{path.rstrip('/')}/{DEAD_LETTERS_FOLDER}"}
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return locate_for_projector(said, self.kind)
+    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return locate_lake(said)

@@ -6,6 +6,7 @@ The lanes number the events. Programs that emit their own events can write to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from replicator.domain.events import NewEvent
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
 from replicator.domain.position import Position
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.sink import SinkFeatures
 
 from ...apply.lane_progress import advance_position
 from ...apply.redelivery import drop_applied, is_applied, refuse_gap
@@ -27,6 +29,7 @@ from ...postgres.lane_state import parse_state, write_schema_versions
 from ...postgres.names import check_table, quote_name
 from ...stores import EventStoreSettings
 from .event_store import locate_events
+from .gold import describe_inputs
 from .lanes import PostgresLanes, collect_completes, to_applied
 from .writer import PendingStatements, WriteOutcome
 
@@ -49,9 +52,13 @@ class PostgresEventLanes(PostgresLanes):
     def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
         settings = EventStoreSettings.read(options)
         self._limits = settings.limits
-        place = locate_events(settings)
+        self._place = place = locate_events(settings)
         self._events = EventTable(place.schema, place.table)
         super().__init__(place.dsn, lambda _: (place.schema, place.table), "event store")
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(super().features, projection_inputs=describe_inputs(self._place))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """Creates the store if it does not exist.

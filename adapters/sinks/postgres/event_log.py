@@ -28,6 +28,7 @@ from ...postgres.names import quote_name
 from ...postgres.options import TableLocation, read_dsn
 from ...sql.dialect import text_literal
 from ...stores import EventLogSettings
+from .gold import describe_inputs
 from .lanes import PostgresLanes
 
 
@@ -53,7 +54,8 @@ class PostgresEventLog(PostgresLanes):
     @property
     def features(self) -> SinkFeatures:
         erasure = RecordErasure(self.records, self.empty, self.end_versions)
-        return replace(super().features, record_erasure=erasure, find_cut=self.find_cut)
+        inputs = describe_inputs(self._log)
+        return replace(super().features, record_erasure=erasure, find_cut=self.find_cut, projection_inputs=inputs)
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
         state = self.state(lane)

@@ -92,4 +92,4 @@ def locate_events(options: EventStoreSettings) -> TableLocation:
     """The table of the store."""
     if options.dsn is None:
         raise options.refuse("dsn is missing")
-    return TableLocation(read_dsn(options.dsn), options.schema_name or "events", options.table or "events")
+    return TableLocation(read_dsn(options.dsn), options.schema_name or "events", options.table or "events", events=True)

@@ -10,8 +10,6 @@ from pydantic import Field
 from replicator.ports.adapter_options import SinkOptions, given
 from replicator.ports.options import Dsn, PositiveDuration
 
-from ...stores import locate_for_projector
-
 
 class PostgresSettings(SinkOptions):
     """Tables in one schema of a PostgreSQL database."""
@@ -36,6 +34,3 @@ class PostgresSettings(SinkOptions):
     @classmethod
     def place_dead_letters(cls, section: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return {"dsn": section["dsn"]} if section.get("dsn") else None
-
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return locate_for_projector(said, self.kind)

@@ -38,10 +38,11 @@ from ...postgres.lane_state import (
     write_schema_versions,
 )
 from ...postgres.names import quote_name
-from ...postgres.options import read_dsn
+from ...postgres.options import TableLocation, read_dsn
 from ...postgres.table_reader import TableReader
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
+from .gold import PostgresTables, describe_inputs
 from .lane_ownership import refuse_other_writer
 from .lane_removal import has_lanes, read_remains, remove_lane
 from .lanes import PostgresLanes
@@ -71,6 +72,7 @@ class PostgresSink(PostgresLanes):
         dsn, timeout = read_dsn(given.dsn), to_timedelta(given.answer_timeout).total_seconds()
         self._schema, self._dsn = given.schema_name, dsn
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
+        self._gold = PostgresTables(dsn, given.schema_name)
         super().__init__(dsn, lambda lane: (given.schema_name, lane.into), "sink", timeout)
 
     @property
@@ -84,6 +86,8 @@ class PostgresSink(PostgresLanes):
             reader=self._reader,
             select=self._reader.select,
             open_comparison=self.open_comparison,
+            projection_inputs=describe_inputs(TableLocation(self._dsn, self._schema, "")),
+            gold_tables=self._gold.feature,
             removal=LaneRemoval(self.list_artifacts, self.drop),
             swap=self.swap,
             erasure=KeyErasure(self.erase, self.end_versions),
@@ -176,4 +180,5 @@ class PostgresSink(PostgresLanes):
 
     def close(self) -> None:
         self._reader.close()
+        self._gold.close()
         super().close()

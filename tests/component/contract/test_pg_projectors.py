@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from support.projected_database import ProjectedDatabase
 
-from adapters.gold import LocalProjector, postgres_tables
-from adapters.gold.postgres_tables import PostgresTables
+from adapters.gold import LocalProjector
+from adapters.sinks.postgres import gold
+from adapters.sinks.postgres.gold import PostgresTables
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 from replicator.domain.projection import Projection
@@ -42,7 +43,7 @@ class TestPostgresProjector(ProjectedDatabase):
     __test__ = True
 
     def new_projector(self) -> Projector:
-        return LocalProjector(self.options)
+        return LocalProjector(self.make_options())
 
     def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wherever in its transaction, and where it does not hear of its commit; a first one, and one of groups."""
@@ -51,7 +52,7 @@ class TestPostgresProjector(ProjectedDatabase):
         for then in ("full", "groups"):
             for place in ("read_oid", "delete_groups", "insert_rows", "write_refresh"):
                 with monkeypatch.context() as killing:
-                    killing.setattr("adapters.gold.postgres_tables." + place, _die)
+                    killing.setattr("adapters.sinks.postgres.gold." + place, _die)
                     with pytest.raises(Killed):
                         self._refresh(make_projection())
                 assert not self._is_made() if then == "full" else ("Rome", 1, 5) in self._read_sums()
@@ -117,7 +118,7 @@ class TestPostgresProjector(ProjectedDatabase):
         rows = self._first()
         self._refresh(make_projection())
         self.append_rows("orders", rows.slice(2, 1))
-        write_refresh = postgres_tables.write_refresh
+        write_refresh = gold.write_refresh
 
         def meanwhile(*given: Any) -> None:
             with psycopg.connect(self.dsn, autocommit=True) as others:
@@ -128,7 +129,7 @@ class TestPostgresProjector(ProjectedDatabase):
             write_refresh(*given)
 
         with monkeypatch.context() as patched:
-            patched.setattr("adapters.gold.postgres_tables.write_refresh", meanwhile)
+            patched.setattr("adapters.sinks.postgres.gold.write_refresh", meanwhile)
             assert self._refresh(make_projection()).kind == "groups"
         assert self._refresh(make_projection()).kind == "current"
 
@@ -140,7 +141,7 @@ class TestPostgresProjector(ProjectedDatabase):
         self._execute(f"GRANT USAGE ON SCHEMA {self._quote_table()}, _replicator TO gold_writer")
         tables = f"ALL TABLES IN SCHEMA {self._quote_table()}, _replicator"
         self._execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO gold_writer")
-        self.options["sinks"]["pg"]["dsn"] = self.dsn.replace("user=tester", "user=gold_writer")
+        self.dsn_of_projectors = self.dsn.replace("user=tester", "user=gold_writer")
         self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         with pytest.raises(EnvironmentProblem):
@@ -152,7 +153,7 @@ class TestPostgresProjector(ProjectedDatabase):
         """What happened meanwhile is not known."""
         self._first()
         self._refresh(make_projection())
-        self._execute(f"DROP TRIGGER {postgres_tables.GUARD} ON {self._quote_table('sums')}")
+        self._execute(f"DROP TRIGGER {gold.GUARD} ON {self._quote_table('sums')}")
         assert self._refresh(make_projection()).kind == "full"
         assert self._refresh(make_projection()).kind == "current"
 

@@ -45,4 +45,4 @@ class StoredLake(ProjectorContract):
 def test_groups_are_replaced(s3: ObjectStore) -> None:
     lake = StoredLake(s3.lake())
     lake.test_groups_are_replaced_in_one_commit()
-    assert LocalProjector({"sinks": {"lake": lake.options}})._locate_table("lake", "sums").startswith("s3://")
+    assert LocalProjector({"sinks": {"lake": lake.options}})._input_folder("lake", "sums").uri.startswith("s3://")

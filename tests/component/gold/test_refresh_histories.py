@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from adapters.gold import LocalProjector, local, table_version
 from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from adapters.sinks.postgres.sink import PostgresSink
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.projection import Projection, ProjectionInput
 from replicator.settings.queries import QueryContext, read_query
@@ -110,7 +111,7 @@ def test_incremental_is_full_in_a_database(postgres_dsn: str) -> None:
 def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str], dsn: str = "") -> None:
     write_deltalake(lake / "users", users([(1, "Oslo", 1), (2, "Rome", 2), (3, None, 3)]), mode="append")
     write_deltalake(lake / "places", places([("Oslo", "x"), ("Rome", "y")]))
-    database = {"gold": {"holds": "postgres", "dsn": dsn, "schema": "gold"}} if dsn else {}
+    database = {"gold": PostgresSink({"dsn": dsn, "schema": "gold"}).features} if dsn else {}
     projector = LocalProjector({"sinks": {"lake": {"path": str(lake)}, **database}})
     refreshing = ProjectionRefresher(projector, "tests")
     for batch in ([], *history):

@@ -10,12 +10,12 @@ import pytest
 from paths import PROJECT
 
 from adapters.delta.lake import HOME
-from adapters.gold.postgres_tables import REFRESHES
 from adapters.postgres.lane_state import META
 from adapters.sinks.delta import transaction_table
 from adapters.sinks.delta.event_log import DAY
 from adapters.sinks.delta.event_store import COLUMNS as EVENT_COLUMNS
 from adapters.sinks.delta.options import DEAD_LETTERS_FOLDER
+from adapters.sinks.postgres.gold import REFRESHES
 from replicator.application.operations.checkpoint import CHECKPOINTS_FOLDER
 from replicator.application.quarantine import erasure_filter
 from replicator.domain.event_log import EVENT_LOG

@@ -84,4 +84,4 @@ class TestTablesInPostgresOnSpark(ProjectedDatabase):
     __test__ = True
 
     def new_projector(self) -> Projector:
-        return SparkProjector({**self.options, **OPTIONS})
+        return SparkProjector({**self.make_options(), **OPTIONS})

@@ -1,26 +1,31 @@
-"""Adapters of another package: an event log with its reader, and dead letters, each in a folder; and a format."""
+"""Adapters of another package: an event log with its reader, dead letters and gold tables, each in a folder; a format."""
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-from box_options import BoxFormatOptions, BoxLogOptions
+from box_options import BoxFormatOptions, BoxLogOptions, BoxTableOptions
 from pyarrow import feather
 
+from adapters.apply.projections import foreign_table_error, group_column, other_columns_error, table_remark
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.event_log.records import to_raw
-from replicator.domain.errors import ConfigProblem
+from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, state_from_json, state_to_json
+from replicator.domain.projection import InputVersion, Projection, RefreshRecord, RefreshWork
 from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.projector import GoldTable, GoldTables, InputMissing, InputTable, InputTables, ReplaceResult
 from replicator.ports.sink import SinkFeatures
 from replicator.ports.stores import DeadLetter
 from replicator.testing.fakes import FakeDeadLetters, FakeSource, list_positions, refuse_gap
@@ -103,3 +108,81 @@ class BoxDeadLetters(FakeDeadLetters):
         super().write(letters)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_bytes(pickle.dumps(self.read()))
+
+
+class BoxTables(BoxLog):
+    """`replicator.ports.sink.Sink` for gold tables: an Arrow file each, whose metadata have the record of the refresh."""
+
+    def __init__(self, options: BoxTableOptions | Mapping[str, Any]) -> None:
+        self._folder = Path(BoxTableOptions.read(options).path)
+        self._seen: dict[str, Mapping[bytes, bytes]] = {}
+        self.features = SinkFeatures(
+            policies=frozenset(),
+            projection_inputs=InputTables(str(self._folder), self.locate, open_tables),
+            gold_tables=GoldTables(self.find, self.replace),
+        )
+
+    def locate(self, table: str | None) -> Path:
+        return self._folder / f"{table}.arrow"
+
+    def find(self, projection: Projection) -> GoldTable:
+        file = self.locate(projection.into)
+        schema = read_schema(file)
+        about = self._seen[projection.name] = schema.metadata or {}
+        if file.exists() and about.get(b"remark") != table_remark(projection).encode():
+            raise foreign_table_error(projection)
+        last = RefreshRecord.from_json(json.loads(about[b"record"])) if b"record" in about else None
+        has_groups = last is not None and projection.partition_by is not None
+        return GoldTable(last, str(file), group_column(projection, schema).type if has_groups else None)
+
+    def replace(
+        self, projection: Projection, work: RefreshWork, record: RefreshRecord, rows: pa.Table | None
+    ) -> ReplaceResult:
+        file = self.locate(projection.into)
+        about = read_schema(file).metadata or {}
+        if about != self._seen.pop(projection.name):
+            raise Retryable(f"another writer changed table {projection.label} first")
+        number = int(about.get(b"number", 0)) + 1
+        said = {"remark": table_remark(projection), "record": json.dumps(record.to_json()), "number": str(number)}
+        write_table(file, rows if work.groups is None else self._replace_groups(projection, work, rows), said)
+        return ReplaceResult(number, 0 if rows is None else rows.num_rows)
+
+    def _replace_groups(self, projection: Projection, work: RefreshWork, rows: pa.Table | None) -> pa.Table:
+        """All rows of the table, of which those of the groups are `rows`."""
+        before = feather.read_table(self.locate(projection.into)).replace_schema_metadata(None)
+        if rows is None:
+            return before
+        if rows.schema != before.schema:
+            raise other_columns_error(projection)
+        groups = before[group_column(projection, before.schema).name].to_pylist()
+        return pa.concat_tables([before.filter(pa.array([group not in work.groups for group in groups], pa.bool_())), rows])
+
+
+def write_table(file: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
+    """The file as a whole, or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    feather.write_feather(rows.replace_schema_metadata(metadata), str(file.with_suffix(".new")))
+    file.with_suffix(".new").replace(file)
+
+
+def read_schema(file: Path) -> pa.Schema:
+    """With the metadata; empty without a file."""
+    return feather.read_table(file).schema if file.exists() else pa.schema([])
+
+
+@contextmanager
+def open_tables(files: Sequence[Path]) -> Iterator[Sequence[InputTable]]:
+    """What is read here stays as it is, whatever is written meanwhile."""
+    found = []
+    for file in files:
+        if not file.exists():
+            raise InputMissing(file)
+        rows = feather.read_table(file, memory_map=False)
+        number = int((rows.schema.metadata or {}).get(b"number", 0))
+        found.append(InputTable(InputVersion(str(file), number), str(file), partial(select_columns, rows)))
+    yield found
+
+
+def select_columns(rows: pa.Table, columns: Collection[str] | None) -> pa.Table:
+    """Those that exist, at least one."""
+    return rows.select([name for name in rows.column_names if columns is None or name.lower() in columns] or [0])

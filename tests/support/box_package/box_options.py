@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from replicator.ports.adapter_options import DecoderOptions, LogSinkOptions
+from replicator.ports.adapter_options import DecoderOptions, LogSinkOptions, SinkOptions
 from replicator.ports.options import ConfigPath
 
 
@@ -35,3 +35,16 @@ class BoxLogOptions(LogSinkOptions):
     @classmethod
     def place_dead_letters(cls, section: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"kind": "box_letters", "path": f"{section.get('path')}/rejected"}
+
+
+class BoxTableOptions(SinkOptions):
+    """Gold tables as Arrow files in a folder."""
+
+    what: ClassVar[str] = "a box"
+    assumed: ClassVar[Mapping[str, Any]] = {"kind": "box_tables"}
+    has_table_options: ClassVar[bool] = False
+    holds_projections: ClassVar[bool] = True
+
+    kind: Literal["box_tables"]
+    path: ConfigPath
+    """The folder."""

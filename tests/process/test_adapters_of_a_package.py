@@ -1,15 +1,17 @@
-"""An event log, dead letters and a format of another package: what the core does with ours, it does with them."""
+"""An event log, dead letters, gold tables and a format of another package: they work as ours do."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from paths import TESTS
+from pyarrow import feather
 from support.cli_fixtures import SAMPLES
 from support.cli_program import run_program
 
@@ -22,17 +24,31 @@ sources:
 sinks:
   box: {kind: box_log, path: ./box}
   lake: {kind: delta, path: ./lake}
+  gold: {kind: box_tables, path: ./gold}
 tables:
   - match: public.*
     source: recorded
     to: [{sink: box}, {sink: lake}]
+projections:
+  counts:
+    sql: ./counts.sql
+    inputs: {orders: lake.orders}
+    sink: gold
+    partition_by: status
+  most: {sql: ./most.sql, inputs: {counts: gold.counts}, sink: lake}
 http: {address: "127.0.0.1:0"}
 """
+QUERIES = {
+    "counts": "SELECT status, COUNT(*) AS orders FROM orders GROUP BY status",
+    "most": "SELECT MAX(orders) AS orders FROM counts",
+}
 ENTRY_POINTS = """\
 [replicator.sinks]
 box_log = box:BoxLog
+box_tables = box:BoxTables
 [replicator.sink_options]
 box_log = box_options:BoxLogOptions
+box_tables = box_options:BoxTableOptions
 [replicator.sources]
 box_log = box:read_box
 [replicator.decoders]
@@ -75,6 +91,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
     (folder / "config").mkdir()
     (folder / "config" / "replicator.yaml").write_text(CONFIG)
+    for name, query in QUERIES.items():
+        (folder / f"{name}.sql").write_text(query)
     (folder / "archive").mkdir()
     shutil.copyfile(SAMPLES / ORDERS, folder / "archive" / ORDERS)
     with (folder / "archive" / ORDERS).open("a") as more:
@@ -125,3 +143,17 @@ def test_its_format_has_a_key_of_its_own(shop: Shop) -> None:
     said = json.dumps(shop.run("check", "--set", "sources.recorded.label=up", code=2))
     assert "key 'label' in sources.recorded means nothing with format 'debezium_json'" in said
     assert "means nothing with format 'box_json'" in json.dumps(shop.run(*boxed, "sources.recorded.flattened=true", code=2))
+
+
+def test_a_gold_table_is_in_the_sink_and_others_are_computed_from_it(shop: Shop) -> None:
+    counts = Counter(row["status"] for row in shop.read_rows("orders"))
+    found = feather.read_table(shop.folder / "gold" / "counts.arrow").to_pydict()
+    assert dict(zip(found["status"], found["orders"], strict=True)) == counts
+    most = DeltaTable(str(shop.folder / "lake" / "most")).to_pyarrow_table()
+    assert most["orders"].to_pylist() == [max(counts.values())]
+    assert [one["kind"] for one in shop.run("refresh")["result"]] == ["current", "current"]
+
+
+def test_a_sink_without_gold_tables_is_refused(shop: Shop) -> None:
+    said = json.dumps(shop.run("check", "--set", "projections.counts.sink=box", code=2))
+    assert "does not support projections yet" in said and "box_tables" in said

@@ -1,10 +1,15 @@
-"""Tables of projections in PostgreSQL. Rows and the record of their refresh are one transaction."""
+"""Projections in PostgreSQL: their tables, and their inputs.
+
+Rows of a table and the record of their refresh are one transaction. All inputs in one database are read in one, too.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,62 +19,58 @@ from psycopg import sql
 from sqlalchemy.dialects import postgresql as pg
 
 from replicator.domain.errors import Fatal, Retryable
-from replicator.domain.projection import Groups, Projection, RefreshRecord, RefreshWork
+from replicator.domain.projection import Groups, InputVersion, Projection, RefreshRecord, RefreshWork
 from replicator.domain.table import Column
-from replicator.ports.projector import ReplaceResult
+from replicator.ports.projector import GoldTable, GoldTables, InputMissing, InputTable, InputTables, ReplaceResult
 
-from ..postgres.connection import PostgresSession
-from ..postgres.ddl import DDL_LOCK, DIALECT, Catalogue
-from ..postgres.errors import translate_error
-from ..postgres.lane_state import META, SCHEMA
-from ..postgres.literals import copy_rows, copy_statement
-from ..postgres.names import check_columns, check_table, quote_name
-from ..postgres.options import TableLocation, TableLocations
-from ..postgres.types import ColumnConversion, find_conversion, new_type
-from ..sql.dialect import text_literal
-from .refresh_records import foreign_table_error, group_column, other_columns_error, refuse_group_type, table_remark
+from ...apply.projections import foreign_table_error, group_column, other_columns_error, table_remark
+from ...postgres.connection import PostgresSession
+from ...postgres.ddl import DDL_LOCK, DIALECT, Catalogue
+from ...postgres.errors import translate_error
+from ...postgres.event_table import MAPS
+from ...postgres.lane_state import META, SCHEMA, parse_state
+from ...postgres.literals import copy_rows, copy_statement
+from ...postgres.names import check_columns, check_table, quote_name
+from ...postgres.options import TableLocation
+from ...postgres.query import BEGIN, describe_columns, read_all_rows, render_select
+from ...postgres.types import ColumnConversion, find_conversion, new_type
+from ...sql.dialect import text_literal
 
 
 class PostgresTables:
-    """The tables of projections in PostgreSQL sinks.
+    """The tables of projections in a schema of a database.
 
     An existing table stays, with grants, indexes and comments of columns that others made.
     """
 
-    def __init__(self, places: TableLocations) -> None:
-        self._places = places
-        self._sessions: dict[str, PostgresSession] = {}
-        self._ready: set[str] = set()
-        """Databases that have the tables of refreshes."""
+    def __init__(self, dsn: str, schema: str) -> None:
+        self._dsn, self._schema = dsn, schema
+        self._session = PostgresSession(dsn, "refreshes")
+        self._is_ready = False
+        """True when the database has the tables of refreshes."""
         self._seen: dict[str, RefreshState] = {}
-        """By projection the state of its table when `read_last` read it."""
+        """By projection the state of its table when `find` read it."""
+        self.feature = GoldTables(self.find, self.replace, self.end_versions)
 
-    def read_last(self, projection: Projection) -> RefreshRecord | None:
+    def find(self, projection: Projection) -> GoldTable:
         place = self._locate(projection)
-        with self._get_session(place).cursor(f"looking at {projection.label}") as cursor:
+        with self._session.cursor(f"looking at {projection.label}") as cursor:
             found = read_refresh_state(cursor, place)
         if found.table is not None and found.table.remark != table_remark(projection):
             raise foreign_table_error(projection)
         self._seen[projection.name] = found
-        return RefreshRecord.from_json(found.valid_refresh.record) if found.valid_refresh else None
-
-    def read_group_type(self, projection: Projection) -> pa.DataType | None:
-        """The type of the groups at the last refresh; None when it is not known."""
-        if projection.name not in self._seen:
-            self.read_last(projection)
-        last, column = self._seen[projection.name].last, (projection.partition_by or "").lower()
-        kinds = {name.lower(): kind for name, kind in last.columns.items()} if last else {}
-        return GROUP_TYPES.get(kinds.get(column, ""))
+        last = RefreshRecord.from_json(found.valid_refresh.record) if found.valid_refresh else None
+        kinds = {name.lower(): kind for name, kind in found.last.columns.items()} if found.last else {}
+        return GoldTable(last, place.url, GROUP_TYPES.get(kinds.get((projection.partition_by or "").lower(), "")))
 
     def replace(
         self, projection: Projection, work: RefreshWork, record: RefreshRecord, rows: pa.Table | None
     ) -> ReplaceResult:
-        """See `ports.projector.Projector.replace`. `rows`: the rows of the groups of `work`; None if it has none."""
         place, doing = self._locate(projection), f"refreshing {projection.label}"
         self._prepare_database(place)
         seen = self._seen.pop(projection.name, None)
         try:
-            with self._get_session(place).transaction(doing) as cursor:
+            with self._session.transaction(doing) as cursor:
                 cursor.execute("BEGIN")
                 cursor.execute("SET LOCAL synchronous_commit = on")
                 found = read_refresh_state(cursor, place, lock=True)
@@ -82,17 +83,16 @@ class PostgresTables:
         return ReplaceResult(found.number + 1, 0 if rows is None else rows.num_rows)
 
     def end_versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.describe_versions`. VACUUM releases the space of replaced rows."""
+        """See `ports.projector.GoldTables.end_versions`. VACUUM releases the space of replaced rows."""
         place, doing = self._locate(projection), f"vacuuming {projection.label}"
-        with self._get_session(place).cursor(doing) as cursor:
+        with self._session.cursor(doing) as cursor:
             if read_refresh_state(cursor, place).table is not None:
                 cursor.execute(f"VACUUM (ANALYZE) {place.relation}".encode(), prepare=False)
         return ""
 
     def close(self) -> None:
-        """Closes the connections; may be called twice."""
-        for session in self._sessions.values():
-            session.close()
+        """Closes the connection; may be called twice."""
+        self._session.close()
         self._seen.clear()
 
     def _write_rows(
@@ -132,7 +132,6 @@ class PostgresTables:
         Raises Fatal when only some groups are replaced and the table has other columns.
         """
         projection, place = of
-        refuse_group_type(projection, schema)
         check_columns(schema.names, projection.label)
         kinds = {name: kind for name, (kind, _) in find_conversions(schema, projection.label).items()}
         gone, added = diff_columns(found, kinds)
@@ -151,9 +150,9 @@ class PostgresTables:
         """Creates the tables and functions for refreshes if they do not exist."""
         check_table(place.schema, "schema")
         check_table(place.table)
-        if place.dsn in self._ready:
+        if self._is_ready:
             return
-        session, doing = self._get_session(place), f"preparing schema {SCHEMA}"
+        session, doing = self._session, f"preparing schema {SCHEMA}"
         Catalogue(session).create_own_tables(doing, [CREATE_REFRESHES], SCHEMA)
         with session.transaction(doing) as cursor:
             cursor.execute("BEGIN")
@@ -162,13 +161,10 @@ class PostgresTables:
             if not there:
                 cursor.execute(MAKE_GUARD.encode())
             cursor.execute("COMMIT")
-        self._ready.add(place.dsn)
-
-    def _get_session(self, place: TableLocation) -> PostgresSession:
-        return self._sessions.setdefault(place.dsn, PostgresSession(place.dsn, "refreshes"))
+        self._is_ready = True
 
     def _locate(self, projection: Projection) -> TableLocation:
-        return self._places.locate(projection.sink, projection.into)
+        return TableLocation(self._dsn, self._schema, projection.into)
 
 
 GROUP_TYPES = {
@@ -381,3 +377,106 @@ def write_refresh(cursor: psycopg.Cursor, place: TableLocation, projection: str,
 
 def _run(cursor: psycopg.Cursor, statement: str) -> None:
     cursor.execute(statement.encode(), prepare=False)
+
+
+# Inputs. A database has no old versions, so versions cannot be compared.
+
+TABLES = sql.SQL("SELECT to_regclass(%s)::oid::text, to_regclass('_replicator.positions') IS NOT NULL")
+LANES = sql.SQL(
+    "SELECT pipeline, lane, state::text, updated_at FROM _replicator.positions WHERE target = %s ORDER BY pipeline, lane"
+)
+REFRESH = sql.SQL("SELECT number, others FROM _replicator.refreshes WHERE target = %s AND relation = %s::bigint")
+NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
+
+
+def describe_inputs(place: TableLocation) -> InputTables:
+    """The tables in the schema of `place` as inputs, and its own table."""
+    return InputTables(place.dsn, lambda table: place if table is None else replace(place, table=table), open_inputs)
+
+
+@contextmanager
+def open_inputs(places: Sequence[TableLocation]) -> Iterator[Sequence[InputTable]]:
+    """See `ports.projector.InputTables.open`. All places are in one database. One read-only transaction (REPEATABLE READ)
+    reads them; the columns of the tables cannot change meanwhile."""
+    with _translate_errors("connecting"):
+        connection = PostgresSession(places[0].dsn, "projections").open()
+    with closing(connection):
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        # Before the first read: a table that is swapped in between would be empty.
+        for place in places:
+            with _translate_errors(_describe_read(place)):
+                _lock_table(connection, place)
+        with _translate_errors("reading"):
+            connection.execute(BEGIN.encode(), prepare=False)
+        yield [_find_table(connection, place) for place in places]
+
+
+def _lock_table(connection: psycopg.Connection, place: TableLocation) -> None:
+    try:
+        connection.execute(f"LOCK TABLE {place.relation} IN ACCESS SHARE MODE".encode(), prepare=False)
+    except NO_TABLE:
+        raise InputMissing(place) from None
+
+
+def _find_table(connection: psycopg.Connection, place: TableLocation) -> InputTable:
+    with _translate_errors(_describe_read(place)):
+        version = _read_version(connection, place)
+    if version is None:
+        raise InputMissing(place)
+    return InputTable(version, place.url, partial(_read_rows, connection, place))
+
+
+def _read_version(connection: psycopg.Connection, place: TableLocation) -> InputVersion | None:
+    """None for a table that no lane or projection has written."""
+    table, known = connection.execute(TABLES, (place.relation,)).fetchone() or ("", False)
+    if place.events:
+        counted = connection.execute(f"SELECT count(*) FROM {place.relation}".encode(), prepare=False)
+        (count,) = counted.fetchone() or (0,)
+        return InputVersion(table, count)
+    rows = connection.execute(LANES, (place.relation,)).fetchall() if known else []
+    if not rows:
+        # The number of the refresh that wrote the table.
+        (known,) = connection.execute(KNOWN).fetchone() or (False,)
+        row = connection.execute(REFRESH, (place.relation, table)).fetchone() if known else None
+        return None if row is None else InputVersion(table, row[0], "changed by others" if row[1] else "")
+    states = [parse_state(state, pipeline, lane) for pipeline, lane, state, _ in rows]
+    # Positions are not enough: rows are also written out of band, deleted, and loaded again.
+    mark = ", ".join(at.isoformat() for *_, at in rows)
+    return InputVersion(table, sum(sum(one.position.values()) for one in states if one), mark)
+
+
+def _read_rows(connection: psycopg.Connection, place: TableLocation, columns: Collection[str] | None) -> pa.Table:
+    """See `ports.projector.InputTable.read`. Types are those of `table_reader`; the maps of events are maps."""
+    doing, text = _describe_read(place), f"SELECT * FROM {place.relation}"
+    with _translate_errors(doing):
+        there = describe_columns(connection, text)
+        wanted = [one for one in there if columns is None or one[0].lower() in columns] or there[:1]
+        found = read_all_rows(connection, *render_select(wanted, text), doing)
+    return json_to_maps(found, MAPS) if place.events else found
+
+
+def _describe_read(place: TableLocation) -> str:
+    return f"reading {place.schema}.{place.table}"
+
+
+def json_to_maps(rows: pa.Table, names: Collection[str]) -> pa.Table:
+    """The rows with JSON objects in these columns as maps of text, as in a lake."""
+    for at, name in enumerate(rows.column_names):
+        if name in names:
+            values = [None if text is None else _to_items(json.loads(text)) for text in rows[name].to_pylist()]
+            rows = rows.set_column(at, name, pa.array(values, pa.map_(pa.string(), pa.string())))
+    return rows
+
+
+def _to_items(said: Mapping[str, object]) -> list[tuple[str, str | None]]:
+    plain = (str, type(None))
+    return [(name, value if isinstance(value, plain) else json.dumps(value)) for name, value in said.items()]
+
+
+@contextmanager
+def _translate_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate_error(error, doing) from error
