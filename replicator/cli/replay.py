@@ -62,7 +62,7 @@ def replay(
     resumes.
     """
     from replicator.application.operations import rebuild, table_swap
-    from replicator.application.operations.checkpoint_restore import prepare_restored_rebuild
+    from replicator.application.operations.checkpoint import prepare_restored_rebuild
     from replicator.application.operations.lanes import find_source_table
     from replicator.ports.components import RebuildRequest
 
@@ -95,12 +95,12 @@ def replay(
 
 
 def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
-    from replicator.application.operations import dry_run
+    from replicator.application.operations import table_swap
 
-    result = dry_run.compare_target(
+    result = table_swap.compare_target(
         session.components, lane, partial(_run_rebuild, session, lane.into), session.print_note, **asked
     )
-    session.emit(result, "", text=lambda: echo("\n".join(dry_run.to_lines(result))))
+    session.emit(result, "", text=lambda: echo("\n".join(table_swap.to_lines(result))))
 
 
 def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from replicator.application.control import Control
 from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
 from replicator.application.operations.cutover import swap_from_text
 from replicator.application.operations.diff_runs import report_runs
-from replicator.application.operations.projection_scheduler import ProjectionScheduler
+from replicator.application.operations.refresh import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
 from replicator.domain.errors import ACCEPT_MISSING, ConfigProblem, EnvironmentProblem, ExitCode, Fatal

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from replicator.application.lane_runs import LaneRuns, LaneStatus
-from replicator.application.operations.diff import DiffOperation
-from replicator.application.operations.diff_log import compare_with_log
+from replicator.application.operations.diff import DiffOperation, compare_with_log
 from replicator.application.operations.diff_runs import DiffScheduler, ScheduledDiff
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import ConfigProblem

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from replicator.application.lane_runs import LaneRuns
-from replicator.application.operations.projection_scheduler import ProjectionScheduler, ScheduledProjection
-from replicator.application.operations.refresh import ProjectionRefresher
+from replicator.application.operations.refresh import ProjectionRefresher, ProjectionScheduler, ScheduledProjection
 from replicator.domain.errors import ConfigProblem, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import is_exact

@@ -14,61 +14,19 @@ from typing import Any, cast
 import pyarrow as pa
 
 from replicator.application.lane_schema import AlteredColumn, find_altered_columns
-from replicator.application.operations import checkpoint, cutover
 from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.event_log import LogCut
 from replicator.domain.plain_values import format_count
-from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery, ReadTimeout
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.reads import TargetVersions
 from replicator.ports.sink import Sink
-from replicator.ports.stores import RegisterEntry
 
-from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_truncated
+from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_incomplete, refuse_truncated
 from .lanes import list_lanes
-
-# Checks that an event log has all records of a lane. A rebuild from fewer records would lack rows without any error.
-
-
-def refuse_incomplete(parts: Components, lane: Lane, begun: Position, step: str) -> None:
-    """DataLoss, with the missing offsets, unless the event log has every record from the start of the lane.
-
-    A checkpoint with everything from `begun` on may replace missing records. A lane that has applied nothing lacks
-    nothing.
-    """
-    log = parts.find_log(lane.table)
-    with closing(parts.open_sink(lane.sink)) as sink:
-        live: LaneState | None = sink.state(lane)
-    if live is None:
-        return
-    seen = parts.register.load(log.source)
-    first = seen.beginnings.get(lane.id, Position())
-    needed = {place: first.get(place, 0) for place, offset in live.position.items() if offset > first.get(place, 0)}
-    kept = (_find_log_start(parts, lane, seen, log), _read_first_offsets(parts, log), begun)
-    cutover.refuse_incomplete(lane, log.sink, needed, kept, step)
-
-
-def _find_log_start(parts: Components, lane: Lane, seen: RegisterEntry, log: Lane) -> Position:
-    """The start position of the log, without partitions that have lost their first records.
-
-    For a log in a database, whose rows anyone may delete, only its first records prove that.
-    """
-    if parts.sinks[log.sink].is_log_in_database:
-        return Position()
-    began = seen.beginnings.get(log.id, Position())
-    removed = checkpoint.get_removed(parts, lane)
-    return began.only(place for place in began if place not in removed)
-
-
-def _read_first_offsets(parts: Components, log: Lane) -> Position:
-    with closing(parts.open_log(log)) as opened:
-        found: Position = opened.start()
-        return found
-
 
 AsOfValue = datetime | Position
 """A time at the source, or a position: the records below it."""

@@ -1,23 +1,25 @@
-"""Makes and finds checkpoints of lanes: a rebuild from the event log that is stored and continued."""
+"""Checkpoints of lanes: a rebuild from the event log that is stored, continued, and copied into new targets."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 from replicator.application.lane_registry import find_target_problem
+from replicator.application.lane_schema import find_plan
 from replicator.application.operations import cutover
-from replicator.application.sink_features import require_feature
-from replicator.application.state_folder import InstanceLock
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced
+from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
+from replicator.application.state_folder import FileRegister, InstanceLock
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced, RejectCode
 from replicator.domain.event_log import Checkpoint, LogCut, find_newest_usable
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
@@ -25,10 +27,15 @@ from replicator.local_files import make_folder, sync_path
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
-from replicator.ports.sink import Sink
+from replicator.ports.sink import CheckpointUnsupported, Sink
 from replicator.ports.source import BACKFILL_TOPICS
+from replicator.ports.stores import (
+    DeadLetter,
+    RegisterEntry,
+)
 
-from .rebuild import prepare_rebuild
+from .drop import drop_lane
+from .rebuild import BEGIN_FILE, get_rebuild_folder, prepare_rebuild
 
 # The checkpoints of one lane on disk: one folder each, valid once it has its final name.
 
@@ -469,3 +476,188 @@ def _describe_start(lane: Lane, last: Checkpoint | None, there: list[Checkpoint]
 
 def _measure_folder(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+# Starts a rebuild from a checkpoint: selects one and copies it into the target.
+
+PARTIAL_STEP = "Rebuild from a part of the records with `--since TIME --into NAME`"
+
+
+def show_nothing(_: str) -> None:
+    """The default report: does nothing."""
+
+
+def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Components:
+    """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
+
+    `report` gets which one, or why none is used. DataLoss, with the missing offsets, if the log lacks records that
+    the lane has applied, unless the request has a `since`.
+    """
+    if request.since is None:
+        refuse_incomplete_rebuild(parts, request)
+    begun = use_checkpoint(partial(find_checkpoint, parts, request, report), partial(_restore, parts, request, report))
+    made = begun or prepare_rebuild(parts, request)
+    copy = get_rebuild_folder(parts, request.id) / BEGIN_FILE
+    shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
+    return made
+
+
+def _restore(parts: Components, request: RebuildRequest, report: ShowLine, taken: Checkpoint) -> Components:
+    """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
+
+    If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
+    a target, if the checkpoint was removed meanwhile.
+    """
+    made = prepare_rebuild(parts, request, list_topics(parts, request.lane, taken))
+    folder = get_rebuild_folder(parts, request.id) / BEGIN_FILE
+    cast(CheckpointStore, find_store(parts, request.lane)).copy_checkpoint(taken, folder)
+    try:
+        _restore_state(parts, made, request, folder)
+    except CheckpointUnsupported as unfit:
+        return _prepare_from_log(parts, request, report, f"none can be used, because number {taken.number} {unfit}")
+    return made
+
+
+def _prepare_from_log(parts: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
+    """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
+    drop_lane(parts, cutover.make_rebuild_lane(request.lane, request.into))
+    refuse_truncated(parts, request.lane, why)
+    refuse_incomplete(parts, request.lane, Position(), PARTIAL_STEP)
+    report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+    return prepare_rebuild(parts, request)
+
+
+def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine = show_nothing) -> Checkpoint | None:
+    """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
+
+    DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this
+    instead.
+    """
+    there = list_checkpoints(parts, request.lane)
+    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
+    with closing(parts.open_sink(rebuilt.sink)) as sink:
+        if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
+            return None
+        why = _describe_unsupported(request, rebuilt, sink) or NO_CHECKPOINT_REASON
+    for said in describe_damaged(parts, request.lane):
+        report(f"{request.id}: {said}")
+    until = None if request.until is None else datetime.fromisoformat(request.until)
+    found = find_newest(parts, request.lane, until) if why == NO_CHECKPOINT_REASON else None
+    if found is not None:
+        report(f"{request.id}: starting from snapshot {found.number} of {found.taken_at.isoformat()}")
+        return found
+    if request.since is None:
+        refuse_truncated(parts, request.lane, why)
+    else:
+        report_truncated(parts, request.lane, report)
+    if there:
+        report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
+    return None
+
+
+def refuse_incomplete_rebuild(parts: Components, request: RebuildRequest) -> None:
+    """DataLoss, with the missing offsets, unless the event log or the checkpoint has everything from the start of
+    the lane."""
+    refuse_incomplete(parts, request.lane, _find_rebuild_start(parts, request), PARTIAL_STEP)
+
+
+def _find_rebuild_start(parts: Components, request: RebuildRequest) -> Position:
+    """The position from which the rebuilt target has all records."""
+    found = find_checkpoint(parts, request)
+    if found is not None:
+        return found.begun
+    register = FileRegister(get_rebuild_folder(parts, request.id) / parts.pipeline / "sources")
+    return register.load(request.lane.source).beginnings.get(request.id, Position())
+
+
+def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any]) -> str:
+    """Why no checkpoint can be used; empty if one may be."""
+    if request.since is not None:
+        return "none can be used, because only records of a period are requested"
+    if request.policy not in (None, request.lane.policy):
+        return f"none can be used, because they have policy {request.lane.policy}"
+    unsupported = sink.features.restore_state is None
+    return f"none can be used, because sink {rebuilt.sink} does not support it yet" if unsupported else ""
+
+
+def _restore_state(parts: Components, made: Components, request: RebuildRequest, folder: Path) -> None:
+    """Rows and state are written last, so after a kill this is either repeated or complete."""
+    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
+    origin = cutover.make_rebuild_lane(rebuilt, AS_OF_FOLDER)
+    with closing(parts.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as there:
+        plan = find_plan(rebuilt, read_schema_versions(there, origin))
+        if plan is None:
+            raise CheckpointUnsupported("tells no schema")
+        stored = require_feature(there.features.open_stored_lane, STORES_NONE)(origin, plan)
+    _copy_register(parts, made, (folder, origin), rebuilt)
+    _copy_dead_letters(parts, made, (folder, origin), rebuilt)
+    with closing(parts.open_sink(rebuilt.sink, "rewrite")) as sink:
+        restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
+        restore(rebuilt, plan, stored)
+
+
+def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+    """Copy the register entry of the run that made the checkpoint."""
+    folder, origin = begun
+    pipeline = parts.pipeline
+    kept = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
+    seen = FileRegister(kept).load(rebuilt.source)
+    beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
+    made.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
+
+
+def _copy_dead_letters(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+    """Copy the dead letters of the checkpoint to the lane."""
+    folder, origin = begun
+    with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as kept:
+        letters = kept.read()
+    _refuse_missing_rows(made, rebuilt, letters)
+    if letters:
+        with closing(made.open_dead_letters()) as store:
+            store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
+
+
+def _refuse_missing_rows(made: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
+    """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
+    unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
+    if unkept and not made.sinks[rebuilt.sink].is_lake:
+        raise CheckpointUnsupported("lacks rows with values that a lake cannot store, but this target may")
+
+
+# Checks that an event log has all records of a lane. A rebuild from fewer records would lack rows without any error.
+
+
+def refuse_incomplete(parts: Components, lane: Lane, begun: Position, step: str) -> None:
+    """DataLoss, with the missing offsets, unless the event log has every record from the start of the lane.
+
+    A checkpoint with everything from `begun` on may replace missing records. A lane that has applied nothing lacks
+    nothing.
+    """
+    log = parts.find_log(lane.table)
+    with closing(parts.open_sink(lane.sink)) as sink:
+        live: LaneState | None = sink.state(lane)
+    if live is None:
+        return
+    seen = parts.register.load(log.source)
+    first = seen.beginnings.get(lane.id, Position())
+    needed = {place: first.get(place, 0) for place, offset in live.position.items() if offset > first.get(place, 0)}
+    kept = (_find_log_start(parts, lane, seen, log), _read_first_offsets(parts, log), begun)
+    cutover.refuse_incomplete(lane, log.sink, needed, kept, step)
+
+
+def _find_log_start(parts: Components, lane: Lane, seen: RegisterEntry, log: Lane) -> Position:
+    """The start position of the log, without partitions that have lost their first records.
+
+    For a log in a database, whose rows anyone may delete, only its first records prove that.
+    """
+    if parts.sinks[log.sink].is_log_in_database:
+        return Position()
+    began = seen.beginnings.get(log.id, Position())
+    removed = get_removed(parts, lane)
+    return began.only(place for place in began if place not in removed)
+
+
+def _read_first_offsets(parts: Components, log: Lane) -> Position:
+    with closing(parts.open_log(log)) as opened:
+        found: Position = opened.start()
+        return found

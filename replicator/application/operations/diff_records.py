@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from replicator.application.catalog import Catalog
 from replicator.application.sink_features import get_reader
 from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, RECORD_POSITION, TOPIC, Op
+from replicator.domain.differences import to_key_texts
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
@@ -25,8 +26,6 @@ from replicator.ports.frames import Batch, Lane
 from replicator.ports.reads import SourceSnapshot
 from replicator.ports.source import BACKFILL_TOPICS, Source
 from replicator.ports.stores import DeadLetter
-
-from .row_diff import to_key_texts
 
 CHANGE_COLUMNS = [OP, OLD_KEY, TOPIC, PARTITION, OFFSET]
 MANY_RECORDS = 50_000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from replicator.application.state_folder import InstanceLock
 from replicator.domain.change import RAW_RECORD_POSITION
 from replicator.domain.erasures import Erasure, ErasureHashes, find_keys, to_key_texts
 from replicator.domain.errors import ConfigProblem, Fenced
+from replicator.domain.event_log import Checkpoint
 from replicator.domain.plain_values import format_count
 from replicator.domain.projection import Projection, list_dependents
 from replicator.domain.table import Column, TableSpec
@@ -33,10 +35,18 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
 from replicator.ports.sink import KeyErasure, RecordErasure, Sink
 from replicator.ports.source import BACKFILL_TOPICS
-from replicator.ports.stores import DeadLetters
+from replicator.ports.stores import (
+    ALL_DEAD_LETTERS,
+    DeadLetter,
+    DeadLetterFeatures,
+    DeadLetterFilter,
+    DeadLetters,
+    OlderVersions,
+)
 
-from . import checkpoint_restore
+from . import cutover
 from .change_history import parse_key
+from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore
 from .dead_letters import to_raw_frame
 from .diff_runs import remove_unfinished
 from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds
@@ -131,7 +141,7 @@ def erase_row(
             (lane, _require_erasure(_open_sink(parts, lane, opened).features.erasure, lane)) for lane in found.targets
         ]
         stores: list[Any] = [opened.enter_context(closing(parts.open_dead_letters()))]
-        for lane, copy, rejected in checkpoint_restore.open_checkpoints(parts, found.table, found.source, opened):
+        for lane, copy, rejected in open_checkpoints(parts, found.table, found.source, opened):
             targets.append((lane, copy))
             stores.append(rejected)
         for lane in found.targets:
@@ -146,7 +156,7 @@ def erase_row(
         ]
         topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {BACKFILL_TOPICS + found.table}
         asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
-        letters: Any = stores[0] if len(stores) == 1 else checkpoint_restore.CombinedDeadLetters(stores)
+        letters: Any = stores[0] if len(stores) == 1 else CombinedDeadLetters(stores)
         erasing = ErasureOperation(
             ErasureList(parts.erasures),
             parts.build_decoder(found.source, with_erased=True),
@@ -418,3 +428,85 @@ def _hold_instance(parts: Components) -> Iterator[None]:
         for folder in (parts.folder, *(one / parts.pipeline for one in list_rebuild_folders(parts))):
             held.enter_context(InstanceLock(folder, parts.pipeline))
         yield
+
+
+# Erases rows from checkpoints, as from targets.
+
+
+def list_stores(parts: Components, table: str, source: str) -> list[CheckpointStore]:
+    """The checkpoint folders of the pipeline's lanes at the event logs of the table, including lanes no longer
+    configured."""
+    found: list[CheckpointStore] = []
+    rules = parts.sources[source].rules_for(table)
+    for log in sorted(rules.event_logs if rules else ()):
+        folder = parts.sinks[log].log_folder
+        home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(parts.pipeline, safe="")
+        found += [CheckpointStore(path) for path in sorted(home.glob("*"))] if folder is not None else []
+    return found
+
+
+def make_checkpoint_erasure(lake: Sink[Any], of: Lane) -> KeyErasure:
+    """Erases keys from the copy of the lane `of` in a checkpoint. Its older versions are deleted at once, because nothing
+    reads them."""
+    erasure = require_feature(lake.features.erasure, STORES_NONE)
+    then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)  # The lane has another name here.
+    return KeyErasure(
+        erase=lambda _, key: replace(erasure.erase(then, key), versions=erasure.end_versions(then)),
+        end_versions=lambda _: erasure.end_versions(then),
+    )
+
+
+class CombinedDeadLetters:
+    """Several dead-letter stores as one, with the methods that an erasure needs."""
+
+    def __init__(self, stores: Sequence[DeadLetters]) -> None:
+        self._stores = stores
+
+    @property
+    def features(self) -> DeadLetterFeatures:
+        """The older versions of all stores."""
+        stores = [one.features.versions for one in self._stores]
+        versions = [one for one in stores if one is not None]
+        return DeadLetterFeatures(
+            versions=OlderVersions(
+                describe=lambda: "; ".join(filter(None, (one.describe() for one in versions))),
+                end=lambda: "; ".join(filter(None, (one.end() for one in versions))),
+            )
+        )
+
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """The dead letters of all stores."""
+        return [letter for store in self._stores for letter in store.read(which, limit=limit)]
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """Remove the dead letters from every store that has them."""
+        for store in self._stores:
+            store.remove(letters)
+
+
+def open_checkpoints(parts: Components, table: str, source: str, stack: ExitStack) -> Iterator[tuple[Lane, KeyErasure, Any]]:
+    """Every checkpoint of the table's lanes: its lane with the checkpoint number in its name, its target, and its
+    dead letters.
+
+    They stay locked until `stack` ends. Half-made checkpoints of any table are removed, because they do not name
+    their table. Fenced while another process makes one.
+    """
+    for store in list_stores(parts, table, source):
+        stack.enter_context(store.lock())
+        store.remove_leftovers()
+        for one in (known for known in store.list_all() if known.table == table):
+            lane, path = _make_lane(parts, one, source), store.get_folder(one)
+            stack.enter_context(store.mark_changing(one))
+            lake = parts.use_lake(lane.sink, path)
+            sink = make_checkpoint_erasure(stack.enter_context(closing(lake.open_sink(lane.sink))), lane)
+            letters = stack.enter_context(closing(lake.open_dead_letters()))
+            yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
+
+
+def _make_lane(parts: Components, one: Checkpoint, source: str) -> Lane:
+    rules = parts.sources[source].rules_for(one.table)
+    for lane in rules.lanes if rules else ():
+        if lane.id == one.lane:
+            return lane
+    sink, _, into = one.lane.partition(".")
+    return Lane(one.lane, parts.pipeline, source, one.table, sink, into, "")

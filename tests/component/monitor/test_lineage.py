@@ -11,9 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from adapters.observability.openlineage import FileLineage, HttpLineage
-from replicator.application.operations.refresh import ProjectionRefresher
+from replicator.application.operations.refresh import ProjectionRefresher, to_dataset
 from replicator.domain.errors import EnvironmentProblem, Retryable
-from replicator.domain.lineage import to_dataset
 from replicator.domain.projection import InputVersion, Projection, RefreshRecord, RefreshWork
 from replicator.ports.projector import RefreshStart, ReplaceResult
 

@@ -19,7 +19,7 @@ from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres.source import PostgresLogSource
-from replicator.application.operations import checkpoint, checkpoint_restore, dry_run, read_side
+from replicator.application.operations import checkpoint, read_side, table_swap
 from replicator.application.operations.as_of import resolve_as_of
 from replicator.application.operations.change_history import ChangeLogResult, read_audit, read_history
 from replicator.domain.change import RAW
@@ -127,10 +127,10 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
         found = read_as_of(database, lane.into, moment)
         assert rows(found) == rows(read_as_of(lake, lane.into, moment)), moment
         assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
-    run_pipeline(checkpoint_restore.prepare_restored_rebuild(database, RebuildRequest(lane, "again")))
+    run_pipeline(checkpoint.prepare_restored_rebuild(database, RebuildRequest(lane, "again")))
     now = read_side.read_target(database, f"lake.{lane.into}")
     assert rows(read_side.read_target(database, "lake.again")) == rows(now)
-    compared = dry_run.compare_target(database, lane, run_pipeline)
+    compared = table_swap.compare_target(database, lane, run_pipeline)
     assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
 
 
@@ -160,7 +160,7 @@ def test_a_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path
     fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
     for ask in (
         lambda: read_as_of(database, lane.into, place),
-        lambda: checkpoint_restore.prepare_restored_rebuild(database, RebuildRequest(lane, "again")),
+        lambda: checkpoint.prepare_restored_rebuild(database, RebuildRequest(lane, "again")),
     ):
         with pytest.raises((DataLoss, InvalidReadQuery), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
             ask()
@@ -329,5 +329,5 @@ def test_what_is_not_done_with_it_is_refused(postgres_dsn: str, tmp_path: Path) 
         checkpoint.take_checkpoint(database, lane)
     on_spark = on_engine(database, "spark")
     with pytest.raises(ConfigProblem, match="and the engine 'spark' cannot read it there"):
-        checkpoint_restore.prepare_restored_rebuild(on_spark, RebuildRequest(lane, "again"))
+        checkpoint.prepare_restored_rebuild(on_spark, RebuildRequest(lane, "again"))
     assert not [*tmp_path.rglob("asked.json")]

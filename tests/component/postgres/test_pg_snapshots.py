@@ -15,11 +15,9 @@ from test_pg_as_of import same, shop_into
 
 from replicator.application.operations import (
     checkpoint,
-    checkpoint_restore,
     checkpoint_schedule,
     cutover,
     drop,
-    dry_run,
     read_side,
     table_swap,
 )
@@ -59,10 +57,10 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     live, said = read(shop, table), list[str]()
-    run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
+    run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert len(said) == 1 and "target.again: starting from snapshot 1" in said[0]
     assert same(read(shop, "again"), live)
-    compared = dry_run.compare_target(shop.parts, shop.lane, run_pipeline)
+    compared = table_swap.compare_target(shop.parts, shop.lane, run_pipeline)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
     drop.drop_lane(
         shop.parts,
@@ -117,7 +115,7 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
             "CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION refuse()"
         )
         try:
-            config = checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append)
+            config = checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append)
         finally:
             connection.execute("DROP EVENT TRIGGER refuse; DROP FUNCTION refuse()")
     run_pipeline(config)
@@ -138,6 +136,6 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     store = shop.parts.use_lake(shop.lane.sink, checkpoints.get_folder(taken)).open_dead_letters()
     store.write([DeadLetter("one", f"target.{checkpoint.AS_OF_FOLDER}", *told)])
     store.close()
-    run_pipeline(checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
+    run_pipeline(checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append))
     assert "number 1 lacks rows with values that a lake cannot store" in said[1]
     assert same(read(shop, "again"), read(shop, "items_8"))

@@ -26,7 +26,6 @@ from replicator.application.lane_registry import make_refused_id
 from replicator.application.operations import (
     change_history,
     checkpoint,
-    checkpoint_restore,
     checkpoint_schedule,
     read_side,
     table_swap,
@@ -207,7 +206,7 @@ def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> No
     with pytest.raises(DataLoss, match="ends at the requested time"):
         read_side.read_target(shop.parts, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True)
     part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
-    made = build_container(checkpoint_restore.prepare_restored_rebuild(shop.parts, part, said.append).make_setup())
+    made = build_container(checkpoint.prepare_restored_rebuild(shop.parts, part, said.append).make_setup())
     run_until_caught_up(made)
     (only,) = made.status().report().lanes
     assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
@@ -234,8 +233,8 @@ def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(DeltaLane, "record_state", kill)
         with pytest.raises(Killed):
-            checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
-    rebuild = checkpoint_restore.prepare_restored_rebuild(shop.parts, asked, said.append)
+            checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
+    rebuild = checkpoint.prepare_restored_rebuild(shop.parts, asked, said.append)
     (taken,) = checkpoint.list_checkpoints(shop.parts, shop.lane)
     assert said == [f"lake.again: starting from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
     made = build_container(rebuild.make_setup())
@@ -301,7 +300,7 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     shutil.copytree(kept, there.folder / "2")
     said = list[str]()
-    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
+    checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     assert [sentence.split(" of ")[0] for sentence in said] == [
         f"lake.again: starting from snapshot {number}" for number in (2, 1)
     ]
@@ -322,18 +321,13 @@ def ran(shop: Snapshotted) -> tuple[Any, ...]:
 def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, said = simple(tmp_path), list[str]()
     shop.reach(20)
-    assert (
-        checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
-        and said == []
-    )
+    assert checkpoint.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None and said == []
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     at = "2020-01-01T00:00:00+00:00"
     for asked in ({"since": at}, {"until": at}, {"policy": "scd2"}):
-        assert (
-            checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again", **asked), said.append) is None
-        )
+        assert checkpoint.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again", **asked), said.append) is None
     monkeypatch.setattr(MirrorSink, "restore_state", None)
-    assert checkpoint_restore.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
+    assert checkpoint.find_checkpoint(shop.parts, RebuildRequest(shop.lane, "again"), said.append) is None
     periods = ("only records of a period", "today's rules, ends at the requested time", "have policy scd1")
     whys = (*periods, "sink lake does not support it yet")
     assert len(said) == 4 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
@@ -382,14 +376,14 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
         raise CheckpointUnsupported("has what nobody keeps")
 
     monkeypatch.setattr(MirrorSink, "restore_state", refuse_conversion)
-    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
+    checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "again"), said.append).catch_up()
     lake = tmp_path / "shop" / "lake"
     assert rows(lake / "again") == whole
     why = "none can be used, because number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: reading the whole event log instead of a snapshot: {why}"]
     checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
     with pytest.raises(DataLoss, match="because number 1 has what nobody keeps"):
-        checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
+        checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "once_more"))
     assert not (lake / "once_more").exists()
 
 

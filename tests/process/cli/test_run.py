@@ -10,7 +10,7 @@ from support.cli_program import answer_of, run_program
 
 STOPPED_AT_THE_END = """
 import signal, sys
-from replicator.application.operations.projection_scheduler import ProjectionScheduler
+from replicator.application.operations.refresh import ProjectionScheduler
 from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
 from replicator.application.supervisor import Supervisor
 from replicator.cli import main

@@ -11,7 +11,7 @@ import pyarrow as pa
 from paths import GOLDEN
 from support.lane_diffs import make_diff
 
-from replicator.application.operations.diff_log import compare_with_log
+from replicator.application.operations.diff import compare_with_log
 from replicator.application.operations.diff_runs import (
     DiffProgressFile,
     UnfinishedDiff,

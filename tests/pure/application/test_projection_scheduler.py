@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replicator.application.operations.projection_scheduler import ProjectionScheduler, ScheduledProjection
-from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
+from replicator.application.operations.refresh import (
+    ProjectionRefresher,
+    ProjectionScheduler,
+    RefreshResult,
+    ScheduledProjection,
+)
 from replicator.application.options import Backoff
 from replicator.domain.errors import Retryable
 from replicator.domain.projection import Projection, ProjectionInput

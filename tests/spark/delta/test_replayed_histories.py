@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
-from replicator.application.operations import checkpoint, checkpoint_restore, checkpoint_schedule, cutover, drop, table_swap
+from replicator.application.operations import checkpoint, checkpoint_schedule, cutover, drop, table_swap
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
@@ -55,14 +55,14 @@ def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, e
         shop.reach(end)
     as_the_model(shop, lake / entry, entry, half)
     live = rows(lake / entry)
-    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "whole")).catch_up()
+    checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "whole")).catch_up()
     assert rows(lake / "whole") == live
     said = list[str]()
     checkpoint.take_checkpoint(shop.parts, shop.lane)
     shop.reach(count)
     as_the_model(shop, lake / entry, entry, count)
     live = rows(lake / entry)
-    checkpoint_restore.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
+    checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
     assert rows(lake / "begun") == live and "starting from snapshot 1" in said[0]
     drop.drop_lane(shop.parts, cutover.make_rebuild_lane(shop.lane, "whole"))
     assert checkpoint_schedule.truncate_logs(shop.parts, partial(query_log, shop))["raw"]
