@@ -50,12 +50,12 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
 GROUPS = {
-    "Start": {"init": "start", "demo": "demo", "import": "start", "schema": "start"},
-    "Run": {"run": "run", "check": "run", "plan": "run", "doctor": "run", "stack": "stack"},
+    "Start": {"init": "start", "demo": "start", "import": "start", "schema": "start"},
+    "Run": {"run": "run", "check": "run", "plan": "run", "doctor": "run", "stack": "run"},
     "Look": {
         "status": "status",
         "top": "status",
-        "query": "query",
+        "query": "look",
         "diff": "diff",
         "history": "look",
         "audit": "look",
@@ -73,7 +73,7 @@ GROUPS = {
         "snapshot": "operate",
         "emit": "operate",
     },
-    "Recover": {"dlq": "dlq", "replay": "replay"},
+    "Recover": {"dlq": "recover", "replay": "recover"},
     "Remove": {"drop": "remove", "forget": "remove"},
     "Help": {"support-bundle": "run"},
 }

@@ -16,10 +16,9 @@ from replicator import __version__
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, ReplicatorError, Retryable
 from replicator.domain.plain_values import format_count
 
-from .completion import complete_files, complete_sinks, complete_tables
-from .query import PIPED_WIDTH
-from .session import COUNT, CommandSession, command, echo, is_on_terminal
-from .time_params import parse_duration
+from .look import PIPED_WIDTH
+from .parameters import COUNT, complete_files, complete_sinks, complete_tables, parse_duration
+from .session import CommandSession, command, echo, is_on_terminal
 
 if TYPE_CHECKING:
     from replicator.domain.differences import LaneDiff
@@ -153,7 +152,7 @@ class DiffRun:
 
     def finish(self, found: Sequence[LaneDiff], repaired: dict[str, dict[str, int]] | None = None) -> int:
         """Print the result, and return the exit code."""
-        from .diff_text import summarize
+        from .diff_report import summarize
 
         result = [one.to_dict() for one in found]
         if repaired is not None:
@@ -239,7 +238,7 @@ class DiffRun:
             self.session.print_note(sentence)
 
     def _print_lane(self, one: LaneDiff) -> None:
-        from .diff_text import format_lane, format_outcome, format_time
+        from .diff_report import format_lane, format_outcome, format_time
 
         if self.is_watching:
             echo(f"{format_time(one.begun)} {format_outcome(one)}")
@@ -250,7 +249,7 @@ class DiffRun:
     def _write_report(self, found: Sequence[LaneDiff]) -> None:
         if self.report is None:
             return
-        from .diff_html import render_report
+        from .diff_report import render_report
 
         try:
             self.report.write_text(render_report(found, self._describe()), encoding="utf-8")

@@ -12,16 +12,17 @@ import click
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal, Retryable
 from replicator.domain.plain_values import format_count, to_json_value
 
-from .completion import (
+from .parameters import (
+    COUNT,
     complete_lanes,
     complete_projections,
     complete_sources,
     complete_stored,
     complete_tables,
     complete_target_lanes,
+    parse_duration,
 )
-from .session import COUNT, CommandSession, command, echo, format_examples, to_cell
-from .time_params import parse_duration
+from .session import CommandSession, command, echo, format_examples, to_cell
 
 if TYPE_CHECKING:
     from replicator.application.operations.backfill import BackfillOutcome

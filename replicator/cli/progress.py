@@ -1,14 +1,27 @@
-"""Progress of the daemon, in the log: a line per source while there are records to read."""
+"""Progress of a command that reads a stream: lines in the log, or a bar on a terminal."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
+
+from replicator.domain.plain_values import format_count
+from replicator.domain.position import Position
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from replicator.wiring.container import Container
+
+    from .session import CommandSession
+
+# Progress of the daemon, in the log: a line per source while there are records to read.
 
 log = structlog.get_logger(__name__)
 EVERY_SECONDS = 10.0
@@ -59,3 +72,75 @@ def _log_line(source: Any, rate: float, lanes: Any) -> None:
         lag_records=source.lag_records,
         **({"behind": behind} if behind else {}),
     )
+
+
+# Progress of a command that reads a stream from its first record to its end: a bar on a terminal.
+
+BAR_SECONDS = 0.5
+ShowProgress = Callable[[Any], AbstractContextManager[Any]]
+
+
+def make_bar(session: CommandSession, made: Container, named: str) -> ShowProgress:
+    """A bar for a pipeline with one source on a terminal. With `--json`, with `-q`, and without a terminal: log lines.
+
+    The block begins before the pipeline runs, because it reads the bounds of the source.
+    """
+
+    if session.as_json or session.verbosity < 0 or not sys.stderr.isatty():
+        return log_progress
+    from rich.console import Console
+
+    def of_pipeline(status: Reporting) -> AbstractContextManager[None]:
+        (pipeline,) = made.pipelines().values()
+        source = pipeline.context.source
+        return show_bar(status, named, source.beginning(), source.end(), Console(stderr=True))
+
+    return of_pipeline
+
+
+@contextmanager
+def show_bar(
+    status: Reporting, named: str, first: Position, end: Position, console: Console, every: float = BAR_SECONDS
+) -> Iterator[None]:
+    """While the block runs, show the progress from `first` to `end`: records done, records per second, and the time left.
+
+    A record is done when all lanes have applied or passed it. Offsets without a record count as one.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    rate = TextColumn("{task.fields[rate]:,.0f}/s")
+    records = TextColumn("{task.completed:,.0f} of {task.fields[records]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), records, rate, TimeRemainingColumn(elapsed_when_finished=True))
+    total = sum(max(0, offset - first.get(place, 0)) for place, offset in end.items())
+    ended = threading.Event()
+    with Progress(*columns, console=console) as shown:
+        task = shown.add_task(named, total=total, rate=0.0, records=format_count(total, "record"))
+
+        def show() -> None:
+            begun = None
+            while not ended.wait(every):
+                done = _count_done(status, first, end)
+                begun = done if begun is None else begun
+                elapsed = shown.tasks[0].elapsed or 0
+                shown.update(task, completed=done, rate=(done - begun) / elapsed if elapsed else 0.0)
+
+        thread = threading.Thread(target=show, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            shown.update(task, completed=_count_done(status, first, end))
+
+
+def _count_done(status: Reporting, first: Mapping[Any, int], end: Mapping[Any, int]) -> int:
+    """Offsets behind the slowest lane. In a partition without a lane, the offsets that the source has read."""
+    report = status.report()
+    read = Position.from_json(report.sources[0].position)
+    lanes = [Position.from_json(lane.position) for lane in report.lanes] or [Position()]
+    return min(sum(_clamp_offset(lane.get(p, read.get(p, 0)), first.get(p, 0), o) for p, o in end.items()) for lane in lanes)
+
+
+def _clamp_offset(offset: int, first: int, end: int) -> int:
+    return min(max(0, offset - first), max(0, end - first))

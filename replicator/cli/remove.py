@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .completion import complete_sources, complete_tables, complete_targets
 from .operate import describe_refresh
+from .parameters import complete_sources, complete_tables, complete_targets
 from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorE
 from replicator.domain.plain_values import to_printable
 from replicator.extras import explain_missing_modules
 
-from .completion import complete_environments, complete_files
+from .parameters import complete_environments, complete_files
 
 if TYPE_CHECKING:
     from replicator.ports.components import Components
@@ -28,26 +28,6 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = "config/replicator.yaml"
 MAX_FRAMES = 6
 """Frames of an unexpected exception that are printed."""
-MAX_COUNT = 2**63 - 1
-
-
-class CountParam(click.ParamType[int]):
-    """A number of things, or the number of one of them."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number. UsageError for text, a fraction, or a negative number."""
-        try:
-            number = int(value)
-        except ValueError:
-            number = -1
-        if not 0 <= number <= MAX_COUNT:
-            self.fail(f"{value!r} is not a whole number from 0 to {MAX_COUNT}.", param, ctx)
-        return number
-
-
-COUNT = CountParam()
 
 
 def to_cell(text: str) -> str:

@@ -271,7 +271,7 @@ def _list_checkpoints(report: dict[str, Any]) -> list[str]:
 
 def _list_comparisons(report: dict[str, Any]) -> list[str]:
     """The last comparison of each lane with its source."""
-    from .diff_text import format_age, format_counts
+    from .diff_report import format_age, format_counts
 
     lines = [""] if report.get("comparisons") else []
     for one in report.get("comparisons", ()):

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 from support.cli_program import PROGRAM
 
-from replicator.cli.progress_bar import show_bar
+from replicator.cli.progress import show_bar
 from replicator.domain.position import Position, TopicPartition
 
 FIRST, END = TopicPartition("orders", 0), TopicPartition("orders", 1)

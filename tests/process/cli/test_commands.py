@@ -195,7 +195,7 @@ def test_a_target_by_its_name_in_the_source(answer, name):
 def test_values_that_look_like_markup_are_printed(capsys):
     import pyarrow as pa
 
-    from replicator.cli.query import print_table
+    from replicator.cli.look import print_table
 
     print_table("a[/b]", pa.table({"x[/y]": ["[/bold] [red]"]}), None)
     shown = capsys.readouterr().out
@@ -204,7 +204,7 @@ def test_values_that_look_like_markup_are_printed(capsys):
 
 def test_hidden_rows_are_counted(ask, answer, monkeypatch):
     rows = len(answer("query", "products")["result"])
-    monkeypatch.setattr("replicator.cli.query.MAX_SHOWN", rows - 1)
+    monkeypatch.setattr("replicator.cli.look.MAX_SHOWN", rows - 1)
     shown = ask("query", "products").stdout
     assert f"products: the first {rows - 1} rows" in shown and "--limit 0 prints all" in shown
     for whole in (("--limit", "0"), ("--limit", str(rows))):
@@ -228,7 +228,7 @@ def test_csv_has_lists_and_structures_as_json(capfdbinary):
 
     import pyarrow as pa
 
-    from replicator.cli.query import write_csv
+    from replicator.cli.look import write_csv
 
     nested = [{"a": [1.5, None]}, None]
     prices = pa.array([[decimal.Decimal("1.10")], []], pa.list_(pa.decimal128(5, 2)))
@@ -242,7 +242,7 @@ def test_csv_has_lists_and_structures_as_json(capfdbinary):
 def test_times_that_python_cannot_hold_are_printed(capsys):
     import pyarrow as pa
 
-    from replicator.cli.query import print_table
+    from replicator.cli.look import print_table
     from replicator.domain.plain_values import to_rows as _rows
 
     far = pa.array([2**62, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))

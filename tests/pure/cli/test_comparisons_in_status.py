@@ -8,7 +8,7 @@ import pytest
 
 from adapters.http.status_page import render
 from replicator.application.operations.diff_runs import StoredDiff, keep_run, report_runs
-from replicator.cli.diff_text import format_age
+from replicator.cli.diff_report import format_age
 from replicator.cli.status import _make_view
 
 NOW = datetime.now(UTC)

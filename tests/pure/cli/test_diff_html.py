@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 from support.lane_diffs import make_diff
 
-from replicator.cli.diff_html import MAX_COLUMNS, render_report
+from replicator.cli.diff_report import DOCUMENT_COLUMNS, render_report
 from replicator.domain.differences import RowDifference
 
 VOID = {"meta"}
@@ -105,6 +105,6 @@ def test_report_fits_both_schemes_and_small_windows():
 
 
 def test_row_with_many_columns_is_cut():
-    one = RowDifference("different", {"id": 1}, {f"c{n}": ("x", "y") for n in range(MAX_COLUMNS + 1)})
+    one = RowDifference("different", {"id": 1}, {f"c{n}": ("x", "y") for n in range(DOCUMENT_COLUMNS + 1)})
     document = render(make_diff(different=1, differences=(one,)))
-    assert "and 1 more column" in document.text and document.tags.count("mark") == 2 * MAX_COLUMNS
+    assert "and 1 more column" in document.text and document.tags.count("mark") == 2 * DOCUMENT_COLUMNS

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from support.lane_diffs import make_diff
 
-from replicator.cli.diff_text import (
+from replicator.cli.diff_report import (
     VALUE_WIDTH,
     format_differences,
     format_key,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from replicator.cli import main
-from replicator.cli.time_params import IN_UTC, TIME, TIME_OR_PLACES
+from replicator.cli.parameters import IN_UTC, TIME, TIME_OR_PLACES
 from replicator.domain.position import Position, TopicPartition
 
 BERLIN = timezone(timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""`replicator dlq`: rejected records."""
+"""Commands that recover: dlq for rejected records, and replay, which rebuilds a target from the event log."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from replicator.domain.errors import ConfigProblem, ExitCode
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal
 from replicator.domain.plain_values import format_count, to_printable
+from replicator.domain.policy import POLICY_NAMES
 
-from .completion import complete_codes, complete_lanes, complete_table_names
-from .session import COUNT, CommandSession, command, echo, format_examples
-from .time_params import parse_duration
+from .parameters import (
+    COUNT,
+    IN_UTC,
+    TIME,
+    complete_codes,
+    complete_lanes,
+    complete_table_names,
+    complete_tables,
+    complete_target_lanes,
+    parse_duration,
+)
+from .session import CommandSession, command, echo, format_examples
 
 if TYPE_CHECKING:
+    from replicator.ports.components import Components
     from replicator.ports.stores import DeadLetter, DeadLetterFilter, DeadLetters
+    from replicator.wiring.components import ConfiguredComponents
+
+# `replicator dlq`: rejected records.
 
 MAX_SHOWN_BYTES = 4_000
 """Characters of a record that `explain` prints as text. --json prints the whole record."""
@@ -164,7 +179,7 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
 
 @command("replay", "replicator dlq replay --code MALFORMED")
 @add_filters("open")
-def replay(session: CommandSession, **chosen: Any) -> int:
+def retry(session: CommandSession, **chosen: Any) -> int:
     """Retry rejected records with the present config.
 
     Stop the daemon first. An older change never overwrites a newer one, and no change is applied twice. Records that are
@@ -278,5 +293,116 @@ def _to_printable(data: bytes | None) -> str:
     return shown + (f" ... ({format_count(len(data), 'byte')})" if len(data) > MAX_SHOWN_BYTES else "")
 
 
-for _command in (list_dead_letters, explain, export, replay, purge):
+for _command in (list_dead_letters, explain, export, retry, purge):
     dlq.add_command(_command)
+
+
+# `replicator replay`: rebuilds a target from the event log.
+
+
+@command(
+    "replay", "replicator replay public.orders --dry-run", "replicator replay public.orders --into orders_scd2 --policy scd2"
+)
+@click.argument("table", shell_complete=complete_tables)
+@click.option("--into", metavar="TARGET", help="Write a second target in the same sink, and keep the target of the lane.")
+@click.option(
+    "--lane", metavar="LANE", shell_complete=complete_target_lanes, help="Lane (SINK.TARGET), if the table has several."
+)
+@click.option(
+    "--policy",
+    type=click.Choice(POLICY_NAMES),
+    help="Use this policy instead of the policy of the lane. Needs --into or --dry-run.",
+)
+@click.option(
+    "--since",
+    "--from",
+    "since",
+    type=TIME,
+    help=f"Only records of this source time or later. Needs --into or --dry-run. {IN_UTC}",
+)
+@click.option("--until", type=TIME, help=f"Only records of this source time or earlier. Needs --into or --dry-run. {IN_UTC}")
+@click.option("--dry-run", is_flag=True, help="Show the differences without changing anything.")
+def replay(
+    session: CommandSession,
+    table: str,
+    into: str | None,
+    lane: str | None,
+    policy: Any,
+    since: datetime | None,
+    until: datetime | None,
+    dry_run: bool,
+) -> None:
+    """Rebuild a target from the event log.
+
+    TABLE is the name of the table in the source, with or without its schema. The rebuild uses the present config. It
+    replaces the target in one commit; with --into it becomes a second target.
+
+    The daemon may run meanwhile, and continues with the rebuilt target. If the command is interrupted, run it again: it
+    resumes.
+    """
+    from replicator.application.operations import rebuild, table_swap
+    from replicator.application.operations.checkpoint import prepare_restored_rebuild
+    from replicator.application.operations.lanes import find_source_table
+    from replicator.ports.components import RebuildRequest
+
+    table = find_source_table(session.components, table)
+    mine = rebuild.find_lane(session.components, table, lane)
+    said = {"since": since, "until": until}
+    times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}
+    if dry_run:
+        if into is not None:
+            raise ConfigProblem("--dry-run and --into exclude each other", next_step="Use either --dry-run or --into.")
+        _dry_run(session, mine, {"policy": policy, **times})
+        return
+    if into is None:
+        if policy is not None or times:
+            raise ConfigProblem(
+                "a partial replay or a different policy cannot replace the target of the lane",
+                next_step="Write a second target with `--into NAME`, or compare with `--dry-run`.",
+            )
+        result = table_swap.swap_target(
+            session.components, mine, partial(_run_rebuild, session, mine.into), session.print_note
+        )
+        session.emit(result, _summarize(result) + "; the target is replaced")
+        return
+    asked = RebuildRequest(mine, into, policy, **times)
+    result = {
+        "lane": asked.id,
+        **_run_rebuild(session, asked.into, prepare_restored_rebuild(session.components, asked, session.print_note)),
+    }
+    session.emit(result, _summarize(result))
+
+
+def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
+    from replicator.application.operations import table_swap
+
+    result = table_swap.compare_target(
+        session.components, lane, partial(_run_rebuild, session, lane.into), session.print_note, **asked
+    )
+    session.emit(result, "", text=lambda: echo("\n".join(table_swap.to_lines(result))))
+
+
+def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:
+    """Run a replay to its end. The numbers of its records."""
+    from replicator.wiring.memory import tune_collector
+    from replicator.wiring.pipeline_runs import build_container, run_until_caught_up
+
+    from .progress import make_bar
+    from .run import handle_signals
+
+    made = build_container(cast("ConfiguredComponents", rebuild).make_setup(in_batches=True))
+    tune_collector()
+    stop = made.stop()
+    handle_signals(stop)
+    supervisor = run_until_caught_up(made, make_bar(session, made, named))
+    if stop.is_set():
+        raise Fatal("the replay was interrupted", next_step="Repeat the command: it resumes.")
+    report = made.status().report().to_dict()
+    applied = sum(one["counts"]["applied"] for one in report["lanes"])
+    records = sum(source["records"] for source in report["sources"])
+    return {"records": records, "applied": applied, "rejected": supervisor.rejected_count}
+
+
+def _summarize(result: dict[str, Any]) -> str:
+    records, applied = format_count(result["records"], "record"), format_count(result["applied"], "change")
+    return f"{result['lane']}: {records} read, {applied} applied, {result['rejected']:,} rejected"

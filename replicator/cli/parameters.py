@@ -1,9 +1,4 @@
-"""Shell completion: the names that arguments and options take, and files.
-
-Names come from the config, and from the register of the tables and lanes that a run has read. A shell waits for the names:
-the module connects to nothing, and imports neither drivers nor the models of the settings. If the config cannot be read, it
-completes nothing.
-"""
+"""Parameters of commands: their types, and the names that a shell completes."""
 
 from __future__ import annotations
 
@@ -11,15 +6,118 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.position import Position, TopicPartition
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from replicator.ports.stores import RegisterEntry
+
+MAX_COUNT = 2**63 - 1
+
+
+class CountParam(click.ParamType[int]):
+    """A number of things, or the number of one of them."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number. UsageError for text, a fraction, or a negative number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = -1
+        if not 0 <= number <= MAX_COUNT:
+            self.fail(f"{value!r} is not a whole number from 0 to {MAX_COUNT}.", param, ctx)
+        return number
+
+
+COUNT = CountParam()
+
+
+# Times, and positions in a stream.
+
+TIMES = ("%H:%M:%S%z", "%H:%M:%S.%f%z", "%H:%M:%S", "%H:%M:%S.%f")
+FORMS = (*(f"%Y-%m-%d{between}{time}" for between in "T " for time in TIMES), "%Y-%m-%d")
+"""Formats of a time."""
+EXAMPLE = "2026-01-31T12:00:00Z"
+IN_UTC = "Without a time zone it is UTC."
+"""A sentence for the help of every time."""
+
+
+class TimeParam(click.DateTime):
+    """A time with its zone. Without a zone it is UTC."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMS)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """A word instead of all formats."""
+        return "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """The time, aware."""
+        try:
+            found = super().convert(value, param, ctx)
+        except click.UsageError:
+            self.fail(f"{value!r} is not a time such as 2026-01-31 or {EXAMPLE}.", param, ctx)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+class TimeOrPlacesParam(click.ParamType[datetime | Position]):
+    """A time, or the position behind the last records that count. `history` and `audit` print TOPIC:PARTITION:OFFSET."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | Position:
+        """The time, aware, or the position."""
+        if isinstance(value, datetime | Position):
+            return value
+        try:
+            return TIME.convert(value, param, ctx)
+        except click.UsageError:
+            try:
+                return _parse_places(value)
+            except ValueError:
+                self.fail(f"{value!r} is not a time such as {EXAMPLE}, and not TOPIC:PARTITION:OFFSET[,...].", param, ctx)
+
+
+def _parse_places(text: str) -> Position:
+    found: dict[TopicPartition, int] = {}
+    for item in text.split(","):
+        topic, partition, offset = item.strip().rsplit(":", 2)
+        place = TopicPartition(topic, int(partition))
+        if not topic or place in found or place.partition < 0 or int(offset) < 0:
+            raise ValueError(item)
+        found[place] = int(offset) + 1
+    return Position(found)
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration in the form of the config, such as `30 days`. ConfigProblem for another text."""
+    from replicator.ports.options import DURATION, to_timedelta
+
+    if not re.fullmatch(DURATION, text):
+        raise ConfigProblem(f"{text!r} is not a duration", next_step="Write a duration such as '12 hours' or '30 days'.")
+    return to_timedelta(text)
+
+
+TIME = TimeParam()
+TIME_OR_PLACES = TimeOrPlacesParam()
+
+
+# Shell completion: the names that arguments and options take, and files.
+#
+# Names come from the config, and from the register of the tables and lanes that a run has read. A shell waits for the
+# names: the module connects to nothing, and imports neither drivers nor the models of the settings. If the config cannot
+# be read, it completes nothing.
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
