@@ -56,7 +56,7 @@ ports.state_snapshots > ports.sink: Seeds=ports.sink.SinkFeatures Shortens=ports
 ports.telemetry > ports.runtime: HasPace=ports.source.SourceFeatures Paced=ports.source.SourceFeatures
 testing.column_transform_cases > testing.transform_cases:
 testing.contract: REASON=OVERRIDE_REASON needs=require
-testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter
+testing.dead_letter_contract > testing.stores_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter
 testing.debezium: column_kinds=list_column_types raw_frame=make_raw_frame
 testing.decoder_contract: bad_records=make_bad_records halves=split_in_two
 testing.decoder_fuzz: ALONE=ALONE_RECORDS Fuzz=DecoderFuzz code=get_code difference=find_difference fewest=find_fewest
@@ -76,14 +76,15 @@ testing.engine_shapes > testing.engine_contract: EngineShapes=EngineRowTransform
 testing.event_lanes_base > testing.event_lanes_contract: Place=EventStoreFixture emitted=make_sample_event
     until_done=retry_until_done
 testing.event_lanes_histories > testing.event_lanes_contract:
-testing.event_store_contract: FIRST=FIRST_TIME GREEK=UNICODE_TEXT ODD=ODD_TEXT emitted=make_sample_event
+testing.event_store_contract > testing.stores_contract: FIRST=FIRST_TIME GREEK=UNICODE_TEXT ODD=ODD_EVENT_TEXT
+    ODD_TEXT=ODD_EVENT_TEXT emitted=make_sample_event
 testing.fake_decoder > testing.fakes: decoded=decode_value encoded=encode_change
-testing.fake_event_store > testing.event_store_contract:
+testing.fake_event_store > testing.stores_contract:
 testing.fakes: advanced=advance_state batch=make_batch bounds=find_bounds places=list_positions
 testing.faults > testing.fakes: Pass=PassCall Reject=RefuseCall
 testing.histories: Delivery=BatchDelivery any_history=any_histories at_once=statement_end_histories cuts=batch_cuts
     random_history=make_random_history scrambled=scrambled_histories shapes=stream_shapes
-testing.kinds > testing.value_types: KEY_KINDS=KEY_TYPES KINDS=VALUE_TYPES Kind=ValueType instant=encode_instant
+testing.kinds > testing.source: KEY_KINDS=KEY_TYPES KINDS=VALUE_TYPES Kind=ValueType instant=encode_instant
     micros=to_micros number=encode_number unscaled=encode_decimal
 testing.lane_shapes > testing.transform_cases: All=EveryColumn Case=TransformCase KEEPING=EVERY_NULL_IGNORED
     KEYED=KEYED_TYPES ORDERLY=ORDERED_TYPES Others=AllButV1 among=make_among_condition element=to_element
@@ -140,6 +141,7 @@ testing.source_contract: Reader=BatchRecorder Stream=SourceStream dict_of=header
     partition_of=get_partition place=get_position records=make_records whole=make_whole_span
 testing.stored_outbox > testing.event_lanes_contract: BEGAN=FIRST_TIME NAMES=COLUMN_NAMES Outbox=OutboxRecords
     Sent=SentEvent
+testing.value_types > testing.source:
 """
 """`old module > new module: Old=New ...`, below `replicator`; names that are not there have not changed. `New` may name
 its own module: `ports.sink.SinkFeatures`."""

@@ -8,17 +8,20 @@
 A pipeline in code is a config: the same document, the same rules, and the same program that runs it.
 """
 
-from replicator.pipelines.functions import (
+from replicator.settings import ConfigError
+
+from .pipeline import (
+    Pipeline,
+    col,
     create_auto_cdc_flow,
     create_auto_cdc_from_snapshot_flow,
     create_streaming_table,
     create_target_table,
+    expr,
+    spark,
+    struct,
     temporary_view,
 )
-from replicator.settings import ConfigError
-
-from .functions import col, expr, spark, struct
-from .pipeline import Pipeline
 from .program_run import RunFailed
 
 __all__ = [

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path as FilePath
+from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from replicator.application.operations.read_side import read_target
-from replicator.settings import Document, Loaded, Origin, load_layers
+from replicator.domain.errors import ConfigProblem, suggest_name
+from replicator.settings import ConfigError, Document, Finding, Loaded, Origin, load_layers
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_document
 
-from . import functions
-from .parameters import (
-    BITEMPORAL,
-    FLOW_PARAMETERS,
-    TABLE_PARAMETERS,
-    WRITE_SNAPSHOTS,
-    find_caller,
-    make_config_error,
-    refuse_foreign,
-    to_config_value,
-    to_options,
-)
-from .pipeline_spec import FlowSpec, PipelineSpec, TableSpecOptions, split_source, split_target
 from .program_run import plan_pipeline, run_pipeline
 
 Columns = Sequence[str]
@@ -99,7 +91,7 @@ class Pipeline:
 
     def __enter__(self) -> Pipeline:
         """Inside `with`, the functions of `replicator.pipelines` add to this pipeline."""
-        self._leave.append(functions.set_active(self))
+        self._leave.append(set_active(self))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -306,3 +298,326 @@ def _require_text(value: Any, what: str, at: Origin) -> str:
     if not isinstance(value, str):
         raise make_config_error(at, "type", f"'{what}' of a flow must be text")
     return value
+
+
+# The calls of AUTO CDC as functions. Each adds to the pipeline of the enclosing `with` block.
+
+_ACTIVE: ContextVar[Pipeline | None] = ContextVar("replicator_pipeline", default=None)
+
+
+def set_active(pipeline: Pipeline) -> Callable[[], None]:
+    """Make the functions add to `pipeline`. Returns a function that undoes this."""
+    token = _ACTIVE.set(pipeline)
+    return lambda: _ACTIVE.reset(token)
+
+
+def create_auto_cdc_flow(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_auto_cdc_flow`, for the pipeline of the `with` block. ConfigProblem outside of one."""
+    _get_active("create_auto_cdc_flow").create_auto_cdc_flow(*arguments, **parameters)
+
+
+def create_auto_cdc_from_snapshot_flow(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_auto_cdc_from_snapshot_flow`, for the pipeline of the `with` block. ConfigProblem outside of
+    one."""
+    _get_active("create_auto_cdc_from_snapshot_flow").create_auto_cdc_from_snapshot_flow(*arguments, **parameters)
+
+
+def create_streaming_table(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_streaming_table`, for the pipeline of the `with` block. ConfigProblem outside of one."""
+    _get_active("create_streaming_table").create_streaming_table(*arguments, **parameters)
+
+
+def create_target_table(*arguments: Any, **parameters: Any) -> None:
+    """As `Pipeline.create_target_table`, for the pipeline of the `with` block. ConfigProblem outside of one."""
+    _get_active("create_target_table").create_target_table(*arguments, **parameters)
+
+
+def temporary_view(*arguments: Any, **parameters: Any) -> Any:
+    """As `Pipeline.temporary_view`, for the pipeline of the `with` block. ConfigProblem outside of one."""
+    return _get_active("temporary_view").temporary_view(*arguments, **parameters)
+
+
+def _get_active(call: str) -> Pipeline:
+    found = _ACTIVE.get()
+    if found is None:
+        raise ConfigProblem(
+            f"{call}() is called outside of a pipeline",
+            next_step="Put it into `with Pipeline(...):`, or call it as a method of the pipeline.",
+        )
+    return found
+
+
+# `col`, `expr`, `struct` and `spark.readStream.table`, as programs for AUTO CDC call them.
+#
+# A config contains text, so these functions return text. Spark's own Columns are refused, since their text cannot be parsed.
+
+
+def col(name: str) -> str:
+    """The column of that name."""
+    return name
+
+
+def expr(text: str) -> str:
+    """The condition `text`."""
+    return text
+
+
+def struct(*columns: str) -> list[str]:
+    """Several columns as one sequence, compared from left to right."""
+    return list(columns)
+
+
+class StreamReader:
+    """The object `spark.readStream` of these programs."""
+
+    def table(self, name: str) -> str:
+        """A table of a source, `SOURCE.TABLE`, as the result of a view or as the `source` of a flow."""
+        return name
+
+
+class SparkNames:
+    """The object `spark` of these programs. It is not a Spark session, and needs none."""
+
+    readStream = StreamReader()  # noqa: N815 - Spark's name
+
+
+spark = SparkNames()
+
+
+# The flows and tables that calls declare, and their conversion to `tables` of a config.
+
+OriginsByPath = dict[tuple[str | int, ...], Origin]
+
+
+@dataclass(frozen=True)
+class FlowSpec:
+    """One `to` entry: the arguments of a call, under the names of the config."""
+
+    name: str
+    source: str
+    match: str
+    sink: str
+    into: str | None
+    keys: Mapping[str, Any]
+    at: Origin
+
+    @property
+    def target(self) -> str:
+        """As the call named it."""
+        return self.sink if self.into is None else f"{self.sink}.{self.into}"
+
+
+@dataclass(frozen=True)
+class TableSpecOptions:
+    """Options of one target."""
+
+    options: Mapping[str, Any]
+    at: Origin
+
+
+@dataclass
+class PipelineSpec:
+    """All that was declared, in the order of the calls."""
+
+    flows: list[FlowSpec] = field(default_factory=list)
+    tables: dict[str, TableSpecOptions] = field(default_factory=dict)
+
+    def add_flow(self, flow: FlowSpec) -> None:
+        """ConfigError when there is a flow of that name."""
+        first = next((f for f in self.flows if f.name == flow.name), None)
+        if first is not None:
+            hint = "give one of them another 'name'" if first.target != flow.target else "give one of them another target"
+            raise make_config_error(flow.at, "same_name", f"there is already a flow '{flow.name}', at {first.at}", hint)
+        self.flows.append(flow)
+
+    def add_table(self, name: str, table: TableSpecOptions) -> None:
+        """ConfigError when the table was declared before."""
+        if name in self.tables:
+            raise make_config_error(table.at, "same_name", f"table '{name}' is already declared, at {self.tables[name].at}")
+        self.tables[name] = table
+
+    def write_tables(self, document: Document) -> dict[tuple[str | int, ...], str]:
+        """Add everything to `tables` of the document. Returns the path of each flow's entry with the flow's name.
+
+        All flows from one source table are entries of one table, which the document may already have."""
+        self._refuse_unused()
+        tables = document.data.setdefault("tables", []) if isinstance(document.data, dict) else None
+        if not isinstance(tables, list):
+            return {}
+        return {_write_entry(tables, flow, self._get_options(flow), document.origins): flow.name for flow in self.flows}
+
+    def _get_options(self, flow: FlowSpec) -> Mapping[str, Any]:
+        table = self.tables.get(flow.target)
+        return table.options if table else {}
+
+    def _refuse_unused(self) -> None:
+        targets = {flow.target for flow in self.flows}
+        for name, table in self.tables.items():
+            if name not in targets:
+                known = f"there are flows into {_join_names(targets)}" if targets else "there is no flow yet"
+                raise make_config_error(table.at, "unused_table", f"no flow writes table '{name}'", known)
+
+
+def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origins: OriginsByPath) -> tuple[str | int, ...]:
+    """Write the entry. Returns its path."""
+    index = _find_table_index(tables, flow, origins)
+    entries = tables[index].setdefault("to", [])
+    if not isinstance(entries, list):
+        return ("tables", index, "to")
+    into = {} if flow.into is None else {"into": flow.into}
+    entries.append({"sink": flow.sink, **into, **flow.keys, **options})
+    path = ("tables", index, "to", len(entries) - 1)
+    origins[path] = flow.at
+    return path
+
+
+def _find_table_index(tables: Any, flow: FlowSpec, origins: OriginsByPath) -> int:
+    """The index of the table that the flow reads. A missing table is added."""
+    for index, table in enumerate(tables):
+        if isinstance(table, dict) and (table.get("source"), table.get("match")) == (flow.source, flow.match):
+            return index
+    tables.append({"match": flow.match, "source": flow.source})
+    origins[("tables", len(tables) - 1)] = flow.at
+    return len(tables) - 1
+
+
+def split_source(source: str, at: Origin, known: Sequence[str]) -> tuple[str, str]:
+    """The parts of `SOURCE.TABLE`."""
+    name, dot, table = source.partition(".")
+    if not dot or not name or not table:
+        example = f"{next(iter(known), 'shop')}.{source.strip('.') or 'customers'}"
+        raise make_config_error(
+            at, "source", f"the source '{source}' names no table", f"write SOURCE.TABLE, such as '{example}'"
+        )
+    return name, table
+
+
+def split_target(target: str, at: Origin, known: Sequence[str]) -> tuple[str, str | None]:
+    """The parts of `SINK.TABLE`, or of `SINK` alone. The target then has the name of the source table."""
+    name, dot, into = target.partition(".")
+    if (dot and not (name and into)) or (not dot and name not in known):
+        example = f"{next(iter(known), 'lake')}.{target.strip('.') or 'customers'}"
+        sentence = f"the target '{target}' names no sink of the pipeline"
+        raise make_config_error(at, "target", sentence, f"write SINK.TABLE, such as '{example}'")
+    return name, into or None
+
+
+def _join_names(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names))
+
+
+# The arguments of calls as plain data of a config, and errors that name the call like a line of a YAML config.
+
+OWN_PACKAGE = __name__.rpartition(".")[0]
+
+
+def find_caller() -> Origin:
+    """The file and line of the nearest caller outside this package; the file as seen from the working directory."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(OWN_PACKAGE):
+        frame = frame.f_back
+    file = FilePath(frame.f_code.co_filename)
+    here = FilePath.cwd()
+    return Origin(str(file.relative_to(here) if file.is_relative_to(here) else file), frame.f_lineno)
+
+
+def make_config_error(at: Origin, code: str, message: str, suggestion: str = "") -> ConfigError:
+    """The error for a problem of one call."""
+    return ConfigError([Finding("error", code, message, at.file, at.line, suggestion)])
+
+
+# Values of a program as the plain data of a YAML file.
+
+MAX_DEPTH = 32
+PLAIN_HINT = "import col, expr and struct from replicator.pipelines, or write text: 'id', \"operation = 'DELETE'\""
+
+
+def to_config_value(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
+    """A copy of `value` with mappings as dicts, sequences as lists and paths as text.
+
+    Raises ConfigError for values that a config cannot contain, such as Columns of Spark. The error names the line `at`
+    and the value `what`.
+    """
+    if depth > MAX_DEPTH:
+        raise make_config_error(at, "too_large", f"{what} is nested more than {MAX_DEPTH} levels deep")
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        items = [(_require_key(key, what, at), f"{what}[{key!r}]", item) for key, item in value.items()]
+        return {key: to_config_value(item, label, at, depth + 1) for key, label, item in items}
+    if isinstance(value, list | tuple):
+        return [to_config_value(item, f"{what}[{index}]", at, depth + 1) for index, item in enumerate(value)]
+    kind = type(value).__name__
+    step = PLAIN_HINT if kind == "Column" else "write it as text, a number, true or false, a list or a dict"
+    raise make_config_error(at, "type", f"{what} is a {kind}, which a config cannot contain", step)
+
+
+def _require_key(key: Any, what: str, at: Origin) -> str:
+    if not isinstance(key, str):
+        raise make_config_error(at, "key", f"a key in {what} is not text")
+    return str(key)
+
+
+# Parameters of other systems that do not exist here. Each is refused by name, with the option to use instead.
+
+FLOW_PARAMETERS: Mapping[str, str] = {
+    "system_sequence_by": "leave it out: changes with equal 'sequence_by' are in the order of the source's log",
+    "columns_to_update": "use 'ignore_null_updates', or one of its column lists, if NULL means that a value was not sent",
+    "once": "use a separate pipeline for the backfill and call run(until_caught_up=True)",
+    "spark_conf": "pass options of Spark to the pipeline: Pipeline(..., spark={...})",
+    "where": "leave it out: every change of the source's table is applied",
+    "flow_name": "use 'name'",
+}
+TABLE_PARAMETERS: Mapping[str, str] = {
+    "comment": "keep it in the code",
+    "schema": "leave it out: a target has the columns of its source, or those of the flow's 'column_list'",
+    "format": "set it for the sink: sinks={'lake': {'kind': 'delta', ...}}",
+    "path": "set it for the sink: sinks={'lake': {'kind': 'delta', 'path': ...}}",
+    "spark_conf": FLOW_PARAMETERS["spark_conf"],
+    "cluster_by_auto": "name the columns in 'cluster_by'",
+    "partition_by": "use 'partition_cols'",
+    "row_filter": "create a view for readers",
+    "expect_all": "list rejected records with `replicator dlq list`",
+    "expect_all_or_drop": "list rejected records with `replicator dlq list`",
+    "expect_all_or_fail": "list rejected records with `replicator dlq list`",
+}
+PROPERTIES: Mapping[str, str] = {
+    "delta.enableChangeDataFeed": "change_data_feed",
+    "delta.enableDeletionVectors": "deletion_vectors",
+}
+"""Properties of Delta tables, and the names of their options here."""
+WRITE_SNAPSHOTS = (
+    "write snapshots into a folder, and set 'transport': 'snapshots' and 'path' in the source; "
+    "or 'dsn' and 'table' of a database"
+)
+BITEMPORAL = "use 2, and add an event log of the table: it stores the arrival time of each change"
+
+
+def refuse_foreign(
+    given: Mapping[str, Any], call: str, known: Iterable[str], instead: Mapping[str, str], at: Origin
+) -> None:
+    """Raise for the first of the parameters `given` that the call does not have.
+
+    TypeError for an unknown parameter. ConfigError for a parameter of other systems, unless its value is their default.
+    """
+    for name, value in given.items():
+        if name not in instead:
+            hint = suggest_name(name, known)
+            raise TypeError(f"{call}() has no parameter {name!r}{'; ' + hint if hint else ''}")
+        if value is not None and value is not False:
+            raise make_config_error(at, "not_supported", f"{call}() has no parameter '{name}'", instead[name])
+
+
+def to_options(properties: Mapping[str, Any], at: Origin) -> dict[str, bool]:
+    """Properties of a Delta table as options of its `to` entry."""
+    found = {}
+    for name, value in properties.items():
+        if name not in PROPERTIES:
+            hint = suggest_name(name, PROPERTIES) or f"use {' or '.join(PROPERTIES)}"
+            raise make_config_error(at, "not_supported", f"the table property {name!r} is not supported", hint)
+        if str(value).lower() not in ("true", "false"):
+            raise make_config_error(at, "value", f"the table property {name!r} must be true or false")
+        found[PROPERTIES[name]] = str(value).lower() == "true"
+    return found

@@ -116,7 +116,7 @@ ALL_DEAD_LETTERS = DeadLetterFilter()
 class DeadLetters(Protocol):
     """The dead-letter store. If it cannot write, it raises and the program stops: no reject is lost.
 
-    Every adapter passes `testing.dead_letter_contract.DeadLetterContract`. Safe for several threads; several processes
+    Every adapter passes `testing.stores_contract.DeadLetterContract`. Safe for several threads; several processes
     may write at once.
     """
 
@@ -217,7 +217,7 @@ class Register(Protocol):
 class EventStore(Protocol):
     """An append-only store of events (`domain.events`).
 
-    Every adapter passes `testing.event_store_contract.EventStoreContract`. Safe for several threads; several processes
+    Every adapter passes `testing.stores_contract.EventStoreContract`. Safe for several threads; several processes
     may write at once (test_racing_writers_are_put_in_order).
     """
 

@@ -17,8 +17,7 @@ from replicator.domain.table import TableSpec
 
 from .histories import History
 from .model import Change, Key
-from .source import SourceEvent
-from .value_types import KEY_TYPES, TOAST, VALUE_TYPES, to_micros
+from .source import KEY_TYPES, TOAST, VALUE_TYPES, SourceEvent, to_micros
 
 Kinds = Mapping[str, str]
 SOURCE_FIELDS: tuple[tuple[str, str, bool], ...] = (

@@ -34,9 +34,8 @@ from .model import Change, Row
 from .sink_base import make_history, make_writes, require_feature
 from .sink_contract import KEYED_TYPES
 from .sink_retention import DISORDER, GRACE
-from .source import FIRST_OFFSET, SourceEvent, Statement, StreamShape
+from .source import FIRST_OFFSET, SourceEvent, Statement, StreamShape, to_micros
 from .transform_cases import CASES, transform_histories
-from .value_types import to_micros
 
 # Shared parts: the factories of an adapter, and an engine for the fake sink
 

@@ -29,8 +29,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 
 from .model import Change
-from .source import ACTS, FIRST_OFFSET, KEY_COUNT, SourceEvent, SourceTable, Statement, StreamShape
-from .value_types import KEY_TYPES, VALUE_TYPES
+from .source import ACTS, FIRST_OFFSET, KEY_COUNT, KEY_TYPES, VALUE_TYPES, SourceEvent, SourceTable, Statement, StreamShape
 
 Fault = Literal["", "before", "after"]
 

@@ -42,7 +42,7 @@ from replicator.domain.policy.plan import (
 from replicator.domain.position import Span, TopicPartition
 from replicator.domain.sequence import Sequence
 
-from .value_types import EPOCH, to_micros
+from .source import EPOCH, to_micros
 
 Row = dict[str, Any]
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

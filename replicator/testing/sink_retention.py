@@ -36,9 +36,8 @@ from .histories import History, any_histories, changes_frame, make_random_histor
 from .model import Change, Outcome, Scd1, fold_changes
 from .sink_base import IDENTITY, SinkBase, SinkPositions, make_history
 from .sink_row_transforms import PARTIAL_TABLE, LaneStream
-from .source import FIRST_OFFSET, SourceEvent
+from .source import EPOCH, FIRST_OFFSET, SourceEvent
 from .transform_cases import CASES, KEYED_TYPES
-from .value_types import EPOCH
 
 # Watermarks
 

@@ -28,9 +28,8 @@ from .histories import History, any_histories, changes_frame
 from .model import Change, Row
 from .model_transforms import ModelRowTransforms
 from .sink_base import IDENTITY, SinkBase, refuse_rejects
-from .source import FIRST_OFFSET, SourceEvent
+from .source import EPOCH, FIRST_OFFSET, SourceEvent
 from .transform_cases import CASES, KEYED_TYPES, transform_histories
-from .value_types import EPOCH
 
 TEXTS = ("", "A", "B", "Z", "a", "aa", "back\\'slash", "it's", 'q"', "é", "\ue000", "𝄞")
 """In byte order, which differs from language order, and from UTF-16 order, in which the last two are swapped."""

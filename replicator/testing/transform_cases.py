@@ -25,7 +25,7 @@ from replicator.domain.transform.rows import RowTransforms
 from .histories import History, any_histories
 from .model import Change
 from .model_transforms import ModelColumnTransforms, ModelComputedColumn, ModelRowTransforms, UnrepresentableValue
-from .value_types import EPOCH, to_micros
+from .source import EPOCH, to_micros
 
 # Column transforms: `domain.transform.columns`, and the model
 

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from replicator.testing.contract import Contract, overrides_contract
-from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.decoder_contract import DecoderContract
 from replicator.testing.engine_contract import EngineContract, EnginePrefetchContract
-from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.projector_contract import ProjectorContract
 from replicator.testing.restore_contract import RestoreContract
 from replicator.testing.sink_contract import SinkContract, TombstoneContract
 from replicator.testing.source_contract import SourceContract
+from replicator.testing.stores_contract import DeadLetterContract, EventStoreContract
 
 PORTS = Path(__file__).parents[2] / "replicator" / "ports"
 SUITES = {

@@ -18,11 +18,21 @@ def test_old_name_gives_the_new_object_and_warns(module):
         assert found is getattr(importlib.import_module(target), new)
 
 
-def test_unchanged_name_of_a_moved_module_is_found():
-    from replicator.ports import laying
-
-    with pytest.warns(DeprecationWarning, match="ports.laying.BulkLoads is now"):
-        assert laying.BulkLoads is sink.BulkLoads
+@pytest.mark.parametrize(
+    ("module", "name", "home"),
+    [
+        ("ports.laying", "BulkLoads", "ports.sink"),
+        ("testing.dead_letter_contract", "DeadLetterContract", "testing.stores_contract"),
+        ("testing.event_store_contract", "EventStoreContract", "testing.stores_contract"),
+        ("testing.fake_event_store", "FakeEventStore", "testing.stores_contract"),
+        ("testing.value_types", "VALUE_TYPES", "testing.source"),
+    ],
+)
+def test_unchanged_name_of_a_moved_module_is_found(module, name, home):
+    old = importlib.import_module(f"replicator.{module}")
+    with pytest.warns(DeprecationWarning, match=f"{module}.{name} is now replicator.{home}.{name}"):
+        found = getattr(old, name)
+    assert found is getattr(importlib.import_module(f"replicator.{home}"), name)
 
 
 def test_unknown_name_is_an_attribute_error():

@@ -21,7 +21,7 @@ from replicator.testing.debezium import make_raw_frame
 from replicator.testing.delivery import to_canonical, to_canonical_rows
 from replicator.testing.histories import History
 from replicator.testing.model import Change, fold_changes
-from replicator.testing.value_types import EPOCH
+from replicator.testing.source import EPOCH
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container

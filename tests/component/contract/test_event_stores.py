@@ -10,7 +10,7 @@ import pytest
 
 from adapters.sinks.delta.event_store import DeltaEventStore
 from adapters.sinks.postgres.event_store import PostgresEventStore
-from replicator.testing.event_store_contract import EventStoreContract, FakeEventStore
+from replicator.testing.stores_contract import EventStoreContract, FakeEventStore
 
 
 class TestFakeEventStore(EventStoreContract):

@@ -16,7 +16,7 @@ from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.testing.contract import EXAMPLES
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.histories import histories, make_random_history
-from replicator.testing.value_types import VALUE_TYPES
+from replicator.testing.source import VALUE_TYPES
 
 MASKS = {"k1": HMAC, "v1": CUT}
 

@@ -19,7 +19,7 @@ from adapters.sinks.delta import event_store as module
 from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.events import NewEvent, VersionConflict
-from replicator.testing.event_store_contract import HOSTILE, make_sample_event
+from replicator.testing.stores_contract import HOSTILE, make_sample_event
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from support.event_writers import begin, versions, writer
 from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits, make_event
-from replicator.testing.event_store_contract import make_sample_event
+from replicator.testing.stores_contract import make_sample_event
 from replicator.wiring.event_store import EventEmitter
 
 pytestmark = pytest.mark.postgres

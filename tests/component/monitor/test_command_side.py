@@ -14,7 +14,7 @@ from adapters.http.server import HttpServer
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits
 from replicator.ports.runtime import Endpoints
-from replicator.testing.event_store_contract import FakeEventStore
+from replicator.testing.stores_contract import FakeEventStore
 from replicator.wiring.event_store import EventEmitter
 
 TOKEN = "Ü-token"

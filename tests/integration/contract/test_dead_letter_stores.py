@@ -13,8 +13,8 @@ from servers.kafka import Broker
 from adapters.sinks.delta.dead_letters import DeltaDeadLetters
 from adapters.sinks.kafka import KafkaDeadLetters
 from adapters.sinks.postgres.dead_letters import PostgresDeadLetters
-from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.fakes import FakeDeadLetters
+from replicator.testing.stores_contract import DeadLetterContract
 
 
 class TestFakeDeadLetters(DeadLetterContract):

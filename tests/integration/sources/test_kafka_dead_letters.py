@@ -24,7 +24,7 @@ from adapters.sinks.kafka.dead_letters import DeadLetterLog
 from adapters.sinks.kafka.topic import DeadLetterMessage
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
 from replicator.ports.stores import DeadLetter
-from replicator.testing.dead_letter_contract import make_dead_letter
+from replicator.testing.stores_contract import make_dead_letter
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 
@@ -236,7 +236,7 @@ def test_a_reject_is_written_while_dead_letters_are_counted(
 def test_several_processes_may_write(dead_letters: dict[str, Any]) -> None:
     program = (
         "import json, sys; from adapters.sinks.kafka import KafkaDeadLetters\n"
-        "from replicator.testing.dead_letter_contract import make_dead_letter\n"
+        "from replicator.testing.stores_contract import make_dead_letter\n"
         "store = KafkaDeadLetters(json.loads(sys.argv[1]))\n"
         "for i in range(10): store.write([make_dead_letter(i), make_dead_letter(100 * int(sys.argv[2]) + i)])"
     )

@@ -41,8 +41,7 @@ from replicator.testing.fakes import FakeDeadLetters, FakeSource
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.model import fold_changes
 from replicator.testing.sink_base import make_history, make_writes
-from replicator.testing.source import Statement, StreamShape
-from replicator.testing.value_types import EPOCH
+from replicator.testing.source import EPOCH, Statement, StreamShape
 
 GATHERING = replace(QUICK, gather=60.0, handover_bytes=1)
 """Each batch is a piece."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from replicator.domain.errors import Retryable
 from replicator.domain.events import EventLimits, InvalidEvent, NewEvent, make_event, measure_depth, read_json, to_texts
-from replicator.testing.event_store_contract import FakeEventStore
+from replicator.testing.stores_contract import FakeEventStore
 from replicator.wiring.event_store import EventEmitter
 
 LIMITS = EventLimits()

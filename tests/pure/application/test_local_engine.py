@@ -39,8 +39,8 @@ from replicator.testing.histories import make_random_history
 from replicator.testing.model import Outcome, fold_changes
 from replicator.testing.model_transforms import TransformingPolicy
 from replicator.testing.sink_retention import DISORDER, GRACE
+from replicator.testing.source import EPOCH
 from replicator.testing.transform_cases import CASES
-from replicator.testing.value_types import EPOCH
 
 POLICIES = {"scd1": "scd1", "append": "append", "late": "append"}
 """By the name of the sink; the last one has a watermark."""

@@ -49,7 +49,7 @@ from replicator.testing.fakes import (
 )
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.model import fold_changes
-from replicator.testing.value_types import EPOCH
+from replicator.testing.source import EPOCH
 
 POLICIES = ("scd1", "append")
 OPEN = DeadLetterFilter(state="open")

@@ -20,7 +20,7 @@ from replicator.domain.transform.columns import Mask
 from replicator.testing.contract import EXAMPLES
 from replicator.testing.debezium import make_raw_frame
 from replicator.testing.histories import histories
-from replicator.testing.value_types import VALUE_TYPES
+from replicator.testing.source import VALUE_TYPES
 
 KEY = b"k" * 16
 HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("fixed", text="*"), Mask("nothing")

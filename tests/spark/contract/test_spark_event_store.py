@@ -13,7 +13,7 @@ from support.spark_case import OPTIONS
 from adapters.sinks.delta.event_store import DeltaEventStore
 from adapters.sinks.delta.spark.event_store import SparkEventStore
 from replicator.domain.events import VersionConflict
-from replicator.testing.event_store_contract import HOSTILE, EventStoreContract, make_sample_event
+from replicator.testing.stores_contract import HOSTILE, EventStoreContract, make_sample_event
 
 
 class OnSpark:

@@ -29,7 +29,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch
-from replicator.testing.dead_letter_contract import make_dead_letter
+from replicator.testing.stores_contract import make_dead_letter
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(300)]
 
