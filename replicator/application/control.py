@@ -20,7 +20,7 @@ from replicator.ports.stores import Register, RegisterEntry
 
 from .lane_registry import describe_missing, find_target_problem, refuse_missing
 from .lane_runs import LaneRun, LaneRuns, LaneStatus
-from .operations import cutover
+from .operations.rebuild import Cutover, make_rebuild_lane, refuse_lost_records, swap_tables
 from .sink_features import read_schema_versions, write_schema_version
 
 
@@ -98,15 +98,15 @@ class Control(Generic[F]):
         If the lane could not resume without a gap, the future is an error, and the lane stays as it was.
         """
         run = self._find_lane(lane_id)
-        rebuilt = cutover.make_rebuild_lane(run.lane, into)
+        rebuilt = make_rebuild_lane(run.lane, into)
         worker = self._pipelines[run.lane.source].context.workers[run.lane.sink]
         asked = worker.ask(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
         done: Future[None] = Future()
 
         def swap(pipeline: SourcePipeline[F]) -> Future[None]:
-            cutover.refuse_lost_records(pipeline.context.source, run.lane, *asked.result())
-            judge = cutover.Cutover(run.lane, run.begin, pipeline.context.transactions)
-            return pipeline.registry.restart_lane(run, lambda sink: cutover.swap_tables(sink, run.lane, rebuilt, judge))
+            refuse_lost_records(pipeline.context.source, run.lane, *asked.result())
+            judge = Cutover(run.lane, run.begin, pipeline.context.transactions)
+            return pipeline.registry.restart_lane(run, lambda sink: swap_tables(sink, run.lane, rebuilt, judge))
 
         asked.add_done_callback(lambda _: self._post_command(run, swap, done))
         return done

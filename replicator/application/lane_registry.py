@@ -25,7 +25,7 @@ from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_evolution import SchemaVersion
-from replicator.ports.components import CONTINUE, RulesFor, TransactionRules
+from replicator.ports.components import CONTINUE, Components, RulesFor, TransactionRules
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
@@ -428,6 +428,20 @@ def describe_removed(source: Source[Any], begun: Position, applied: Position) ->
         for partition, first in removed.items()
         if partition not in applied and begun.get(partition, 0) <= first
     }
+
+
+def list_lanes(parts: Components) -> list[Lane]:
+    """The event logs, and the lanes of every table that was read so far."""
+    lanes: list[Lane] = []
+    for name in sorted(parts.sources):
+        source = parts.sources[name]
+        lanes += source.event_logs
+        seen = parts.register.load(name)
+        for table in sorted(seen.topics):
+            rules = source.rules_for(table)
+            for lane in rules.lanes if rules else ():
+                lanes.append(replace(lane, id=make_refused_id(lane)) if is_target_taken(lane, seen) else lane)
+    return lanes
 
 
 def make_refused_id(lane: Lane) -> str:

@@ -47,7 +47,8 @@ def list_lanes(session: CommandSession) -> None:
 
     Lists the lanes of all tables that the sources have brought so far.
     """
-    from replicator.application.operations.lanes import count_by_lane, list_lanes
+    from replicator.application.lane_registry import list_lanes
+    from replicator.application.operations.lanes import count_by_lane
     from replicator.wiring.daemon import ask_status
 
     found, running = list_lanes(session.components), ask_status(session.loaded)

@@ -15,8 +15,8 @@ from urllib.request import Request, urlopen
 
 from replicator.application.control import Control
 from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
-from replicator.application.operations.cutover import swap_from_text
 from replicator.application.operations.diff_runs import report_runs
+from replicator.application.operations.rebuild import swap_from_text
 from replicator.application.operations.refresh import ProjectionScheduler
 from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
@@ -104,7 +104,7 @@ def _get_timeout(action: str) -> float:
 
 
 def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
-    """The target in a `cutover.swap_to_text`. ConfigProblem if this process has another configuration."""
+    """The target in a `rebuild.swap_to_text`. ConfigProblem if this process has another configuration."""
     said = swap_from_text(words)
     for one in loaded.settings.resolve_lanes(said.table):
         if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == said.digest:

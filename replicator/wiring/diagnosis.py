@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-from replicator.application.operations.lanes import list_lanes, read_status
+from replicator.application.lane_registry import list_lanes
+from replicator.application.operations.lanes import read_status
 from replicator.application.operations.plan import list_plans
 from replicator.application.operations.support_bundle import Parts, list_versions, summarize_dead_letters, summarize_erasures
 from replicator.domain.errors import ExitCode, ReplicatorError

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from replicator.application.lane_registry import list_lanes
 from replicator.application.lane_schema import AlteredColumn, find_altered_columns
 from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
@@ -26,7 +27,6 @@ from replicator.ports.reads import TargetVersions
 from replicator.ports.sink import Sink
 
 from .checkpoint import AS_OF_FOLDER, copy_newest, list_topics, prepare_lake, refuse_incomplete, refuse_truncated
-from .lanes import list_lanes
 
 AsOfValue = datetime | Position
 """A time at the source, or a position: the records below it."""

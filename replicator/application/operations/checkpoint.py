@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,13 +16,12 @@ from urllib.parse import quote
 
 from replicator.application.lane_registry import find_target_problem
 from replicator.application.lane_schema import find_plan
-from replicator.application.operations import cutover
 from replicator.application.sink_features import get_reader, read_schema_versions, require_feature
 from replicator.application.state_folder import FileRegister, InstanceLock
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Fenced, RejectCode
 from replicator.domain.event_log import Checkpoint, LogCut, find_newest_usable
 from replicator.domain.policy.plan import LaneState
-from replicator.domain.position import Position
+from replicator.domain.position import Position, TopicPartition
 from replicator.local_files import make_folder, sync_path
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
@@ -35,7 +34,7 @@ from replicator.ports.stores import (
 )
 
 from .drop import drop_lane
-from .rebuild import BEGIN_FILE, get_rebuild_folder, prepare_rebuild
+from .rebuild import BEGIN_FILE, get_rebuild_folder, make_rebuild_lane, prepare_rebuild
 
 # The checkpoints of one lane on disk: one folder each, valid once it has its final name.
 
@@ -249,7 +248,7 @@ UseResult = TypeVar("UseResult")
 def open_target(lake: Components, lane: Lane) -> Iterator[tuple[Sink[Any], Lane]]:
     """The sink with the target of a `prepare_lake` pipeline, and its lane."""
     with closing(lake.open_sink(lane.sink)) as sink:
-        yield sink, cutover.make_rebuild_lane(lane, AS_OF_FOLDER)
+        yield sink, make_rebuild_lane(lane, AS_OF_FOLDER)
 
 
 def find_store(parts: Components, lane: Lane) -> CheckpointStore | None:
@@ -520,7 +519,7 @@ def _restore(parts: Components, request: RebuildRequest, report: ShowLine, taken
 
 def _prepare_from_log(parts: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
     """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
-    drop_lane(parts, cutover.make_rebuild_lane(request.lane, request.into))
+    drop_lane(parts, make_rebuild_lane(request.lane, request.into))
     refuse_truncated(parts, request.lane, why)
     refuse_incomplete(parts, request.lane, Position(), PARTIAL_STEP)
     report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
@@ -534,7 +533,7 @@ def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine
     instead.
     """
     there = list_checkpoints(parts, request.lane)
-    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
+    rebuilt = make_rebuild_lane(request.lane, request.into)
     with closing(parts.open_sink(rebuilt.sink)) as sink:
         if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
             return None
@@ -582,8 +581,8 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any
 
 def _restore_state(parts: Components, made: Components, request: RebuildRequest, folder: Path) -> None:
     """Rows and state are written last, so after a kill this is either repeated or complete."""
-    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
-    origin = cutover.make_rebuild_lane(rebuilt, AS_OF_FOLDER)
+    rebuilt = make_rebuild_lane(request.lane, request.into)
+    origin = make_rebuild_lane(rebuilt, AS_OF_FOLDER)
     with closing(parts.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as there:
         plan = find_plan(rebuilt, read_schema_versions(there, origin))
         if plan is None:
@@ -642,7 +641,7 @@ def refuse_incomplete(parts: Components, lane: Lane, begun: Position, step: str)
     first = seen.beginnings.get(lane.id, Position())
     needed = {place: first.get(place, 0) for place, offset in live.position.items() if offset > first.get(place, 0)}
     kept = (_find_log_start(parts, lane, seen, log), _read_first_offsets(parts, log), begun)
-    cutover.refuse_incomplete(lane, log.sink, needed, kept, step)
+    refuse_missing_records(lane, log.sink, needed, kept, step)
 
 
 def _find_log_start(parts: Components, lane: Lane, seen: RegisterEntry, log: Lane) -> Position:
@@ -661,3 +660,24 @@ def _read_first_offsets(parts: Components, log: Lane) -> Position:
     with closing(parts.open_log(log)) as opened:
         found: Position = opened.start()
         return found
+
+
+def refuse_missing_records(
+    lane: Lane, log: str, needed: Mapping[TopicPartition, int], kept: Iterable[Position], step: str
+) -> None:
+    """Raise DataLoss, with the missing offsets, unless the log has all records from `needed` on, the start of the
+    lane.
+
+    `kept`: first offsets of the log, from its start position and from its first records. Each partition needs one
+    of them.
+    """
+    known = list(kept)
+    for place, offset in sorted(needed.items()):
+        firsts = [position[place] for position in known if place in position]
+        if not any(first <= offset for first in firsts):
+            missing = f"from {offset} to {min(firsts) - 1}" if firsts else f"from {offset} on"
+            raise DataLoss(
+                f"the event log {log} lacks the records {missing} of {place}, with which lane {lane.id} began",
+                next_step=f"Some rows would be missing without them. {step}, or load the lane again with "
+                f"`replicator lanes resync {lane.id}`.",
+            )

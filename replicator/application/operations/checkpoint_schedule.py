@@ -13,6 +13,7 @@ from typing import Any, cast
 import structlog
 
 from replicator.application.delivery.worker import Worker
+from replicator.application.lane_registry import list_lanes
 from replicator.application.lane_runs import Clock, LaneRuns, monotonic
 from replicator.application.operations import checkpoint
 from replicator.application.options import Backoff
@@ -27,7 +28,6 @@ from replicator.ports.sink import Sink
 from replicator.ports.stores import RegisterEntry
 
 from .checkpoint import list_checkpoints
-from .lanes import list_lanes
 from .rebuild import can_rebuild, list_rebuilds
 
 # Takes checkpoints of lanes while the pipeline runs, on a separate thread, so that no lane waits.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from replicator.application.lane_registry import make_refused_id, make_target_taken_error
+from replicator.application.lane_registry import list_lanes, make_refused_id, make_target_taken_error
 from replicator.application.state_folder import InstanceLock
 from replicator.domain.errors import ConfigProblem, Fenced, suggest_name
 from replicator.domain.events import EVENT_STORE
@@ -18,7 +18,6 @@ from replicator.ports.sink import LaneArtifact, LaneRemoval
 from replicator.ports.stores import Register
 
 from .diff_runs import remove_runs
-from .lanes import list_lanes
 from .rebuild import get_rebuild_folder
 
 

@@ -44,12 +44,11 @@ from replicator.ports.stores import (
     OlderVersions,
 )
 
-from . import cutover
 from .change_history import parse_key
 from .checkpoint import AS_OF_FOLDER, CHECKPOINTS_FOLDER, STORES_NONE, CheckpointStore
 from .dead_letters import to_raw_frame
 from .diff_runs import remove_unfinished
-from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds
+from .rebuild import BEGIN_FILE, SPILL_FOLDER, can_rebuild, list_rebuild_folders, list_rebuilds, make_rebuild_lane
 from .refresh import ProjectionRefresher, RefreshResult
 
 ListProjections = Callable[[], Sequence[Projection]]
@@ -449,7 +448,7 @@ def make_checkpoint_erasure(lake: Sink[Any], of: Lane) -> KeyErasure:
     """Erases keys from the copy of the lane `of` in a checkpoint. Its older versions are deleted at once, because nothing
     reads them."""
     erasure = require_feature(lake.features.erasure, STORES_NONE)
-    then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)  # The lane has another name here.
+    then = make_rebuild_lane(of, AS_OF_FOLDER)  # The lane has another name here.
     return KeyErasure(
         erase=lambda _, key: replace(erasure.erase(then, key), versions=erasure.end_versions(then)),
         end_versions=lambda _: erasure.end_versions(then),

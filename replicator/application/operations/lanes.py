@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from typing import Any
 
 from replicator.application.control import (
@@ -18,7 +17,7 @@ from replicator.application.control import (
 )
 from replicator.application.lane_registry import (
     find_target_problem,
-    is_target_taken,
+    list_lanes,
     make_refused_id,
     make_target_name_error,
     make_target_taken_error,
@@ -37,20 +36,6 @@ from replicator.ports.frames import Lane
 from replicator.ports.stores import DeadLetterGroup
 
 from .status import describe_tombstones, list_open_dead_letters
-
-
-def list_lanes(parts: Components) -> list[Lane]:
-    """The event logs, and the lanes of every table that was read so far."""
-    lanes: list[Lane] = []
-    for name in sorted(parts.sources):
-        source = parts.sources[name]
-        lanes += source.event_logs
-        seen = parts.register.load(name)
-        for table in sorted(seen.topics):
-            rules = source.rules_for(table)
-            for lane in rules.lanes if rules else ():
-                lanes.append(replace(lane, id=make_refused_id(lane)) if is_target_taken(lane, seen) else lane)
-    return lanes
 
 
 def find_source_table(parts: Components, name: str) -> str:

@@ -9,15 +9,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from replicator.application.lane_registry import make_refused_id
+from replicator.application.lane_registry import list_lanes, make_refused_id
 from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError, suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.table import get_unqualified_name
 from replicator.ports.components import Components
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CompactionResult, VacuumResult
-
-from .lanes import list_lanes
 
 DEAD_LETTERS = "dead_letters"
 SHORTEST_RETENTION = timedelta(hours=1)

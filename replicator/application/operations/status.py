@@ -36,7 +36,7 @@ class LaneReport:
     - `lag_seconds`: age of the newest applied change; 0 when nothing is left, None when unknown.
     - `dead_letters`: open dead letters with changes that it lacks (`count_for_lane`). None when unknown.
     - `tombstones`: see `describe_tombstones`.
-    - `schemas`: by number, those it has read and the one it waits for (`schema_versions.to_summary`).
+    - `schemas`: by number, those it has read and the one it waits for (`schema_evolution.to_summary`).
     - `call`: the call to its sink that takes longer than `LONG_CALL`: `doing`, and its start `since`.
     """
 

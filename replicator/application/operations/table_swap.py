@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.application.lane_registry import find_target_problem
-from replicator.application.operations import cutover
 from replicator.application.sink_features import get_reader
 from replicator.application.state_folder import InstanceLock
 from replicator.domain.differences import TableDiff, compare_tables
@@ -26,9 +25,19 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import ShowLine
 
 from .checkpoint import prepare_restored_rebuild, refuse_incomplete_rebuild, show_nothing
-from .cutover import SwapRequest, swap_to_text
 from .drop import drop_lane
-from .rebuild import REQUEST_FILE, get_rebuild_folder
+from .rebuild import (
+    REQUEST_FILE,
+    Cutover,
+    SwapRequest,
+    find_gap,
+    get_rebuild_folder,
+    make_rebuild_lane,
+    refuse_lost_records,
+    swap_tables,
+    swap_to_text,
+    without_transaction_topic,
+)
 
 REBUILD_SUFFIX, DRY_RUN_SUFFIX = "__replay", "__dry_run"
 """Suffixes of the names of temporary targets."""
@@ -82,7 +91,7 @@ def catch_up_with_lane(parts: Components, rebuild: Components, request: RebuildR
     said = make(rebuild)
     for _ in range(MAX_CATCH_UPS):
         found = read_positions(parts, request)
-        if not cutover.find_gap(found.live_state, found.rebuilt_state):
+        if not find_gap(found.live_state, found.rebuilt_state):
             break
         more = make(rebuild)
         said = {**said, **{name: said[name] + more[name] for name in ("records", "applied", "rejected")}}
@@ -91,21 +100,21 @@ def catch_up_with_lane(parts: Components, rebuild: Components, request: RebuildR
 
 def read_positions(parts: Components, request: RebuildRequest) -> SwapPositions:
     """The lane and its rebuild as they are now."""
-    lane, rebuilt = request.lane, cutover.make_rebuild_lane(request.lane, request.into)
+    lane, rebuilt = request.lane, make_rebuild_lane(request.lane, request.into)
     with closing(parts.open_sink(lane.sink)) as sink:
         return SwapPositions(lane, rebuilt, sink.state(lane), sink.state(rebuilt))
 
 
 def remove_rebuild(parts: Components, request: RebuildRequest) -> None:
     """Remove the rebuilt target and its state."""
-    drop_lane(parts, cutover.make_rebuild_lane(request.lane, request.into))
+    drop_lane(parts, make_rebuild_lane(request.lane, request.into))
 
 
 def _remove_leftovers(parts: Components, request: RebuildRequest) -> None:
     """Remove an earlier rebuild under other rules, or a half-removed one."""
     file = get_rebuild_folder(parts, request.id) / REQUEST_FILE
     same = file.exists() and json.loads(file.read_text(encoding="utf-8")).get("apart") == request.apart
-    rebuilt = cutover.make_rebuild_lane(request.lane, request.into)
+    rebuilt = make_rebuild_lane(request.lane, request.into)
     with closing(parts.open_sink(rebuilt.sink)) as sink:
         try:
             sink.state(rebuilt)
@@ -157,14 +166,14 @@ def _swap_tables(parts: Components, request: RebuildRequest) -> LaneState | None
 
 def _swap_here(parts: Components, found: SwapPositions) -> LaneState:
     lane = found.lane
-    if cutover.find_gap(found.live_state, found.rebuilt_state):
+    if find_gap(found.live_state, found.rebuilt_state):
         with closing(parts.use_local().open_source(lane.source)) as source:
-            cutover.refuse_lost_records(source, lane, found.live_state, found.rebuilt_state)
+            refuse_lost_records(source, lane, found.live_state, found.rebuilt_state)
     seen = parts.register.load(lane.source)
     rules = parts.sources[lane.source].transactions
-    judge = cutover.Cutover(lane, seen.beginnings.get(lane.id, Position()), rules)
+    judge = Cutover(lane, seen.beginnings.get(lane.id, Position()), rules)
     with closing(parts.open_sink(lane.sink, "rewrite")) as sink:
-        return cutover.swap_tables(sink, lane, found.rebuilt, judge)
+        return swap_tables(sink, lane, found.rebuilt, judge)
 
 
 # `replay --dry-run`: shows how the rows of a target would differ under the current rules. Changes nothing.
@@ -195,7 +204,7 @@ def compare_target(
         remove_rebuild(parts, wanted)
     rules = parts.sources[lane.source].transactions
     places = [
-        cutover.without_transaction_topic(state.position, rules) if state else None
+        without_transaction_topic(state.position, rules) if state else None
         for state in (there.live_state, there.rebuilt_state)
     ]
     exact = places[0] is not None and places[0] == places[1]

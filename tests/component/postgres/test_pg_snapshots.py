@@ -16,11 +16,11 @@ from test_pg_as_of import same, shop_into
 from replicator.application.operations import (
     checkpoint,
     checkpoint_schedule,
-    cutover,
     drop,
     read_side,
     table_swap,
 )
+from replicator.application.operations.rebuild import make_rebuild_lane
 from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
@@ -64,7 +64,7 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
     drop.drop_lane(
         shop.parts,
-        cutover.make_rebuild_lane(shop.lane, "again"),
+        make_rebuild_lane(shop.lane, "again"),
     )
     done = checkpoint_schedule.truncate_logs(shop.parts, checkpoint_schedule.make_asker(shop.parts))
     assert done["raw"], "behind the snapshot nobody needs it"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from replicator.application.operations.cutover import (
+from replicator.application.operations.checkpoint import refuse_missing_records
+from replicator.application.operations.rebuild import (
     Cutover,
     find_gap,
     make_rebuild_lane,
-    refuse_incomplete,
     refuse_lost_records,
     swap_tables,
 )
@@ -83,11 +83,11 @@ def test_the_source_must_have_records_missing_from_the_log() -> None:
 
 def test_the_log_has_to_have_what_the_lane_began_with() -> None:
     """As it began there, or as its first records say: offsets have holes."""
-    refuse_incomplete(LANE, "raw", {ONE: 3}, (Position({ONE: 3}), Position({ONE: 7})), "Wait")
-    refuse_incomplete(LANE, "raw", {ONE: 3}, (Position(), Position({ONE: 2})), "Wait")
+    refuse_missing_records(LANE, "raw", {ONE: 3}, (Position({ONE: 3}), Position({ONE: 7})), "Wait")
+    refuse_missing_records(LANE, "raw", {ONE: 3}, (Position(), Position({ONE: 2})), "Wait")
     for kept, missing in (((Position({ONE: 5}), Position({ONE: 6})), "from 3 to 4"), ((Position(),), "from 3 on")):
         with pytest.raises(DataLoss, match=missing):
-            refuse_incomplete(LANE, "raw", {ONE: 3}, kept, "Wait")
+            refuse_missing_records(LANE, "raw", {ONE: 3}, kept, "Wait")
 
 
 def test_a_sink_that_cannot() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.application.operations.cutover import swap_tables
+from replicator.application.operations.rebuild import swap_tables
 from replicator.application.sink_features import get_reader, open_comparison, read_schema_versions
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.delivery import make_lane

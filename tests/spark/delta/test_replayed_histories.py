@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
-from replicator.application.operations import checkpoint, checkpoint_schedule, cutover, drop, table_swap
+from replicator.application.operations import checkpoint, checkpoint_schedule, drop, table_swap
+from replicator.application.operations.rebuild import make_rebuild_lane
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
@@ -64,7 +65,7 @@ def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, e
     live = rows(lake / entry)
     checkpoint.prepare_restored_rebuild(shop.parts, RebuildRequest(shop.lane, "begun"), said.append).catch_up()
     assert rows(lake / "begun") == live and "starting from snapshot 1" in said[0]
-    drop.drop_lane(shop.parts, cutover.make_rebuild_lane(shop.lane, "whole"))
+    drop.drop_lane(shop.parts, make_rebuild_lane(shop.lane, "whole"))
     assert checkpoint_schedule.truncate_logs(shop.parts, partial(query_log, shop))["raw"]
     table_swap.swap_target(shop.parts, shop.lane, run_pipeline, said.append)
     assert rows(lake / entry) == live and len(said) == 2
