@@ -169,6 +169,7 @@ class EventStoreSettings(StoreOptions):
     """The store for events that programs emit: a Delta table at `path`, or a PostgreSQL table at `dsn`."""
 
     what: ClassVar[str] = "the event store"
+    places: ClassVar[frozenset[str]] = frozenset({"delta", "postgres"})
 
     path: LakePath | None = None
     """The folder of the Delta table itself, or its `s3://BUCKET/FOLDER`. Set `path` or `dsn`."""

@@ -23,6 +23,7 @@ from .sinks import (
     EventStoreSettings,
     PluginDeadLetterSettings,
     PluginSinkSettings,
+    PluginStoreSettings,
 )
 from .sources import PluginSourceSettings
 from .tables import EntrySettings, PolicyKeys, SchemaChangeModes, TableSettings
@@ -125,11 +126,17 @@ def _make_hint(key: str, models: Models, known: dict[str, Any]) -> str:
     return f"known here: {', '.join(sorted(known))}"
 
 
+STORE_KINDS: Mapping[Path, Callable[[Plugins], frozenset[str]]] = {
+    ("dead_letters", "kind"): lambda plugins: plugins.dead_letters,
+    ("event_store", "kind"): lambda plugins: plugins.event_stores,
+}
+
+
 def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
     """The closed set of text values of a key; empty when it is not one. Plugins open some."""
     key = path[-1]
-    if path == ("dead_letters", "kind"):
-        return tuple(sorted(plugins.dead_letters))
+    if path in STORE_KINDS:
+        return tuple(sorted(STORE_KINDS[path](plugins)))
     if key == "format":
         return tuple(dict.fromkeys((*FORMATS, *sorted(plugins.formats))))
     if key == "transport":
@@ -160,6 +167,11 @@ def _list_dead_letter_models(value: Any, _: Plugins) -> Models:
     return (PluginDeadLetterSettings,) if isinstance(value, dict) and "kind" in value else (DeadLetterSettings,)
 
 
+def _list_event_store_models(value: Any, plugins: Plugins) -> Models:
+    is_of_package = isinstance(value, dict) and "kind" in value and plugins.event_stores
+    return (PluginStoreSettings,) if is_of_package else (EventStoreSettings,)
+
+
 def list_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """The keys of an adapter's model whose values are mappings with keys of their own, and the models of these."""
     found = {}
@@ -184,7 +196,7 @@ NESTED: dict[tuple[type[BaseModel], str], Callable[[Any, Plugins], Models]] = {
     **{(model, "schema_changes"): _make_constant(SchemaChangeModes) for model in (PolicyKeys, TableSettings, EntrySettings)},
     (Settings, "limits"): _make_constant(LimitSettings),
     (Settings, "http"): _make_constant(HttpSettings),
-    (Settings, "event_store"): _make_constant(EventStoreSettings),
+    (Settings, "event_store"): _list_event_store_models,
     (Settings, "serve"): _make_constant(ServeSettings),
     (Settings, "lineage"): _make_constant(LineageSettings),
     (EventStoreSettings, "storage"): _make_constant(StorageSettings),

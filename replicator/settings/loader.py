@@ -229,8 +229,8 @@ def _describe_bound(kind: str, context: dict[str, Any]) -> str:
 
 def _to_data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
     """The path inside the document: pydantic adds the tag of a union (after a source's or sink's name, and in
-    `dead_letters`), and `[key]`."""
-    tag = {"sources": 2, "sinks": 2, "dead_letters": 1}.get(str(loc[0])) if loc else None
+    a store), and `[key]`."""
+    tag = {"sources": 2, "sinks": 2, "dead_letters": 1, "event_store": 1}.get(str(loc[0])) if loc else None
     for index, part in enumerate(loc):
         if index != tag and part != "[key]":
             yield part

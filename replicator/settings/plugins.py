@@ -67,7 +67,7 @@ def _refuse_other_package(_import_path: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """The entry points of installed packages: transports, formats, kinds of sinks and of stores of dead letters. Also, by
+    """The entry points of installed packages: transports, formats, kinds of sinks and of both kinds of stores. Also, by
     engine, the check of its options' names.
 
     Other options of adapters pass unchecked through the settings; the adapter's options model checks them.
@@ -77,6 +77,7 @@ class Plugins:
     formats: frozenset[str] = frozenset()
     sinks: frozenset[str] = frozenset()
     dead_letters: frozenset[str] = frozenset()
+    event_stores: frozenset[str] = frozenset()
     engine_options: Mapping[str, OptionsCheck] = field(default_factory=dict)
 
 

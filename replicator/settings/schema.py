@@ -32,7 +32,7 @@ from .event_store import ServeSettings
 from .findings import Path
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
-from .sinks import DeadLetters, DeadLetterSettings, EventStoreSettings, EventStoreSinkSettings, Sink
+from .sinks import DeadLetters, DeadLetterSettings, EventStore, EventStoreSinkSettings, Sink
 from .sources import Source
 from .tables import EntrySettings, OnReject, PolicyKeys, TableSettings
 
@@ -96,7 +96,7 @@ class Settings(Strict):
     default in the `state` folder."""
     limits: LimitSettings = LimitSettings()
     http: HttpSettings = HttpSettings()
-    event_store: EventStoreSettings | None = None
+    event_store: EventStore | None = None
     """The store of events that programs emit themselves."""
     serve: ServeSettings = ServeSettings()
     projections: dict[Name, ProjectionSettings] = Field(default_factory=dict)
@@ -185,7 +185,7 @@ def put_event_store(settings: Settings) -> Settings:
     """The settings with the store of events among the sinks, if there is one."""
     if settings.event_store is None:
         return settings
-    store: Any = EventStoreSinkSettings.from_store(settings.event_store)
+    store: Any = EventStoreSinkSettings.model_validate({"store": settings.event_store})
     return settings.model_copy(update={"sinks": {**settings.sinks, EVENT_STORE: store}})
 
 

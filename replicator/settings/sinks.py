@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, SkipValidation, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from replicator.domain.events import EVENT_STORE
-from replicator.ports.adapter_options import SinkOptions, StoreOptions
+from replicator.ports.adapter_options import SinkOptions, StoreOptions, given
 from replicator.ports.options import Duration
 
 from .adapter_models import BROKEN_SINKS, SINKS, STORES, FreeForm, join_models
@@ -20,17 +20,20 @@ else:
     DeadLetterSettings, EventStoreSettings = STORES["dead_letters"], STORES[EVENT_STORE]
 
 
-class EventStoreSinkSettings(EventStoreSettings, SinkOptions):
+class EventStoreSinkSettings(SinkOptions):
     """The event store as the target of an outbox's events. It is not written in a config: tables name `event_store`."""
 
     has_table_options: ClassVar[bool] = False
 
     kind: Literal["event_store"] = "event_store"
 
-    @classmethod
-    def from_store(cls, store: EventStoreSettings) -> EventStoreSinkSettings:
-        """The store of the config, as it was checked there."""
-        return cls.model_construct(**{name: getattr(store, name) for name in EventStoreSettings.model_fields})
+    store: SkipValidation[StoreOptions] = given()
+    """The section of the config."""
+
+    @property
+    def path(self) -> str | None:
+        """The folder of a store in a lake."""
+        return getattr(self.store, "path", None)
 
 
 class PluginSinkSettings(SinkOptions, FreeForm):
@@ -53,13 +56,11 @@ def get_sink_model(kind: str | None) -> type[SinkOptions]:
     return EventStoreSinkSettings if kind == EVENT_STORE else SINKS.get(kind or "", SinkOptions)
 
 
-class PluginDeadLetterSettings(StoreOptions, FreeForm):
-    """A dead-letter store of an installed package. Its adapter checks its own keys."""
+class PluginStoreSettings(StoreOptions, FreeForm):
+    """A store of an installed package. Its adapter checks its own keys."""
 
     kind: str
-    """The entry point in the group `replicator.dead_letters`."""
-    patience: Duration = "60 seconds"
-    """How long the store may be away before the program stops. Nothing moves past a reject meanwhile."""
+    """The name of its adapter."""
     session: SkipJsonSchema[Any] = None
     stores: SkipJsonSchema[Any] = None
 
@@ -68,14 +69,26 @@ class PluginDeadLetterSettings(StoreOptions, FreeForm):
         return self.kind
 
 
+class PluginDeadLetterSettings(PluginStoreSettings):
+    """A dead-letter store of an installed package: an entry point in the group `replicator.dead_letters`."""
+
+    patience: Duration = "60 seconds"
+    """How long the store may be away before the program stops. Nothing moves past a reject meanwhile."""
+
+
 def _get_kind_tag(value: Any) -> str:
     return "plugin" if (isinstance(value, dict) and "kind" in value) or hasattr(value, "kind") else "own"
 
 
 if TYPE_CHECKING:
     DeadLetters = StoreOptions
+    EventStore = StoreOptions
 else:
     DeadLetters = Annotated[
         Annotated[DeadLetterSettings, Tag("own")] | Annotated[PluginDeadLetterSettings, Tag("plugin")],
+        Discriminator(_get_kind_tag),
+    ]
+    EventStore = Annotated[
+        Annotated[EventStoreSettings, Tag("own")] | Annotated[PluginStoreSettings, Tag("plugin")],
         Discriminator(_get_kind_tag),
     ]

@@ -65,7 +65,7 @@ def open_transport(loaded: Loaded, name: str, transport: str, options: Options, 
     factory = _load_for_engine(loaded, "replicator.sources", transport, ("sources", name, "transport"), engine)
     if isinstance(options, Mapping) and transport in TRANSPORTS:
         options = TRANSPORTS[transport].read(options)
-    made: Source[Any] = _call_factory(factory, _add_session(loaded, options, engine))
+    made: Source[Any] = call_factory(factory, _add_session(loaded, options, engine))
     return made
 
 
@@ -91,7 +91,7 @@ def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str])
     settings = get_transport_settings(loaded, _find_kafka_source(loaded, named))
     asked = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
     given = make_options(asked, {"batch_bytes": compute_batch_bytes(loaded)})
-    made: Source[Any] = _call_factory(load_adapter("replicator.sources", settings.transport), given)
+    made: Source[Any] = call_factory(load_adapter("replicator.sources", settings.transport), given)
     return made
 
 
@@ -116,7 +116,7 @@ def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int, engin
     if not has_journal(loaded, engine):
         return made
     options = {"state": str(get_backfills_folder(loaded, name)), "batch_bytes": size, **_list_engine_options(loaded, engine)}
-    return BackfilledSource(made, _call_factory(load_adapter("replicator.sources", _find_journal(loaded, engine)), options))
+    return BackfilledSource(made, call_factory(load_adapter("replicator.sources", _find_journal(loaded, engine)), options))
 
 
 def has_journal(loaded: Loaded, engine: str | None = None) -> bool:
@@ -305,7 +305,7 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     }
     own = settings.for_decoder({key: value for key, value in to_plain_options(settings).items() if key in DECODER_KEYS})
     options = form.read({**form.select_given(values), **own}) if settings.format in FORMATS else {**values, **own}
-    made: Decoder = _call_factory(factory, options)
+    made: Decoder = call_factory(factory, options)
     return made
 
 
@@ -343,27 +343,26 @@ def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) ->
 
 def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
     """The sink `name` in this process, by its kind. It reads a target and its lanes, whichever engine writes them."""
-    settings = loaded.settings.sinks[name]
-    limits = {}
-    if isinstance(settings, EventStoreSinkSettings):
-        factory = load_adapter(STORES, settings.place, f"{loaded.describe_origin('event_store')}: ")
-        limits = {"limits": build_event_limits(loaded)}
-    else:
-        factory = load_adapter("replicator.sinks", settings.kind, f"{loaded.describe_origin('sinks', name, 'kind')}: ")
-    made: Sink[Any] = _call_factory(factory, make_options(settings, limits))
+    factory, options = _load_sink(loaded, name, LOCAL)
+    made: Sink[Any] = call_factory(factory, options)
     return made
 
 
 def build_engine_sink(loaded: Loaded, name: str, engine: str | None = None) -> Sink[Any]:
     """The sink `name` for an engine, by default that of the pipeline. It writes targets."""
-    settings, limits = loaded.settings.sinks[name], {}
-    if isinstance(settings, EventStoreSinkSettings):
-        factory = _load_for_engine(loaded, STORES, settings.place, ("event_store",), engine)
-        limits = {"limits": build_event_limits(loaded)}
-    else:
-        factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
-    made: Sink[Any] = _call_factory(factory, _add_session(loaded, make_options(settings, limits), engine))
+    factory, options = _load_sink(loaded, name, engine)
+    made: Sink[Any] = call_factory(factory, _add_session(loaded, options, engine))
     return made
+
+
+def _load_sink(loaded: Loaded, name: str, engine: str | None) -> tuple[Any, Options]:
+    """The adapter of the sink `name` for an engine, and its options. For the event store, the adapter of its lanes."""
+    settings = loaded.settings.sinks[name]
+    if isinstance(settings, EventStoreSinkSettings):
+        factory = _load_for_engine(loaded, STORES, settings.store.place, ("event_store",), engine)
+        return factory, make_options(settings.store, {"limits": build_event_limits(loaded)})
+    factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
+    return factory, make_options(settings, {})
 
 
 def find_lake() -> str:
@@ -386,7 +385,7 @@ def build_event_limits(loaded: Loaded) -> EventLimits:
 def build_engine(loaded: Loaded, engine: str | None = None, **more: Any) -> Engine[Any]:
     """An engine, by default that of the pipeline, with `more` options."""
     factory = load_adapter("replicator.engines", engine or loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
-    made: Engine[Any] = _call_factory(factory, {**_list_engine_options(loaded, engine), **more})
+    made: Engine[Any] = call_factory(factory, {**_list_engine_options(loaded, engine), **more})
     return made
 
 
@@ -405,7 +404,7 @@ def build_dead_letters(loaded: Loaded) -> DeadLetters:
     """The dead-letter store, by its location."""
     settings = loaded.settings.dead_letters
     factory = load_adapter("replicator.dead_letters", settings.place, f"{loaded.describe_origin('dead_letters')}: ")
-    made: DeadLetters = _call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
+    made: DeadLetters = call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
     return made
 
 
@@ -472,7 +471,8 @@ def list_options(settings: Any) -> Mapping[str, Any]:
     return {name: to_timedelta(value).total_seconds() if name in timed else value for name, value in found.items()}
 
 
-def _call_factory(factory: Any, given: Options) -> Any:
+def call_factory(factory: Any, given: Options) -> Any:
+    """The adapter. ConfigProblem for options that its own model refuses."""
     try:
         return factory(given)
     except ValueError as wrong:

@@ -194,7 +194,7 @@ def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
         settings.kind,
         loaded.describe_origin("sinks", name),
         settings.catalog_of,
-        to_plain_options(settings).get("schema"),
+        to_plain_options(getattr(settings, "store", settings)).get("schema"),
         has_lanes,
         is_lake=settings.is_lake,
         is_event_log=settings.is_event_log,

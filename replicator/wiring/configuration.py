@@ -9,7 +9,7 @@ from pathlib import Path
 from replicator.settings import Document, Loaded, Plugins, check_document, load_settings
 from replicator.settings.plugins import list_names
 from replicator.settings.plugins import load_adapter as load_plugin
-from replicator.settings.sinks import DeadLetterSettings
+from replicator.settings.sinks import DeadLetterSettings, EventStoreSettings
 
 OPTIONS_GROUP = "replicator.engine_options"
 DEFAULT = Path("config/replicator.yaml")
@@ -32,6 +32,7 @@ def list_plugins() -> Plugins:
         formats=frozenset(list_names("replicator.decoders")),
         sinks=_list_names("replicator.sinks"),
         dead_letters=frozenset(list_names("replicator.dead_letters")) - DeadLetterSettings.places,
+        event_stores=_list_names("replicator.event_stores") - EventStoreSettings.places,
         engine_options={name: load_plugin(OPTIONS_GROUP, name) for name in list_names(OPTIONS_GROUP)},
     )
 

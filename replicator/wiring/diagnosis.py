@@ -16,12 +16,14 @@ from replicator.domain.errors import ExitCode, ReplicatorError
 from replicator.domain.patterns import is_exact
 from replicator.domain.policy import CURRENT_ROW_POLICIES
 from replicator.domain.transform.expressions import list_columns
+from replicator.ports.adapter_options import SinkOptions
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 from replicator.settings import Loaded
-from replicator.settings.adapter_models import DEBEZIUM_JSON, OUTBOX
+from replicator.settings.adapter_models import DEBEZIUM_JSON, OUTBOX, FreeForm
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
+from replicator.settings.sinks import EventStoreSinkSettings
 
 from . import adapters, build
 from .components import ConfiguredComponents
@@ -108,7 +110,8 @@ def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]
             yield from _list_connector_tasks(loaded, name, connect)
     for name, sink in settings.sinks.items():
         mine = {lane.into: lane for lane in (*_list_named_lanes(loaded), *lanes) if lane.sink == name}
-        yield sink.kind, f"sink {name}", {**adapters.list_options(sink), "targets": list(mine), "lanes": list(mine.values())}
+        kind, options = _get_sink_check(sink)
+        yield kind, f"sink {name}", {**options, "targets": list(mine), "lanes": list(mine.values())}
     yield _make_dead_letters_task(loaded)
     if settings.engine in list_names(GROUP):
         yield settings.engine, f"engine {settings.engine}", {"stores": adapters.list_object_stores(loaded)}
@@ -164,6 +167,13 @@ def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Ite
     own |= {"dsn": database["dsn"]} if database.get("kind") == "postgresql" else {}
     told = {"topics": to_plain_options(source)["topics"], "wanted": [what for what, holds in wanted.items() if holds]}
     yield "connect", f"connect of source {name}", {**own, **told, "files": files}
+
+
+def _get_sink_check(sink: SinkOptions) -> tuple[str, Mapping[str, Any]]:
+    """The check of a sink, and its options. An event store of another package has the check of its own kind."""
+    if not isinstance(sink, EventStoreSinkSettings):
+        return sink.kind, adapters.list_options(sink)
+    return sink.store.place if isinstance(sink.store, FreeForm) else sink.kind, adapters.list_options(sink.store)
 
 
 def _make_dead_letters_task(loaded: Loaded) -> Task:

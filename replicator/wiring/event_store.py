@@ -14,7 +14,7 @@ from replicator.ports.stores import EventStore
 from replicator.settings import Loaded
 from replicator.settings.plugins import list_names, load_adapter
 
-from .adapters import LOCAL, build_event_limits
+from .adapters import LOCAL, build_event_limits, call_factory, make_options
 
 GROUP = "replicator.event_stores"
 
@@ -27,12 +27,14 @@ def open_store(loaded: Loaded) -> EventStore:
             "the configuration has no event store",
             next_step="Add one, for example event_store: {path: ./deltalake/events}",
         )
-    engine, kind, options = loaded.settings.engine, settings.place, settings
+    engine, kind, values = loaded.settings.engine, settings.place, {}
     if engine != LOCAL and f"{kind}_{engine}" in list_names(GROUP):
         scheme, is_url, _ = str(getattr(settings, "path", None)).partition("://")
         session = dict(getattr(loaded.settings, engine))
-        kind, options = f"{kind}_{engine}", settings.with_given({"session": session, "stores": (scheme,) if is_url else ()})
-    made: EventStore = load_adapter(GROUP, kind, f"{loaded.describe_origin('event_store')}: ")(options)
+        kind = f"{kind}_{engine}"
+        values = {"session": session, engine: session, "stores": (scheme,) if is_url else ()}
+    factory = load_adapter(GROUP, kind, f"{loaded.describe_origin('event_store')}: ")
+    made: EventStore = call_factory(factory, make_options(settings, values))
     return made
 
 

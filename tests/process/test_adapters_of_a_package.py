@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from paths import TESTS
 from pyarrow import feather
 from support.cli_fixtures import SAMPLES
 from support.cli_program import run_program
+from support.installed_box import install_box
 
 pytestmark = pytest.mark.slow
 
@@ -42,22 +42,6 @@ QUERIES = {
     "counts": "SELECT status, COUNT(*) AS orders FROM orders GROUP BY status",
     "most": "SELECT MAX(orders) AS orders FROM counts",
 }
-ENTRY_POINTS = """\
-[replicator.sinks]
-box_log = box:BoxLog
-box_tables = box:BoxTables
-[replicator.sink_options]
-box_log = box_options:BoxLogOptions
-box_tables = box_options:BoxTableOptions
-[replicator.sources]
-box_log = box:read_box
-[replicator.decoders]
-box_json = box:BoxDecoder
-[replicator.decoder_options]
-box_json = box_options:BoxFormatOptions
-[replicator.dead_letters]
-box_letters = box:BoxDeadLetters
-"""
 ORDERS = "cdc.public.orders.jsonl"
 
 
@@ -83,12 +67,7 @@ class Shop:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """A pipeline that has read its records, one of which is unreadable."""
     package, folder = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("shop")
-    for file in (TESTS / "support" / "box_package").glob("*.py"):
-        shutil.copyfile(file, package / file.name)
-    about = package / "box-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: box\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    install_box(package)
     (folder / "config").mkdir()
     (folder / "config" / "replicator.yaml").write_text(CONFIG)
     for name, query in QUERIES.items():

@@ -1,4 +1,4 @@
-"""Adapters of another package: an event log with its reader, dead letters and gold tables, each in a folder; a format."""
+"""Adapters of another package: an event log with its reader, dead letters, gold tables, an event store, and a format."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from adapters.apply.projections import foreign_table_error, group_column, other_
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.event_log.records import to_raw
 from replicator.domain.errors import ConfigProblem, Retryable
+from replicator.domain.events import AppendedEvent, NewEvent
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.policy import EVENT_LOG_POLICY
 from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, state_from_json, state_to_json
@@ -28,6 +29,7 @@ from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows,
 from replicator.ports.projector import GoldTable, GoldTables, InputMissing, InputTable, InputTables, ReplaceResult
 from replicator.ports.sink import SinkFeatures
 from replicator.ports.stores import DeadLetter
+from replicator.testing.event_store_contract import FakeEventStore
 from replicator.testing.fakes import FakeDeadLetters, FakeSource, list_positions, refuse_gap
 
 
@@ -93,6 +95,22 @@ class BoxDecoder(DebeziumJsonDecoder):
         if options.label == "down":
             raise ConfigProblem("the box stands on its head", next_step="Turn it.")
         super().__init__({"keys": options.keys, "schema": options.declared})
+
+
+class BoxEventStore(FakeEventStore):
+    """`replicator.ports.stores.EventStore` in a file."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        if options.keys() != {"path"}:
+            raise ValueError(f"the keys of a box are path, and not {', '.join(options)}")
+        self._file = Path(options["path"])
+        self.events += pickle.loads(self._file.read_bytes()) if self._file.exists() else []
+
+    def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
+        done = super().append(events)
+        self._file.write_bytes(pickle.dumps(self.events))
+        return done
 
 
 class BoxDeadLetters(FakeDeadLetters):
