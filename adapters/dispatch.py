@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from replicator.ports.runtime import Check
 from replicator.ports.sink import Sink
 
+from .postgres.default_names import EVENTS_TABLE, LOG_TABLE
 from .stores import EventLogSettings
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ def event_log_spark_sink(options: EventLogSettings | Mapping[str, Any], **more: 
 
 def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
     """`ports.runtime.Check` of an event log."""
-    return _make_check(name, options, "cdc_raw", [options.get("table", "cdc_events")])
+    return _make_check(name, options, LOG_TABLE[0], [options.get("table", LOG_TABLE[1])])
 
 
 def event_store_check(name: str, options: Mapping[str, Any]) -> Check:
     """`ports.runtime.Check` of the event store as a target. It does not test write access to a database's table."""
-    return _make_check(name, options, "events", [])
+    return _make_check(name, options, EVENTS_TABLE[0], [])
 
 
 def _make_check(name: str, options: Mapping[str, Any], default_schema: str, targets: list[str]) -> Check:

@@ -33,6 +33,7 @@ from replicator.ports.options import (
 
 from .kafka import options as client_options
 from .kafka.options import ClientOptions, check_security, refuse_owned
+from .postgres.default_names import EVENTS_TABLE, LOG_TABLE, OWN_SCHEMA
 
 
 class EventLogSettings(LogSinkOptions):
@@ -63,17 +64,25 @@ class EventLogSettings(LogSinkOptions):
     """With `snapshots`: delete records that are older. Each is kept until checkpoints of all lanes cover it, and until
     all readers have read it. By default, and with `off`, all records are kept."""
 
-    schema_name: str = given("cdc_raw", alias="schema")
+    schema_name: str = given(LOG_TABLE[0], alias="schema")
     """With `dsn`: the schema of the table."""
-    table: str = given("cdc_events")
+    table: str = given(LOG_TABLE[1])
     """With `dsn`: the name of the table."""
 
     @property
     def reader(self) -> str:
         return "postgres_log" if self.is_in_database else "delta"
 
-    def for_reader(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {key: said[key] for key in ("path", "storage", "dsn") if key in said}
+    def for_reader(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {key: section[key] for key in ("path", "storage", "dsn") if key in section}
+
+    @property
+    def checkpoints(self) -> SnapshotSettings | None:
+        return self.snapshots
+
+    @property
+    def log_retention(self) -> str | None:
+        return self.retention
 
     @property
     def folder(self) -> str | None:
@@ -83,8 +92,8 @@ class EventLogSettings(LogSinkOptions):
     def is_in_database(self) -> bool:
         return self.path is None
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return locate_lake(said)
+    def for_projector(self, section: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return locate_lake(section)
 
     @model_validator(mode="after")
     def _check_retention(self) -> EventLogSettings:
@@ -119,14 +128,14 @@ class DeadLetterSettings(ClientOptions, StoreOptions):
 
     what: ClassVar[str] = "dead_letters"
     whose: ClassVar[str] = "dead_letters"
-    places: ClassVar[frozenset[str]] = frozenset({"delta", "postgres", "kafka"})
+    adapters: ClassVar[frozenset[str]] = frozenset({"delta", "postgres", "kafka"})
 
     path: ConfigPath | None = None
     """The folder of a Delta table. No other pipeline may use it."""
     dsn: Dsn | None = None
     """A PostgreSQL database. The table is called `dead_letters`."""
     schema_name: str | None = Field(
-        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": "_replicator"}
+        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": OWN_SCHEMA}
     )
     """With `dsn`: the schema of the table."""
     topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
@@ -146,7 +155,7 @@ class DeadLetterSettings(ClientOptions, StoreOptions):
     """Replicas of a topic that is created here; -1 is the broker's default."""
 
     @property
-    def place(self) -> str:
+    def adapter(self) -> str:
         if self.path is not None:
             return "delta"
         return "postgres" if self.dsn is not None else "kafka"
@@ -169,7 +178,7 @@ class EventStoreSettings(StoreOptions):
     """The store for events that programs emit: a Delta table at `path`, or a PostgreSQL table at `dsn`."""
 
     what: ClassVar[str] = "the event store"
-    places: ClassVar[frozenset[str]] = frozenset({"delta", "postgres"})
+    adapters: ClassVar[frozenset[str]] = frozenset({"delta", "postgres"})
 
     path: LakePath | None = None
     """The folder of the Delta table itself, or its `s3://BUCKET/FOLDER`. Set `path` or `dsn`."""
@@ -180,21 +189,21 @@ class EventStoreSettings(StoreOptions):
     dsn: Dsn | None = None
     """The PostgreSQL database, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`."""
     schema_name: str | None = Field(
-        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": "events"}
+        None, alias="schema", min_length=1, max_length=63, json_schema_extra={"default": EVENTS_TABLE[0]}
     )
     """With `dsn`: the schema of the table."""
-    table: str | None = Field(None, min_length=1, max_length=50, json_schema_extra={"default": "events"})
+    table: str | None = Field(None, min_length=1, max_length=50, json_schema_extra={"default": EVENTS_TABLE[1]})
     """With `dsn`: the name of the table."""
 
     limits: EventLimits = given(EventLimits())
     """The limits of an event from an outbox."""
 
     @property
-    def place(self) -> str:
+    def adapter(self) -> str:
         return "delta" if self.path is not None else "postgres"
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return locate_lake(said)
+    def for_projector(self, section: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return locate_lake(section)
 
     @model_validator(mode="after")
     def _check_location(self) -> EventStoreSettings:
@@ -210,8 +219,8 @@ class EventStoreSettings(StoreOptions):
         return self
 
 
-def locate_lake(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def locate_lake(section: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """See `SinkOptions.for_projector`, for tables in a lake or in a database."""
-    if "path" not in said:
+    if "path" not in section:
         return None
-    return {key: said[key] for key in ("path", "storage", "compact_every", *VACUUM) if key in said}
+    return {key: section[key] for key in ("path", "storage", "compact_every", *VACUUM) if key in section}

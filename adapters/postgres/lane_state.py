@@ -18,7 +18,9 @@ from replicator.domain.schema_evolution import from_json as version_from_json
 from replicator.domain.schema_evolution import to_json as version_to_json
 from replicator.ports.frames import Lane
 
-SCHEMA = "_replicator"
+from .default_names import OWN_SCHEMA
+
+SCHEMA = OWN_SCHEMA
 META = sa.MetaData(schema=SCHEMA)
 POSITIONS = sa.Table(
     "positions",

@@ -104,9 +104,9 @@ class FilesSettings(FileSourceOptions):
         refuse_idle_storage(self.path, self.storage)
         return self
 
-    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
         """The options without `csv`, which only the reader of the files needs: the decoder gets rows as JSON."""
         if self.format != ROWS:
-            return said
-        mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv", "in_files": True}
-        return {"sequence_columns": (), **mine, **{key: value for key, value in said.items() if key != "csv"}}
+            return section
+        mine = {"inserts_only": "operation_column" not in section, "text_values": self.files == "csv", "in_files": True}
+        return {"sequence_columns": (), **mine, **{key: value for key, value in section.items() if key != "csv"}}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,8 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 PLAIN_NAME = re.compile(r"\w[\w./-]*")
 """Names that are no glob, no regular expression, and nothing that a shell would expand."""
+EVENT_LOG = "event_log"
+"""The built-in kind of event logs."""
 REFERENCE = re.compile(r"\$\{(\w+)(?::-([^{}]*))?\}")
 
 
@@ -186,7 +189,7 @@ def _read_names(context: click.Context) -> dict[str, Collection[str]]:
     document, _, root = load_layers(options["config"], options["env"], options["overrides"])
     data: Mapping[str, Any] = document.data
     entries = data["tables"]
-    logs = {name for name, sink in data["sinks"].items() if sink["kind"] == "event_log"}
+    logs = {name for name, sink in data["sinks"].items() if _is_event_log(sink["kind"])}
     seen = list(_read_register(data, root))
     lanes = {lane for entry in entries for lane in _list_lanes(entry, data.get("defaults") or {}, logs)}
     lanes |= {lane for source in seen for lane in source.beginnings}
@@ -203,6 +206,13 @@ def _read_names(context: click.Context) -> dict[str, Collection[str]]:
         "stores": {*logs, "dead_letters"},
         "tables": tables,
     }
+
+
+def _is_event_log(kind: str) -> bool:
+    """True for the built-in kind of event logs, and for a kind of another package whose model says so. The import of models
+    takes long, so those of built-in kinds are not read."""
+    points = () if kind == EVENT_LOG else entry_points(group="replicator.sink_options", name=kind)
+    return kind == EVENT_LOG or any(point.load().is_event_log for point in points if not point.value.startswith("adapters."))
 
 
 def _list_lanes(table: Mapping[str, Any], defaults: Mapping[str, Any], logs: Collection[str]) -> Iterator[str]:

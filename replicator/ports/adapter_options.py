@@ -71,10 +71,10 @@ class AdapterOptions(Strict):
         """The options: validated already, or a mapping. ConfigProblem that names each wrong key, and never shows a value."""
         if isinstance(options, cls):
             return options
-        said = cast(Mapping[str, Any], options)
-        paths = {key: str(value) for key, value in said.items() if isinstance(value, Path)}
+        values = cast(Mapping[str, Any], options)
+        paths = {key: str(value) for key, value in values.items() if isinstance(value, Path)}
         try:
-            return cls.model_validate({**cls.assumed, **said, **paths}, context=OF_PROGRAM)
+            return cls.model_validate({**cls.assumed, **values, **paths}, context=OF_PROGRAM)
         except ValidationError as error:
             wrong = error.errors(include_input=False, include_url=False, include_context=False)
             text = "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}".removeprefix(": ") for e in wrong)
@@ -102,9 +102,9 @@ class AdapterOptions(Strict):
         names = {info.alias or name for name, info in cls.model_fields.items()}
         return {key: value for key, value in values.items() if key in names}
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002 - Of most adapters.
-        """The location of its lake for projectors, from the adapter's own keys in the config, `said`: `path`, and what else
-        they need to write Delta tables there. None: the sink is no lake. Its `SinkFeatures` have its tables."""
+    def for_projector(self, section: Mapping[str, Any]) -> Mapping[str, Any] | None:  # noqa: ARG002 - Of most adapters.
+        """The location of its lake for projectors, from the adapter's section of the config: `path`, and what else they need
+        to write Delta tables there. None: the sink is no lake. Its `SinkFeatures` have its tables."""
         return None
 
     @classmethod
@@ -265,9 +265,9 @@ class SourceOptions(AdapterOptions):
         """True if records without a value delete rows by default, for tables without `tombstones`."""
         return False
 
-    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The options of the decoder, from its own keys in the config, `said`."""
-        return said
+    def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options of the decoder, from its keys in the section of the source."""
+        return section
 
 
 class RecordOptions(SourceOptions):
@@ -278,11 +278,11 @@ class RecordOptions(SourceOptions):
     def has_tombstones(self) -> bool:
         return self.format == ROWS and self.operation_column is None and self.sequence_columns is None
 
-    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.format != ROWS:
-            return said
-        inserts = {} if "operation_column" in said else {"inserts_only": True}
-        return {"sequence_columns": (), **inserts, **said}
+            return section
+        inserts = {} if "operation_column" in section else {"inserts_only": True}
+        return {"sequence_columns": (), **inserts, **section}
 
 
 # Decoders: the keys of a format in the section of a source, and the values that the pipeline adds.
@@ -402,9 +402,15 @@ class LogSinkOptions(SinkOptions):
     is_event_log: ClassVar[bool] = True
     has_table_options: ClassVar[bool] = False
 
-    if TYPE_CHECKING:  # A log in a folder may have these keys.
-        snapshots: SnapshotSettings | None
-        retention: str | None
+    @property
+    def checkpoints(self) -> SnapshotSettings | None:
+        """When checkpoints of its lanes are stored, in `folder`. None: only on request."""
+        return None
+
+    @property
+    def log_retention(self) -> str | None:
+        """The age at which records are deleted, with `checkpoints`. None: never."""
+        return None
 
     @property
     def reader(self) -> str:
@@ -412,9 +418,9 @@ class LogSinkOptions(SinkOptions):
         sentence = f"{self.what} cannot be read, since its package names no `reader`"
         raise ConfigProblem(sentence, next_step="Install a later version of its package.")
 
-    def for_reader(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The options of the reader, from the keys of the log in the config, `said`. `topics` and a period are added."""
-        return said
+    def for_reader(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options of the reader, from the section of the log. `topics` and a period are added."""
+        return section
 
     @property
     def folder(self) -> str | None:
@@ -423,8 +429,9 @@ class LogSinkOptions(SinkOptions):
 
     @property
     def is_in_database(self) -> bool:
-        """Anyone may delete its records, and only the local engine reads them."""
-        return True
+        """Anyone may delete its records, and only the local engine reads them. So it is by default with a log in no folder
+        of this machine."""
+        return self.folder is None
 
 
 # Stores of the program, each one section of the config.
@@ -434,13 +441,13 @@ class StoreOptions(AdapterOptions):
     """Base of the options of `dead_letters` and of `event_store`: one model of all places that installed adapters have for
     them. Its entry point in `replicator.store_options` has the name of the section."""
 
-    places: ClassVar[frozenset[str]] = frozenset()
-    """The values of `place`."""
+    adapters: ClassVar[frozenset[str]] = frozenset()
+    """The values of `adapter`."""
 
     if TYPE_CHECKING:  # Each model of dead letters describes it.
         patience: str
 
     @property
-    def place(self) -> str:
-        """The name of the adapter for the place that the config names."""
+    def adapter(self) -> str:
+        """The name of the adapter for the location in the config."""
         raise NotImplementedError

@@ -63,14 +63,11 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
     return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0]))), broken
 
 
-def join_models(key: str, models: Mapping[str, type[M]], broken: Mapping[str, Exception], plugin: type[M]) -> Any:
-    """The type of a section of the config: the model of the adapter that its `key` names, or else `plugin`. The section of a
-    broken adapter raises its error."""
+def join_models(key: str, models: Mapping[str, type[M]], plugin: type[M]) -> Any:
+    """The type of a section of the config: the model of the adapter that its `key` names, or else `plugin`."""
 
     def find_tag(value: Any) -> str:
         name = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
-        if isinstance(name, str) and name in broken:
-            raise broken[name]
         return name if isinstance(name, str) and name in models else PLUGIN
 
     tagged = [Annotated[model, Tag(name)] for name, model in {**models, PLUGIN: plugin}.items()]
@@ -97,8 +94,8 @@ SOURCES = {name: add_format_keys(model, FORMATS.values()) for name, model in TRA
 """The same with the keys of all formats: the models of the config."""
 SINKS, BROKEN_SINKS = load_models("replicator.sink_options", SinkOptions)
 """The same for sinks, by kind."""
-STORES, _ = load_models("replicator.store_options", StoreOptions)
-"""The options models of stores, by the section of the config."""
+STORES, BROKEN_STORES = load_models("replicator.store_options", StoreOptions)
+"""The same for stores, by the section of the config."""
 
 
 def get_format(name: str | None) -> type[DecoderOptions]:
@@ -114,3 +111,10 @@ def list_format_keys(name: str) -> frozenset[str]:
 def list_formats_of(transport: str) -> list[str]:
     """The formats that a built-in transport reads."""
     return [name for name, model in FORMATS.items() if transport in model.transports]
+
+
+def get_store_model(section: str) -> type[StoreOptions]:
+    """The model of a store. EnvironmentProblem if it cannot be used: every config has the section."""
+    if section in BROKEN_STORES:
+        raise BROKEN_STORES[section]
+    return STORES[section]

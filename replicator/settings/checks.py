@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
+from pydantic import ValidationError
+
 from replicator.domain.errors import suggest_name
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import (
@@ -24,6 +26,7 @@ from replicator.domain.patterns import (
 )
 from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, POLICY_NAMES, VERSION_POLICIES
 from replicator.domain.table import get_unqualified_name
+from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.options import NO_RETENTION
 
 from .adapter_models import SINKS, get_format
@@ -353,15 +356,19 @@ def _list_read_logs(config: ConfigView) -> set[str]:
     found = set()
     for table in config.tables:
         sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
-        logs = [sink for sink in sinks if config.is_event_log(sink) and _is_in_folder(config, sink)]
+        logs = [sink for sink in sinks if config.is_event_log(sink)]
         if logs and any(config.is_mirror(sink) for sink in sinks):
-            found.add(logs[0])
+            found.add(next((log for log in logs if not _is_log_in_database(config, log)), logs[0]))
     return found
 
 
-def _is_in_folder(config: ConfigView, sink: str) -> bool:
-    path = get_text((config.sinks or {}).get(sink, {}), "path")
-    return path is not None and "://" not in path
+def _is_log_in_database(config: ConfigView, sink: str) -> bool:
+    """See `LogSinkOptions.is_in_database`. False if the section of the log is wrong, which has findings of its own."""
+    try:
+        log = config.get_sink_model(sink).model_validate((config.sinks or {}).get(sink))
+    except ValidationError:
+        return False
+    return isinstance(log, LogSinkOptions) and log.is_in_database
 
 
 # Patterns by which several source tables may come to one target, of which the first alone would have it.

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from replicator.domain.errors import find_nearest, suggest_name
+from replicator.domain.errors import EnvironmentProblem, find_nearest, suggest_name
 from replicator.ports.options import StorageSettings
 
-from .adapter_models import FORMATS, SINKS, SOURCES
+from .adapter_models import BROKEN_FORMATS, BROKEN_SINKS, BROKEN_SOURCES, FORMATS, SINKS, SOURCES
 from .columns import ColumnSettings
 from .event_store import ServeSettings
 from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
@@ -104,6 +104,8 @@ def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> Path
         return PathProblem(path, "unknown_key", sentence, _make_hint(key, models, known))
     if value is None:
         return PathProblem(path, "no_value", f"{describe_path(path)} has no value", "give it one, or remove the key")
+    if isinstance(value, str) and (broken := BROKEN.get((path[0], key), {}).get(value)):
+        return PathProblem(path, "broken_adapter", f"{describe_path(path)}: {broken.sentence}", broken.next_step)
     choices = _list_choices(path, known[key], plugins)
     if choices and isinstance(value, str) and value not in choices:
         hint = suggest_name(value, choices) or f"one of {', '.join(choices)}"
@@ -132,6 +134,14 @@ STORE_KINDS: Mapping[Path, Callable[[Plugins], frozenset[str]]] = {
 }
 
 
+BROKEN: Mapping[tuple[str | int, str], Mapping[str, EnvironmentProblem]] = {
+    ("sinks", "kind"): BROKEN_SINKS,
+    ("sources", "transport"): BROKEN_SOURCES,
+    ("sources", "format"): BROKEN_FORMATS,
+}
+"""By section and key, the adapters whose models cannot be loaded. Only a config that names one of them is wrong."""
+
+
 def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, ...]:
     """The closed set of text values of a key; empty when it is not one. Plugins open some."""
     key = path[-1]
@@ -151,14 +161,14 @@ def _list_choices(path: Path, annotation: Any, plugins: Plugins) -> tuple[str, .
 
 def _list_source_models(value: Any, plugins: Plugins) -> Models:
     transport = value.get("transport") if isinstance(value, dict) else None
-    if isinstance(transport, str) and transport in plugins.transports - SOURCES.keys():
+    if isinstance(transport, str) and transport in (plugins.transports | BROKEN_SOURCES.keys()) - SOURCES.keys():
         return (PluginSourceSettings,)
     return _select_models(SOURCES, transport)
 
 
 def _list_sink_models(value: Any, plugins: Plugins) -> Models:
     kind = value.get("kind") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind in plugins.sinks - SINKS.keys():
+    if isinstance(kind, str) and kind in (plugins.sinks | BROKEN_SINKS.keys()) - SINKS.keys():
         return (PluginSinkSettings,)
     return _select_models(SINKS, kind)
 

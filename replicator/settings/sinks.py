@@ -11,13 +11,13 @@ from replicator.domain.events import EVENT_STORE
 from replicator.ports.adapter_options import SinkOptions, StoreOptions, given
 from replicator.ports.options import Duration
 
-from .adapter_models import BROKEN_SINKS, SINKS, STORES, FreeForm, join_models
+from .adapter_models import SINKS, FreeForm, get_store_model, join_models
 
 if TYPE_CHECKING:
     DeadLetterSettings = StoreOptions
     EventStoreSettings = StoreOptions
 else:
-    DeadLetterSettings, EventStoreSettings = STORES["dead_letters"], STORES[EVENT_STORE]
+    DeadLetterSettings, EventStoreSettings = get_store_model("dead_letters"), get_store_model(EVENT_STORE)
 
 
 class EventStoreSinkSettings(SinkOptions):
@@ -48,7 +48,7 @@ class PluginSinkSettings(SinkOptions, FreeForm):
 if TYPE_CHECKING:
     Sink = SinkOptions
 else:
-    Sink = join_models("kind", SINKS, BROKEN_SINKS, PluginSinkSettings)
+    Sink = join_models("kind", SINKS, PluginSinkSettings)
 
 
 def get_sink_model(kind: str | None) -> type[SinkOptions]:
@@ -65,7 +65,7 @@ class PluginStoreSettings(StoreOptions, FreeForm):
     stores: SkipJsonSchema[Any] = None
 
     @property
-    def place(self) -> str:
+    def adapter(self) -> str:
         return self.kind
 
 

@@ -8,7 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from replicator.ports.adapter_options import SourceOptions
 
-from .adapter_models import BROKEN_SOURCES, SOURCES, FreeForm, join_models
+from .adapter_models import SOURCES, FreeForm, join_models
 
 EVENT_COLUMNS = {
     **dict.fromkeys(("id", "aggregatetype", "aggregateid", "type", "payload"), "string"),
@@ -31,4 +31,4 @@ class PluginSourceSettings(SourceOptions, FreeForm):
 if TYPE_CHECKING:
     Source = SourceOptions
 else:
-    Source = join_models("transport", SOURCES, BROKEN_SOURCES, PluginSourceSettings)
+    Source = join_models("transport", SOURCES, PluginSourceSettings)

@@ -359,7 +359,7 @@ def _load_sink(loaded: Loaded, name: str, engine: str | None) -> tuple[Any, Opti
     """The adapter of the sink `name` for an engine, and its options. For the event store, the adapter of its lanes."""
     settings = loaded.settings.sinks[name]
     if isinstance(settings, EventStoreSinkSettings):
-        factory = _load_for_engine(loaded, STORES, settings.store.place, ("event_store",), engine)
+        factory = _load_for_engine(loaded, STORES, settings.store.adapter, ("event_store",), engine)
         return factory, make_options(settings.store, {"limits": build_event_limits(loaded)})
     factory = _load_for_engine(loaded, "replicator.sinks", settings.kind, ("sinks", name, "kind"), engine)
     return factory, make_options(settings, {})
@@ -403,7 +403,7 @@ def build_prefetching_engine(loaded: Loaded, engine: str | None = None) -> Engin
 def build_dead_letters(loaded: Loaded) -> DeadLetters:
     """The dead-letter store, by its location."""
     settings = loaded.settings.dead_letters
-    factory = load_adapter("replicator.dead_letters", settings.place, f"{loaded.describe_origin('dead_letters')}: ")
+    factory = load_adapter("replicator.dead_letters", settings.adapter, f"{loaded.describe_origin('dead_letters')}: ")
     made: DeadLetters = call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
     return made
 

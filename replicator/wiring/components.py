@@ -39,6 +39,7 @@ from replicator.ports.stores import DeadLetters, Register
 from replicator.settings import Loaded, to_plain_options
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.settings.plugins import load_adapter
+from replicator.settings.sinks import EventStoreSinkSettings
 
 from . import adapters, build, daemon, event_logs, rebuild
 from .pipeline_runs import build_container, run_until_caught_up
@@ -63,7 +64,7 @@ class ConfiguredComponents:
             name: _build_sink_rules(loaded, name, is_lake=name in self._workspace.lakes) for name in loaded.settings.sinks
         }
         topic = getattr(loaded.settings.dead_letters, "topic", None)
-        self.dead_letters = DeadLetterPlace(loaded.settings.dead_letters.place, topic)
+        self.dead_letters = DeadLetterPlace(loaded.settings.dead_letters.adapter, topic)
         self.erasures = adapters.get_erasures_folder(loaded)
 
     def resolve_lanes(self, table: str) -> Sequence[Lane]:
@@ -194,14 +195,14 @@ def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
         settings.kind,
         loaded.describe_origin("sinks", name),
         settings.catalog_of,
-        to_plain_options(getattr(settings, "store", settings)).get("schema"),
+        to_plain_options(settings.store if isinstance(settings, EventStoreSinkSettings) else settings).get("schema"),
         has_lanes,
         is_lake=settings.is_lake,
         is_event_log=settings.is_event_log,
     )
     if not isinstance(settings, LogSinkOptions):
         return rules
-    said, kept = getattr(settings, "snapshots", None), getattr(settings, "retention", None)
+    said, kept = settings.checkpoints, settings.log_retention
     every = None if said is None or said.every is None else to_timedelta(said.every).total_seconds()
     return replace(
         rules,

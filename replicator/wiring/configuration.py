@@ -31,8 +31,8 @@ def list_plugins() -> Plugins:
         transports=_list_names("replicator.sources"),
         formats=frozenset(list_names("replicator.decoders")),
         sinks=_list_names("replicator.sinks"),
-        dead_letters=frozenset(list_names("replicator.dead_letters")) - DeadLetterSettings.places,
-        event_stores=_list_names("replicator.event_stores") - EventStoreSettings.places,
+        dead_letters=frozenset(list_names("replicator.dead_letters")) - DeadLetterSettings.adapters,
+        event_stores=_list_names("replicator.event_stores") - EventStoreSettings.adapters,
         engine_options={name: load_plugin(OPTIONS_GROUP, name) for name in list_names(OPTIONS_GROUP)},
     )
 

@@ -173,16 +173,16 @@ def _get_sink_check(sink: SinkOptions) -> tuple[str, Mapping[str, Any]]:
     """The check of a sink, and its options. An event store of another package has the check of its own kind."""
     if not isinstance(sink, EventStoreSinkSettings):
         return sink.kind, adapters.list_options(sink)
-    return sink.store.place if isinstance(sink.store, FreeForm) else sink.kind, adapters.list_options(sink.store)
+    return sink.store.adapter if isinstance(sink.store, FreeForm) else sink.kind, adapters.list_options(sink.store)
 
 
 def _make_dead_letters_task(loaded: Loaded) -> Task:
     """The check of a place: `<place>_letters` if it has one for dead letters."""
     settings = loaded.settings.dead_letters
-    own, options = f"{settings.place}_letters", adapters.list_options(settings)
+    own, options = f"{settings.adapter}_letters", adapters.list_options(settings)
     if own in list_names(GROUP):
         return own, "dead letters", {**options, "production": _is_production(loaded)}
-    return settings.place, "dead letters", options
+    return settings.adapter, "dead letters", options
 
 
 def _get_transport_check(name: str) -> str:

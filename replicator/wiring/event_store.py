@@ -27,7 +27,7 @@ def open_store(loaded: Loaded) -> EventStore:
             "the configuration has no event store",
             next_step="Add one, for example event_store: {path: ./deltalake/events}",
         )
-    engine, kind, values = loaded.settings.engine, settings.place, {}
+    engine, kind, values = loaded.settings.engine, settings.adapter, {}
     if engine != LOCAL and f"{kind}_{engine}" in list_names(GROUP):
         scheme, is_url, _ = str(getattr(settings, "path", None)).partition("://")
         session = dict(getattr(loaded.settings, engine))

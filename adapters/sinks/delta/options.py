@@ -66,5 +66,5 @@ class DeltaSettings(SinkOptions):
             return None
         return {"path": f"{path.rstrip('/')}/{DEAD_LETTERS_FOLDER}"}
 
-    def for_projector(self, said: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return locate_lake(said)
+    def for_projector(self, section: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return locate_lake(section)

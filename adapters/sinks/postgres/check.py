@@ -13,13 +13,12 @@ from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 
 from ...observability.checks.postgres_connection import check_transport, fetch_rows, run_checks
+from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.names import quote_name
 from .lane_ownership import refuse_other_writer
 
 SKEW_SECONDS = 5.0
 OLDEST = 150_000
-OWN_SCHEMA = "_replicator"
-DEAD_LETTERS = "dead_letters"
 RIGHTS = """
 SELECT s.name, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
        has_database_privilege(current_database(), 'CREATE')

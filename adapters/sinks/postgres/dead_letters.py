@@ -22,10 +22,11 @@ from replicator.ports.stores import (
 )
 
 from ...postgres.connection import PostgresSession
+from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.options import read_dsn
 from ...stores import DeadLetterSettings
 
-TABLE = "dead_letters"
+TABLE = DEAD_LETTERS
 TYPES = {
     "record": "bytea",
     "key": "bytea",
@@ -53,7 +54,7 @@ class PostgresDeadLetters:
         if given.dsn is None:
             raise DeadLetterSettings.refuse("dsn is missing")
         self._pipeline = given.pipeline
-        self._schema = given.schema_name or "_replicator"
+        self._schema = given.schema_name or OWN_SCHEMA
         self._relation = sql.Identifier(self._schema, TABLE)
         self._session = PostgresSession(read_dsn(given.dsn), "dead letters")
         self._made = False

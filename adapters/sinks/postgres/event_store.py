@@ -14,6 +14,7 @@ from replicator.domain.errors import Retryable
 from replicator.domain.events import AppendedEvent, Event, NewEvent
 
 from ...postgres.connection import PostgresSession
+from ...postgres.default_names import EVENTS_TABLE
 from ...postgres.errors import translate_error
 from ...postgres.event_table import EventTable, column_list, rows_to_events
 from ...postgres.options import TableLocation, read_dsn
@@ -92,4 +93,5 @@ def locate_events(options: EventStoreSettings) -> TableLocation:
     """The table of the store."""
     if options.dsn is None:
         raise options.refuse("dsn is missing")
-    return TableLocation(read_dsn(options.dsn), options.schema_name or "events", options.table or "events", events=True)
+    schema, table = options.schema_name or EVENTS_TABLE[0], options.table or EVENTS_TABLE[1]
+    return TableLocation(read_dsn(options.dsn), schema, table, events=True)

@@ -43,6 +43,6 @@ class JournalOptions(SourceOptions):
     def stateful_table(self) -> str | None:
         return self.name
 
-    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `SourceOptions.for_decoder`: the source makes the records."""
-        return {**said, "operation_column": CHANGE, "sequence_columns": (VERSION,)}
+        return {**section, "operation_column": CHANGE, "sequence_columns": (VERSION,)}

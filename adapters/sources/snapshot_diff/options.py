@@ -57,6 +57,6 @@ class SnapshotsSettings(JournalOptions):
     def name(self) -> str:
         return self.table or Path(self.path or "").name
 
-    def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    def for_decoder(self, section: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without `csv`, which only the reader of the files needs."""
-        return super().for_decoder({key: value for key, value in said.items() if key != "csv"})
+        return super().for_decoder({key: value for key, value in section.items() if key != "csv"})

@@ -147,4 +147,4 @@ def test_on_spark_not_in_an_object_store(change):
     folder = change(STORE, "engine: spark\nevent_store: {path: 's3://bucket/events'}\n")
     assert folder.only().code == "not_yet_supported"
     folder.write(folder.file.read_text().replace("engine: spark", "engine: local"))
-    assert folder.load().settings.sinks["event_store"].place == "delta"
+    assert folder.load().settings.sinks["event_store"].store.adapter == "delta"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.shell_completion import ShellComplete
+from support.installed_box import install_box
 
 from replicator.application.state_folder import FileRegister
 from replicator.cli import main
@@ -156,3 +157,13 @@ def test_files_are_left_to_the_shell(line):
     *words, incomplete = line.split(" ")
     shell = ShellComplete(main, {}, "replicator", "_REPLICATOR_COMPLETE")
     assert [(item.type, item.value) for item in shell.get_completions(words, incomplete)] == [("file", incomplete)]
+
+
+def test_an_event_log_of_a_package_is_no_target(project, tmp_path_factory, monkeypatch):
+    package = tmp_path_factory.mktemp("package")
+    install_box(package)
+    monkeypatch.syspath_prepend(str(package))
+    file = project / "config" / "replicator.yaml"
+    file.write_text(file.read_text().replace("kind: event_log", "kind: box_log"))
+    assert list_completions("compact r") == ["raw"]
+    assert list_completions("lanes pause raw") == ["raw.shop"]

@@ -250,8 +250,31 @@ def test_only_a_pipeline_that_names_a_broken_package_stops(folder, monkeypatch):
     monkeypatch.setitem(adapter_models.BROKEN_SOURCES, "nats", EnvironmentProblem("The options of 'nats' cannot be loaded"))
     assert folder.load()
     folder.plugins = Plugins(transports=frozenset({"nats"}), formats=frozenset({"xml"}))
-    with pytest.raises(EnvironmentProblem, match="nats"):
-        folder.load(overrides=["sources.other={format: xml, transport: nats}", "tables[2].source=other"])
+    finding = folder.only(overrides=["sources.other={format: xml, transport: nats, subject: a}", "tables[2].source=other"])
+    assert finding.code == "broken_adapter" and "'nats'" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("old", "broken", "where"),
+    [
+        ("    kind: postgres\n", adapter_models.BROKEN_SINKS, "    kind: odd\n"),
+        ("    format: debezium_json\n", adapter_models.BROKEN_FORMATS, "    format: odd\n"),
+    ],
+)
+def test_a_model_that_cannot_be_imported_is_a_finding_with_its_line(folder, monkeypatch, old, broken, where):
+    problem = EnvironmentProblem("The options of 'odd' cannot be loaded", next_step="Install another version.")
+    monkeypatch.setitem(broken, "odd", problem)
+    text = folder.file.read_text().replace(old, where, 1)
+    folder.write(text)
+    finding = folder.only()
+    assert finding.line == text[: text.index(where)].count("\n") + 1
+    assert "cannot be loaded" in finding.message and finding.suggestion == "Install another version."
+
+
+def test_a_store_that_cannot_be_imported_stops_every_pipeline(monkeypatch):
+    monkeypatch.setitem(adapter_models.BROKEN_STORES, "dead_letters", EnvironmentProblem("The options cannot be loaded"))
+    with pytest.raises(EnvironmentProblem, match="cannot be loaded"):
+        adapter_models.get_store_model("dead_letters")
 
 
 def test_the_error_of_a_broken_package_names_it(monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from adapters.stores import EventLogSettings
 from replicator.domain.errors import ConfigProblem
+from replicator.ports.adapter_options import LogSinkOptions
 
 PATH = "    path: ./lake/cdc_events\n"
 REFUSED = {
@@ -47,6 +48,26 @@ def test_snapshots_that_nothing_would_be_taken_of_are_refused(folder):
     folder.write(text)
     found = [one for one in folder.findings() if one.code == "inapplicable"]
     assert len(found) == 1 and "has another target" in found[0].message
+
+
+def test_snapshots_of_a_log_behind_one_in_an_object_store_are_refused(folder):
+    """The past of a table is read from the first log in a lake, which has no snapshots there."""
+    folder.change(PATH, f"{PATH}    snapshots: {{every: 1 day}}\n  more:\n    kind: event_log\n    path: s3://bucket/log\n")
+    text = folder.file.read_text().replace("      - sink: raw\n", "      - sink: more\n      - sink: raw\n")
+    folder.write(text)
+    found = [one for one in folder.findings() if one.code == "inapplicable"]
+    assert len(found) == 1 and "no table whose history is read from 'raw'" in found[0].message
+
+
+def test_a_log_of_a_package_in_a_folder_is_in_no_database():
+    class BoxOptions(LogSinkOptions):
+        path: str
+
+        @property
+        def folder(self) -> str:
+            return self.path
+
+    assert not BoxOptions(path="box").is_in_database and LogSinkOptions().is_in_database
 
 
 def test_they_are_read(folder):

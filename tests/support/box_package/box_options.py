@@ -32,6 +32,10 @@ class BoxLogOptions(LogSinkOptions):
     def reader(self) -> str:
         return "box_log"
 
+    @property
+    def folder(self) -> str:
+        return self.path
+
     @classmethod
     def place_dead_letters(cls, section: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"kind": "box_letters", "path": f"{section.get('path')}/rejected"}

@@ -21,6 +21,7 @@ from replicator.ports.options import Dsn
 from ....arrow.record_positions import payload_bytes
 from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
 from ....postgres.connection import PostgresSession
+from ....postgres.default_names import LOG_TABLE
 from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
 from ....postgres.options import TableLocation, read_dsn
 from ..source import LogSource
@@ -46,8 +47,8 @@ class PostgresLogOptions(AdapterOptions):
     transport: Literal["postgres_log"] = "postgres_log"
     format: str = ""
     dsn: Dsn
-    schema_name: str = Field("cdc_raw", alias="schema")
-    table: str = "cdc_events"
+    schema_name: str = Field(LOG_TABLE[0], alias="schema")
+    table: str = LOG_TABLE[1]
     topics: tuple[str, ...] = Field(("*",), min_length=1)
     start_from: Literal["earliest"] = "earliest"
     since: AwareDatetime | None = None
