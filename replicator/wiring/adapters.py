@@ -309,6 +309,13 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     return made
 
 
+def build_plain_decoder(name: str) -> Decoder:
+    """A decoder of the format `name`, without options."""
+    factory = load_adapter("replicator.decoders", name)
+    made: Decoder = call_factory(factory, FORMATS[name].read({}) if name in FORMATS else {})
+    return made
+
+
 def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
     """By table, the decoders' rules for dates and times that no target can store. Event logs keep records as they are."""
     found: dict[str, OutOfRange] = {}

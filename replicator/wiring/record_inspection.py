@@ -25,9 +25,7 @@ ERROR = "error"
 def inspect_archive(path: Path, form: str, most: int) -> pa.Table:
     """The first `most` records (0: all) of the archive at `path`, with the columns of the format `form`."""
     given = {"format": form, "path": str(path.absolute()), **_make_bounds(most)}
-    return _describe_records(
-        load_adapter("replicator.sources", "archive")(given), load_adapter("replicator.decoders", form)({}), most
-    )
+    return _describe_records(load_adapter("replicator.sources", "archive")(given), adapters.build_plain_decoder(form), most)
 
 
 def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa.Table:
@@ -51,7 +49,7 @@ def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa
             next_step="Query its rows with Spark SQL.",
         )
     own = form in (None, settings.format)
-    decoder = adapters.build_unfiltered_decoder(loaded, name) if own else load_adapter("replicator.decoders", str(form))({})
+    decoder = adapters.build_unfiltered_decoder(loaded, name) if own else adapters.build_plain_decoder(str(form))
     return _describe_records(adapters.build_source(loaded, name, engine), decoder, most)
 
 

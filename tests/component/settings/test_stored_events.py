@@ -57,7 +57,7 @@ def test_the_store_is_a_sink_of_its_name(change):
         False,
         True,
     )
-    said = to_plain_options(loaded.settings.sinks["event_store"])
+    said = to_plain_options(loaded.settings.sinks["event_store"].store)
     assert said["path"] == str(loaded.root / "events") and said["compact_every"] == 7
     assert adapters.build_event_limits(loaded) == EventLimits(16 * 1024 * 1024, entries=4096, depth=64)
     assert [one.id for one in build.build_rules_for(loaded, "outbox")("outbox.event.order").lanes] == [
