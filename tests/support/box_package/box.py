@@ -29,8 +29,8 @@ from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows,
 from replicator.ports.projector import GoldTable, GoldTables, InputMissing, InputTable, InputTables, ReplaceResult
 from replicator.ports.sink import SinkFeatures
 from replicator.ports.stores import DeadLetter
-from replicator.testing.event_store_contract import FakeEventStore
 from replicator.testing.fakes import FakeDeadLetters, FakeSource, list_positions, refuse_gap
+from replicator.testing.stores_contract import FakeEventStore
 
 
 class BoxLog:
