@@ -13,7 +13,7 @@ from replicator.domain.event_log import ERASED_COLUMNS
 from replicator.ports.frames import Lane
 
 from ..arrow.masks import make_text_mask
-from ..event_log.records import to_raw
+from ..event_log import to_raw
 from .names import quote_name
 
 RAW_COLUMNS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")

@@ -15,8 +15,7 @@ from replicator.domain.change import RAW, RAW_RECORD_POSITION
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
 
-from ..event_log.bounds import LogBounds
-from ..event_log.records import drop_repeated, to_raw
+from ..event_log import LogBounds, drop_repeated, to_raw
 from ..sql.dialect import text_literal
 from .connection import PostgresSession
 from .erasure import LOGGED

@@ -13,7 +13,7 @@ import pytest
 from adapters.delta.errors import translate_errors
 from adapters.delta.stored_folder import StoredFolder
 from adapters.delta.tables import open_table
-from adapters.kafka.schema_registry import client
+from adapters.kafka import schema_registry
 from adapters.object_store import options
 from adapters.observability import openlineage
 from replicator.domain.errors import Retryable
@@ -58,9 +58,9 @@ def _ends() -> Iterator[None]:
 
 
 def test_a_registry(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "SECONDS", 1)
+    monkeypatch.setattr(schema_registry, "SECONDS", 1)
     with pytest.raises(Retryable, match="does not answer"):
-        client.Registry(RegistrySettings.model_validate({"url": f"http://{silent}"})).read_schema(1)
+        schema_registry.Registry(RegistrySettings.model_validate({"url": f"http://{silent}"})).read_schema(1)
 
 
 def test_an_object_store(folder: StoredFolder) -> None:

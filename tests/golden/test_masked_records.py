@@ -23,7 +23,7 @@ import pytest
 from paths import GOLDEN
 from support.masked_records import KEY, decode_changes
 
-from adapters.event_log.records import build_rows, to_raw
+from adapters.event_log import build_rows, to_raw
 from replicator.domain.change import RAW
 from replicator.domain.transform.columns import Mask
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from adapters.apply import scd2_in_process
 from adapters.apply.rows_frame import to_rows
-from adapters.engines.local.engine import LocalEngine
+from adapters.engines.local import LocalEngine
 from replicator.domain.change import OP
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Truncate, find_highest, merge_truncates
 from replicator.domain.policy.policies import scd2

@@ -20,7 +20,7 @@ from replicator.ports.source import BACKFILL_TOPICS
 from ...arrow.frame_slices import select_records
 from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ...arrow.record_limits import RecordLimits, reject_too_long
-from ...kafka.schema_registry.client import Registry, UnknownSchema
+from ...kafka.schema_registry import Registry, UnknownSchema
 from ..avro.connect_schema import NO_SCHEMA, ValueSchema, read_schema, schema_error
 from ..avro.datum_reader import FAULTS, read_datum
 from ..json.format_detection import hint_by_names

@@ -9,7 +9,7 @@ from replicator.domain.errors import ReplicatorError
 from replicator.ports.options import RegistrySettings
 from replicator.ports.runtime import Diagnosis
 
-from ...kafka.schema_registry.client import Registry
+from ...kafka.schema_registry import Registry
 
 
 class RegistryCheck:

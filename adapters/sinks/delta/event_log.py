@@ -39,7 +39,7 @@ from ...delta.table_reader import read_table
 from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions, vacuum_files
 from ...delta.tables import STATISTICS, create_table, find_missing_columns, has_table, open_table, read_schema, refuse_unsafe
 from ...delta.types import conform_to_table
-from ...event_log.records import merge_batches, to_raw
+from ...event_log import merge_batches, to_raw
 from ...sql.dialect import text_literal
 from ...stores import EventLogSettings
 from .erasure import blank_records

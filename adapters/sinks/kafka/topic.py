@@ -18,8 +18,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryabl
 from replicator.domain.event_log import decode_bytes
 from replicator.ports.stores import DeadLetter
 
-from ...kafka.clients import Requests, client_log, close_consumer
-from ...kafka.errors import OFFSETS, is_transient, unwrap_error
+from ...kafka.clients import OFFSETS, Requests, client_log, close_consumer, is_transient, unwrap_error
 from ...stores import DeadLetterSettings
 
 TIMEOUT = 10.0

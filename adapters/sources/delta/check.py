@@ -15,7 +15,7 @@ from replicator.domain.position import Position
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.runtime import Check, Diagnosis
 
-from ...event_log.bounds import ACCEPT, describe_loss
+from ...event_log import ACCEPT, describe_loss
 from ..delta_options import DeltaSourceSettings
 from ..delta_table.source import RowsSource
 from ..delta_table.splits import parse_offset

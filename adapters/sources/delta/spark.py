@@ -17,7 +17,7 @@ from replicator.domain.position import Span, TopicPartition
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.frames import Batch
 
-from ...event_log.records import to_raw
+from ...event_log import to_raw
 from ...spark.errors import translate_error
 from ...spark.frames import cache_with_size, column, map_frame
 from ...spark.object_stores import to_spark_path

@@ -11,7 +11,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
 from replicator.ports.source import SourceFeatures
 
-from ...event_log.bounds import LogBounds, describe_loss, refuse_losses
+from ...event_log import LogBounds, describe_loss, refuse_losses
 from .version_loop import VersionReader, follow_versions
 
 ApplyBatch = Callable[[Batch[F]], None]

@@ -17,8 +17,7 @@ from replicator.domain.patterns import TopicFilter
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 
-from ...kafka.clients import Requests
-from ...kafka.errors import unwrap_error
+from ...kafka.clients import Requests, unwrap_error
 from .options import KafkaSettings
 
 # The broker's topics: ids, partitions, first and last offsets.

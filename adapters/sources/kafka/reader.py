@@ -20,8 +20,16 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
 
 from ...arrow.record_positions import payload_bytes
-from ...kafka.clients import REOPEN, REOPEN_MAX, client_log, close_consumer, translate_client_error
-from ...kafka.errors import OFFSETS, is_transient, unwrap_error
+from ...kafka.clients import (
+    OFFSETS,
+    REOPEN,
+    REOPEN_MAX,
+    client_log,
+    close_consumer,
+    is_transient,
+    translate_client_error,
+    unwrap_error,
+)
 from .options import KafkaSettings
 
 log = logging.getLogger(__name__)

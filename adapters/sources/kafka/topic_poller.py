@@ -15,7 +15,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
-from ...kafka.errors import DAMAGED
+from ...kafka.clients import DAMAGED
 from .cluster import Cluster, Topic, describe_missing, describe_recreated, find_losses, list_partitions, refuse_losses
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from support.avro_of_connect import Avro
 from support.debezium_events import ID, event, raw
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from adapters.kafka.schema_registry.client import Registry, UnknownSchema
+from adapters.kafka.schema_registry import Registry, UnknownSchema
 from adapters.observability.checks.registry import RegistryCheck
 from replicator.domain.errors import EnvironmentProblem, Retryable
 from replicator.ports.options import RegistrySettings

@@ -18,9 +18,9 @@ from support.application_world import QUICK
 from support.tuple_ports import Gauges, Machine, MemoryRegister
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines import decode_pool
+from adapters.engines.decode_pool import NUMBER, DecodeWorker
 from adapters.engines.local import LocalEngine
-from adapters.engines.prefetch import decode_pool
-from adapters.engines.prefetch.decode_pool import NUMBER, DecodeWorker
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.application.delivery import bulk_load
 from replicator.application.delivery.worker import Worker

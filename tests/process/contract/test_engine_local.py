@@ -2,8 +2,8 @@
 
 import pytest
 
+from adapters.engines.decode_pool import NUMBER
 from adapters.engines.local import LocalEngine
-from adapters.engines.prefetch.decode_pool import NUMBER
 from replicator.testing.engine_contract import EngineContract, EnginePrefetchContract
 
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines import decode_pool
+from adapters.engines.decode_pool import NUMBER, DecodeWorker
+from adapters.engines.decode_worker import GROWTH, SharedMemoryFile
 from adapters.engines.local import LocalEngine
-from adapters.engines.prefetch import decode_pool
-from adapters.engines.prefetch.decode_pool import NUMBER, DecodeWorker
-from adapters.engines.prefetch.shared_memory import GROWTH, SharedMemoryFile
 from replicator.domain.change import RAW
 from replicator.ports.engine import Prefetch
 from replicator.testing.debezium import make_raw_frame
@@ -258,7 +258,7 @@ def list_children() -> list[str]:
             words, parent = (place / "cmdline").read_bytes(), (place / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"engines.prefetch.worker_main" in words and int(parent) == os.getpid():
+        if b"engines.decode_worker" in words and int(parent) == os.getpid():
             found.append(place.name)
     return found
 
@@ -266,7 +266,7 @@ def list_children() -> list[str]:
 def test_a_process_ends_with_the_one_that_began_it() -> None:
     """However that ends."""
     program = (
-        "import sys, time; from adapters.engines.prefetch.decode_pool import DecodeWorker; c = DecodeWorker()\n"
+        "import sys, time; from adapters.engines.decode_pool import DecodeWorker; c = DecodeWorker()\n"
         "while not c.is_ready(): time.sleep(0.01)\n"
         "print(c.close.peek()[2][1].pid, flush=True); time.sleep(60)"
     )

@@ -15,7 +15,7 @@ from support.history_in_memory import Memory
 
 from adapters.apply.reconcile_in_process import reconcile_rows
 from adapters.apply.rows_frame import to_rows
-from adapters.engines.local.engine import LocalEngine
+from adapters.engines.local import LocalEngine
 from adapters.transforms.row_transforms import transform_rows
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.policy.policies import plan_for, scd2

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from adapters.kafka.errors import LASTING, REFUSED, is_transient, translate_error
+from adapters.kafka.clients import LASTING, REFUSED, is_transient, translate_error
 from adapters.sources.kafka.check import TableReaders, check_compaction
 from adapters.sources.kafka.cluster import describe_out_of_range, describe_recreated
 from adapters.sources.kafka.options import CORRECTNESS, KafkaSettings

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from adapters.event_log.records import FEW, drop_repeated, sort_records
+from adapters.event_log import FEW, drop_repeated, sort_records
 from replicator.domain.change import RAW
 
 Place = tuple[str, int, int]

@@ -7,8 +7,7 @@ import pyarrow.compute as pc
 import pytest
 from support.overrides import override
 
-from adapters.engines.local import LocalEngine
-from adapters.engines.local.engine import LocalFrames
+from adapters.engines.local import LocalEngine, LocalFrames
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.expr import AllOf
 from replicator.domain.policy.plan import Clause, LaneState

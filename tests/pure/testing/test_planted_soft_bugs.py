@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from adapters.arrow import key_change
+from adapters.engines import local as folding
 from adapters.engines.local import LocalEngine
-from adapters.engines.local import fold as folding
 from adapters.transforms import row_transforms
 from replicator.domain.policy.expr import AllOf, Lit, source
 from replicator.domain.policy.plan import CDC_DELETED, CDC_DELETED_AT

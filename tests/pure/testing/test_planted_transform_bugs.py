@@ -41,7 +41,7 @@ def test_an_order_that_begins_with_the_log(monkeypatch):
         return done.set_column(done.column_names.index("_seq_1"), "_seq_1", number)
 
     right = row_transforms.transform_rows
-    monkeypatch.setattr("adapters.engines.local.engine.transform_rows", by_log)
+    monkeypatch.setattr("adapters.engines.local.transform_rows", by_log)
     caught("with everything")
 
 
@@ -75,7 +75,7 @@ def test_ties_that_are_duplicates(monkeypatch):
         return done
 
     right = row_transforms.transform_rows
-    monkeypatch.setattr("adapters.engines.local.engine.transform_rows", without_log)
+    monkeypatch.setattr("adapters.engines.local.transform_rows", without_log)
     caught("in the order of a column")
 
 

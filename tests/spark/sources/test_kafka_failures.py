@@ -13,9 +13,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from pyspark.errors import ArithmeticException
 
-from adapters.event_log import bounds
-from adapters.kafka.clients import Requests
-from adapters.kafka.errors import DISALLOWED, translate_error
+from adapters import event_log
+from adapters.kafka.clients import DISALLOWED, Requests, translate_error
 from adapters.sinks.kafka.topic import DeadLetterTopic, TopicTruncated
 from adapters.sources.kafka import cluster, topic_poller
 from adapters.sources.kafka.check import LaneBacklog, check_retention
@@ -260,7 +259,7 @@ def test_lost_records_have_the_same_next_step_everywhere() -> None:
     )
     for refuse, step in (
         (cluster.refuse_losses, both),
-        (bounds.refuse_losses, f"Restore the event log. Otherwise, {both}"),
+        (event_log.refuse_losses, f"Restore the event log. Otherwise, {both}"),
     ):
         with pytest.raises(DataLoss, match="is gone") as caught:
             refuse({PLACE: "t[0] is gone."})

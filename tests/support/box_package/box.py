@@ -18,7 +18,7 @@ from pyarrow import feather
 
 from adapters.apply.projections import foreign_table_error, group_column, other_columns_error, table_remark
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.event_log.records import to_raw
+from adapters.event_log import to_raw
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.events import AppendedEvent, NewEvent
 from replicator.domain.patterns import TopicFilter

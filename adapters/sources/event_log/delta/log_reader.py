@@ -11,7 +11,7 @@ from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F, Stop
 
-from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
+from ....event_log import LogBounds, describe_removed, recreated_error, refuse_losses
 from ...delta_reader import FileRewritten, WindowSize, WindowTooLarge
 from ..source import ApplyBatch
 from ..version_loop import iterate, read_ahead

@@ -22,8 +22,7 @@ from replicator.ports.source import SourceFeatures
 
 from ....arrow.record_positions import payload_bytes
 from ....delta.folders import FileLocation
-from ....event_log.bounds import LogBounds
-from ....event_log.records import drop_repeated, sort_records, to_raw
+from ....event_log import LogBounds, drop_repeated, sort_records, to_raw
 from ...delta_options import DeltaSourceSettings
 from ...delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
 from ..source import LogSource

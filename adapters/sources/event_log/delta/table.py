@@ -19,7 +19,7 @@ from ....delta.folders import FileLocation, Folder
 from ....delta.lake import HOME, decode_name
 from ....delta.log_retention import removal_app_id
 from ....delta.tables import read_schema
-from ....event_log.bounds import LogBounds
+from ....event_log import LogBounds
 from ...delta_reader import SourceDeltaTable, open_parquet
 
 # An event log as a list of files per table version.

@@ -19,7 +19,7 @@ from replicator.ports.frames import Batch, Stop
 from replicator.ports.options import Dsn
 
 from ....arrow.record_positions import payload_bytes
-from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
+from ....event_log import LogBounds, describe_removed, recreated_error, refuse_losses
 from ....postgres.connection import PostgresSession
 from ....postgres.default_names import LOG_TABLE
 from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records

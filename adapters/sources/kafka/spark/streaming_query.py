@@ -34,7 +34,7 @@ from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.source import Pace
 
-from ....kafka.errors import SKIP
+from ....kafka.clients import SKIP
 from ....spark.errors import translate_error as of_spark
 
 log = logging.getLogger(__name__)

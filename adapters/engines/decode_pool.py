@@ -34,7 +34,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import RecordSlice, RoutedBatch
 
-from .shared_memory import SharedMemoryFile
+from .decode_worker import SharedMemoryFile
 
 log = structlog.get_logger(__name__)
 
@@ -187,7 +187,7 @@ def _is_of_topics(raw: pa.Table, topics: frozenset[str]) -> bool:
     return topics.issuperset(pc.unique(raw["topic"]).to_pylist())
 
 
-# A process that decodes records: `adapters.engines.prefetch.worker_main`.
+# A process that decodes records: `adapters.engines.decode_worker`.
 
 MOST = 4
 """Worker processes at most; with more of them, reading is the bottleneck."""
@@ -289,7 +289,7 @@ def _start_process(files: Iterable[int]) -> tuple[Connection, subprocess.Popen[b
     here, there = socket.socketpair()
     with there:
         kept = (there.fileno(), *files)
-        command = [sys.executable, "-P", "-m", "adapters.engines.prefetch.worker_main", *map(str, kept)]
+        command = [sys.executable, "-P", "-m", "adapters.engines.decode_worker", *map(str, kept)]
         # The worker finds the same modules as this process.
         paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         nothing = subprocess.DEVNULL

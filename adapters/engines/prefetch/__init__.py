@@ -1,1 +1,0 @@
-"""Batches decoded in worker processes before they are needed."""

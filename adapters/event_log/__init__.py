@@ -1,1 +1,0 @@
-"""Reading and writing of event logs, independent of their storage."""
