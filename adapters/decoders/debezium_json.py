@@ -31,7 +31,7 @@ from .debezium.transaction_marks import find_connector
 from .debezium.transaction_marks import read_markers as transactions
 from .debezium.types import MASKED, refuse_types
 from .json.schema_frames import CachedFrames
-from .masking.records import read_mask_headers
+from .masking import read_mask_headers
 from .options import DebeziumJsonOptions
 
 

@@ -35,7 +35,7 @@ from replicator.domain.errors import RejectCode
 from replicator.ports.decoder import TABLE_DROPPED
 
 from ..arrow.record_errors import ValueMisfit
-from .json.canonical_text import numbers_to_text
+from .json.type_names import numbers_to_text
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
 from .messages.message import BatchReader, Message, MessageChange, MessageContents, to_micros, to_micros_array

@@ -33,7 +33,7 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 
 from ..arrow.record_errors import ValueMisfit
-from .masking.records import Role
+from .masking import Role
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
 from .messages.message import BatchReader, Message, MessageChange, MessageContents

@@ -23,8 +23,7 @@ from ..arrow.out_of_range_values import OutOfRangeOptions
 from ..arrow.record_errors import ValueMisfit
 from ..arrow.record_limits import RecordLimits, find_table_entry
 from ..arrow.value_readers import ValueReader
-from .common.csv_dialect import CsvDialect
-from .common.dms_rows import OF_LOAD, PARQUET_SEQUENCE
+from .common.row_files import OF_LOAD, PARQUET_SEQUENCE, CsvDialect
 from .json.type_names import NAMES, find_type_reader
 
 Ignored = Literal["ignore"] | dict[str, Literal["ignore"]]

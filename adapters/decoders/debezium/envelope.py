@@ -13,8 +13,7 @@ from replicator.domain.errors import Reject
 
 from ...arrow.frame_slices import Part, select_records
 from ...arrow.record_errors import build_or_reject, decode_or_reject
-from ..json.envelopes import build_envelope, build_envelopes
-from ..json.schema_frames import SchemaGroup
+from ..json.schema_frames import SchemaGroup, build_envelope, build_envelopes
 from ..options import DebeziumOptions
 from .records import SourceBlock, TransactionBlock, read_event_times
 from .router import BARE, DebeziumRouter, find_kind_without_schema, to_table_name

@@ -36,7 +36,7 @@ from ...arrow.record_limits import find_table_entry
 from ...arrow.value_readers import ValueReader
 from ...transforms.column_transforms import transform_columns
 from ..json.headers import WITHHELD, is_harmless, strip_values
-from ..masking.records import MaskHeader, add_mask_header, read_mask_headers
+from ..masking import MaskHeader, add_mask_header, read_mask_headers
 from ..options import DebeziumOptions
 from .changes import CONTEXT, NEW_KEY, OLD_KEY, Placeholders, build_column
 from .metadata_fields import is_control_key, is_unmasked_topic, mask_control, mask_source_block, masked_patterns

@@ -18,7 +18,7 @@ from ...arrow.record_errors import ValueMisfit
 from ...arrow.text_values import find_text_reader
 from ...arrow.value_readers import ValueReader
 from ..json import type_names
-from ..json.canonical_text import to_texts
+from ..json.type_names import to_texts
 from .schema import STRUCT, ConnectSchema
 
 MS, US, NS = 1_000, 1_000_000, 1_000_000_000

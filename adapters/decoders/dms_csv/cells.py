@@ -15,7 +15,7 @@ from replicator.domain.plain_values import format_count
 
 from ...arrow.frame_slices import read_bytes
 from ...arrow.record_errors import malformed_reject
-from ..common.csv_dialect import CsvDialect, escape_sign
+from ..common.row_files import CsvDialect, escape_sign
 
 LARGEST = 256 * 1024 * 1024
 """Bytes that are parsed at once: offsets in a text column have 31 bits."""

@@ -16,9 +16,8 @@ from replicator.domain.table import Column, TableSpec
 from ...arrow.frame_slices import Part, list_names, merge_parts, reject_records, split_frame
 from ...arrow.record_errors import malformed_reject, null_key_reject
 from ...arrow.text_values import read_texts
-from ..common.dms_rows import ROW_BITS, describe_place, is_first_row
-from ..common.line_offsets import add_line
 from ..common.pipeline import build_changes, describe_errors, record_ids
+from ..common.row_files import DMS_ROW_BITS, add_line, describe_place, is_first_row
 from ..options import DmsCsvOptions
 from .layouts import ROWS, CsvLayouts, group_by_header, mask_load_records, read_named_cells
 
@@ -63,7 +62,7 @@ SEQUENCE = 2
 
 def to_sequence(offsets: pa.Array) -> list[pa.Array]:
     """The two elements of the sequence: the file, and the row in it."""
-    return [pc.shift_right(offsets, ROW_BITS), pc.bit_wise_and(offsets, (1 << ROW_BITS) - 1)]
+    return [pc.shift_right(offsets, DMS_ROW_BITS), pc.bit_wise_and(offsets, (1 << DMS_ROW_BITS) - 1)]
 
 
 def read_operations(said: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvOptions) -> pa.Array:

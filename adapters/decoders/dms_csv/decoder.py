@@ -16,13 +16,11 @@ from replicator.ports.decoder import ENVELOPE, ROUTE
 
 from ...arrow.frame_slices import Part, map_slices, merge_parts
 from ...arrow.record_limits import reject_too_long
-from ..common.dms_rows import COLUMNS, describe_place
-from ..common.line_offsets import add_line
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec
-from ..json.envelopes import build_envelope
+from ..common.row_files import COLUMNS, add_line, describe_place
 from ..json.headers import find_read_errors, read_values
-from ..masking.decoder import MaskingDecoder
-from ..masking.tables import MaskedTables
+from ..json.schema_frames import build_envelope
+from ..masking import MaskedTables, MaskingDecoder
 from ..options import DmsCsvOptions
 from .cells import EMPTY, is_writable
 from .changes import SEQUENCE, STAMP, CsvFrameDecoder, read_operations, to_sequence

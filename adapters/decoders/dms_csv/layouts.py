@@ -16,8 +16,7 @@ from replicator.domain.table import RESERVED_PREFIXES, Column
 from ...arrow.frame_slices import select_records
 from ...arrow.record_errors import malformed_reject
 from ...arrow.value_readers import text_reader
-from ..common.csv_dialect import CsvDialect
-from ..common.dms_rows import COLUMNS, KIND, LOAD
+from ..common.row_files import COLUMNS, KIND, LOAD, CsvDialect
 from ..json.headers import read_values
 from ..json.type_names import find_type_reader
 from ..options import DmsCsvOptions

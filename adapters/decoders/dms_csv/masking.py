@@ -13,17 +13,15 @@ from replicator.domain.errors import Reject, RejectCode
 
 from ...arrow.record_errors import ValueMisfit, malformed_reject
 from ...arrow.text_values import find_text_reader
-from ..common.csv_dialect import CsvDialect
-from ..common.dms_rows import COLUMNS
-from ..masking.records import Image, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
-from ..masking.tables import MaskedTables
+from ..common.row_files import COLUMNS, CsvDialect
+from ..masking import Image, MaskedTables, OpenRecord, RecordOpener, Role, RoutedRecord, ValueWriter
 from ..options import DmsCsvOptions
 from .cells import split_rows, to_row
 from .layouts import MAX_LAYOUTS, CsvLayout, CsvLayouts
 
 
 class CsvValueWriter(ValueWriter):
-    """`decoders.masking.records.ValueWriter` of rows of a layout: every value is its text."""
+    """`decoders.masking.ValueWriter` of rows of a layout: every value is its text."""
 
     def __init__(self, layout: CsvLayout, dialect: CsvDialect) -> None:
         self._types = {column.name: column.type for column in layout.columns}
@@ -46,7 +44,7 @@ class CsvValueWriter(ValueWriter):
 
 
 class CsvOpener(RecordOpener):
-    """`decoders.masking.records.RecordOpener` of CSV rows."""
+    """`decoders.masking.RecordOpener` of CSV rows."""
 
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts

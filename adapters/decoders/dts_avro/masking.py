@@ -12,7 +12,7 @@ from fastavro import schemaless_writer
 
 from replicator.domain.change import Op
 
-from ..masking.records import Image, OpenRecord, Role, RoutedRecord, ValueWriter
+from ..masking import Image, OpenRecord, Role, RoutedRecord, ValueWriter
 from ..messages.masking import MessageOpener
 from .rows import ImageRows
 from .schema import NAMESPACE, RECORD, read_with_rest
@@ -25,7 +25,7 @@ CHARACTER = f"{NAMESPACE}.Character"
 
 
 class ImageValueWriter(ValueWriter):
-    """`decoders.masking.records.ValueWriter` of images: masked values are text."""
+    """`decoders.masking.ValueWriter` of images: masked values are text."""
 
     def __init__(self, rows: ImageRows) -> None:
         self._rows = rows

@@ -11,7 +11,7 @@ from replicator.domain.plain_values import format_count
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
-from ..avro.datum_reader import FAULTS, read_datum
+from ..avro import FAULTS, read_datum
 
 LONG_BYTES = 10
 

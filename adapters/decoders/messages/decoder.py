@@ -18,10 +18,9 @@ from ...arrow.frame_slices import map_slices
 from ...arrow.record_errors import build_or_reject
 from ...arrow.record_limits import reject_too_long
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
-from ..json.envelopes import build_envelope
 from ..json.headers import find_read_errors
-from ..masking.decoder import MaskingDecoder
-from ..masking.tables import MaskedTables
+from ..json.schema_frames import build_envelope
+from ..masking import MaskedTables, MaskingDecoder
 from ..options import MessageOptions
 from .changes import STAMP
 from .layouts import MessageLayouts

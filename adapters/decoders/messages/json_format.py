@@ -18,9 +18,9 @@ from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.record_limits import RecordLimits
 from ...arrow.text_values import Read
 from ...arrow.value_readers import ValueReader, cast_values, choose_objects
-from ..json.canonical_text import to_text, to_texts
 from ..json.schema_frames import refuse_depth
-from ..masking.records import Role
+from ..json.type_names import to_text, to_texts
+from ..masking import Role
 from .message import BatchReader, Message, MessageFormat, MessageRows
 from .typed_rows import ColumnType, ColumnTypes, ReaderOf, TypedRows, make_typed_rows, text_column_reader
 

@@ -17,7 +17,7 @@ from replicator.domain.table import Column, TableSpec
 
 from ...arrow.record_errors import malformed_reject
 from ..json.type_names import find_type_reader
-from ..masking.tables import MaskedTables
+from ..masking import MaskedTables
 from ..options import MessageOptions
 from .message import ColumnTypeNames, Message, MessageFormat
 from .typed_rows import ColumnType, ColumnTypes

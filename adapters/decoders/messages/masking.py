@@ -9,8 +9,19 @@ from typing import Any
 import msgspec
 
 from ...arrow.record_errors import ValueMisfit, malformed_reject
-from ..masking.json_values import NULL, JsonValueWriter, Object, open_json_key, read_object, read_objects
-from ..masking.records import EachRecordOpener, Image, OpenRecord, RoutedRecord, ValueWriter
+from ..masking import (
+    NULL,
+    EachRecordOpener,
+    Image,
+    JsonValueWriter,
+    Object,
+    OpenRecord,
+    RoutedRecord,
+    ValueWriter,
+    open_json_key,
+    read_object,
+    read_objects,
+)
 from ..options import MessageOptions
 from .layouts import MessageLayout, MessageLayouts
 from .message import Message
@@ -19,7 +30,7 @@ MAX_WRITES = 4096
 
 
 class MessageOpener(EachRecordOpener):
-    """`decoders.masking.records.EachRecordOpener` of messages of a format."""
+    """`decoders.masking.EachRecordOpener` of messages of a format."""
 
     def __init__(self, form: Any, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts

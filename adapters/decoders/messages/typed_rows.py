@@ -19,8 +19,7 @@ from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import FAILURES, build_or_reject
 from ...arrow.text_values import Read, find_text_reader
 from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable
-from ..json.canonical_text import to_texts
-from ..json.type_names import find_type_reader, type_name
+from ..json.type_names import find_type_reader, to_texts, type_name
 
 
 class ColumnType(NamedTuple):

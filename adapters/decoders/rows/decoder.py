@@ -20,15 +20,13 @@ from ...arrow.frame_slices import Part, map_slices, select_records
 from ...arrow.record_errors import UNREADABLE, build_or_reject, decode_or_reject, unreadable_reject
 from ...arrow.record_limits import find_table_entry, reject_too_long
 from ...transforms.expressions import evaluate_condition
-from ..common.line_offsets import add_line, describe_line
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
-from ..json.envelopes import build_envelope, build_envelopes
+from ..common.row_files import add_line, describe_line
 from ..json.format_detection import hint_by_names
 from ..json.headers import find_read_errors
-from ..json.schema_frames import SchemaGroup, find_frames, split_members, split_record
+from ..json.schema_frames import SchemaGroup, build_envelope, build_envelopes, find_frames, split_members, split_record
 from ..json.type_names import find_type_reader
-from ..masking.decoder import MaskingDecoder
-from ..masking.tables import MaskedTables
+from ..masking import MaskedTables, MaskingDecoder
 from ..options import RowsDecoderOptions
 from .changes import STAMP, RowFrameDecoder, offsets_to_sequence, read_operation
 from .layouts import BARE, RowLayout, RowLayouts

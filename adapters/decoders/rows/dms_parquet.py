@@ -13,8 +13,7 @@ import pyarrow as pa
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.table import TableSpec
 
-from ..common.dms_rows import describe_place
-from ..common.line_offsets import add_line
+from ..common.row_files import add_line, describe_place
 from ..options import DmsParquetOptions
 from .decoder import RowsDecoder
 

@@ -17,7 +17,7 @@ from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import UNREADABLE, Read, ValueMisfit, decode_or_reject, malformed_reject
 from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
 from ..json.type_names import find_type_reader
-from ..masking.tables import MaskedTables
+from ..masking import MaskedTables
 from ..options import RowsDecoderOptions
 
 MAX_LAYOUTS = 4096

@@ -13,16 +13,25 @@ from replicator.domain.change import Op
 
 from ...arrow.record_errors import ValueMisfit
 from ..json.schema_frames import split_record
-from ..masking.json_values import JsonValueWriter, Object, open_json_key, read_object
-from ..masking.records import EachRecordOpener, Image, OpenRecord, Role, RoutedRecord
-from ..masking.tables import MaskedTables
+from ..masking import (
+    EachRecordOpener,
+    Image,
+    JsonValueWriter,
+    MaskedTables,
+    Object,
+    OpenRecord,
+    Role,
+    RoutedRecord,
+    open_json_key,
+    read_object,
+)
 from ..options import BEFORE, RowsDecoderOptions
 from .changes import read_operation
 from .layouts import MAX_LAYOUTS, RowLayout, RowLayouts
 
 
 class RowColumnReader:
-    """`decoders.masking.json_values.ColumnReader` for the columns of a layout."""
+    """`decoders.masking.ColumnReader` for the columns of a layout."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._nodes = layout.readers
@@ -36,7 +45,7 @@ class RowColumnReader:
 
 
 class RowOpener(EachRecordOpener):
-    """`decoders.masking.records.EachRecordOpener` of rows, with and without types."""
+    """`decoders.masking.EachRecordOpener` of rows, with and without types."""
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts

@@ -17,7 +17,7 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.plain_values import format_count
 
 from ...decoders.json.type_names import TypedRowLayout, to_json_values
-from ...decoders.masking.records import MaskHeader, add_mask_header
+from ...decoders.masking import MaskHeader, add_mask_header
 from ...delta.folders import FileLocation
 from ...delta.tables import source_name
 from ..delta_reader import open_parquet, read_slices

@@ -22,8 +22,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
-from ...decoders.avro.connect_schema import NO_SCHEMA, ValueSchema, read_schema
-from ...decoders.avro.datum_reader import FAULTS, read_data
+from ...decoders.avro import FAULTS, NO_SCHEMA, ValueSchema, read_data, read_schema
 from .file_list import ArchiveFile
 from .file_reader import NULL
 from .records import BLOCK, LONGER

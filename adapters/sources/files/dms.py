@@ -32,18 +32,19 @@ import pyarrow as pa
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal
 
-from ...decoders.common.csv_dialect import CsvDialect, escape_sign
-from ...decoders.common.dms_rows import (
+from ...decoders.common.row_files import (
     CDC,
     COLUMNS,
+    DMS_ROW_BITS,
     FIRST_CHANGE,
     KIND,
     LOAD,
     LOAD_BITS,
     OF_LOAD,
     PARQUET_SEQUENCE,
-    ROW_BITS,
     TRANSACTIONS,
+    CsvDialect,
+    escape_sign,
     to_sequence,
 )
 from ..file_options import FileSourceOptions, FilesSettings
@@ -69,7 +70,7 @@ _LOAD = re.compile(rf"LOAD0*([0-9A-Fa-f]{{1,7}}){_ENDING}")
 _CDC = re.compile(rf"({TRANSACTIONS})?(\d{{8}})-?(\d{{6}})(\d{{3,6}}){_ENDING}")
 _DATE = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|\d{10}|\d{2,4}([_-]\d{2,4}){1,3}")
 """A date folder of DMS (`DatePartitionEnabled`), in any order and with any separator."""
-CDC_BITS = ROW_BITS
+CDC_BITS = DMS_ROW_BITS
 """Bits of the row number in a file of changes; for full loads see `LOAD_BITS`. DMS starts a new file of changes at 32 MB
 by default. With two million rows per file, times fit until the year 2109."""
 

@@ -20,7 +20,7 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 from replicator.ports.source import SourceFeatures
 
-from ...decoders.common.csv_dialect import CsvDialect, escape_sign
+from ...decoders.common.row_files import CsvDialect, escape_sign
 from ...decoders.json.type_names import TypedRowLayout, to_json_values
 from ...object_store.files import StoredPath
 from ..file_options import FileSourceOptions

@@ -15,7 +15,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
 
-from ...decoders.avro.connect_schema import NO_SCHEMA, Mend
+from ...decoders.avro import NO_SCHEMA, Mend
 from .avro_files import STEP, describe_reason, read_cached_schema
 from .file_list import ArchiveFile
 

@@ -32,8 +32,7 @@ from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
 from replicator.domain.out_of_range import FIRST_MS, LAST_MS
 from replicator.domain.plain_values import format_count
 
-from ...decoders.common.csv_dialect import CsvDialect, escape_sign
-from ...decoders.common.line_offsets import ROW_BITS
+from ...decoders.common.row_files import ROW_BITS, CsvDialect, escape_sign
 from ..file_options import FileSourceOptions, FilesSettings
 from ..file_versions import find_version_digits
 from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
@@ -263,7 +262,7 @@ NOT_A_ROW = Reject(RejectCode.MALFORMED, "the row has quotes that do not stand a
 
 
 class CsvCellParser:
-    """Parses rows of a dialect (`adapters.decoders.common.csv_dialect.CsvDialect`). The dialect's text for null is null only
+    """Parses rows of a dialect (`adapters.decoders.common.row_files.CsvDialect`). The dialect's text for null is null only
     without quotes."""
 
     def __init__(self, dialect: CsvDialect) -> None:

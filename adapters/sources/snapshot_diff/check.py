@@ -11,7 +11,7 @@ from replicator.domain.errors import ReplicatorError
 from replicator.domain.plain_values import format_count
 from replicator.ports.runtime import Diagnosis
 
-from ...decoders.common.csv_dialect import CsvDialect
+from ...decoders.common.row_files import CsvDialect
 from .file_formats import CsvFormat, JsonLinesFormat, ParquetFormat, SnapshotFormat
 from .file_snapshots import list_snapshots
 from .options import SnapshotsSettings

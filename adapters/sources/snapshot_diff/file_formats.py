@@ -26,7 +26,7 @@ from ...arrow.parquet_slices import ParquetSlices
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.text_values import NAMES, find_text_reader, read_texts
 from ...arrow.value_readers import UNSET, ValueReader, choose_objects
-from ...decoders.common.csv_dialect import CsvDialect
+from ...decoders.common.row_files import CsvDialect
 from ...decoders.json.type_names import find_type_reader
 from .options import SnapshotsSettings
 

@@ -7,8 +7,7 @@ from hypothesis import assume
 from servers.schema_registry import API
 from support.avro_of_connect import Avro, decode_without_fingerprints
 
-from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from adapters.decoders.debezium_avro.json_text import get_schemas
+from adapters.decoders.debezium_avro import DebeziumAvroDecoder, get_schemas
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.testing.contract import for_all
 from replicator.testing.debezium import make_raw_frame

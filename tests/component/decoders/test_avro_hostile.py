@@ -13,9 +13,8 @@ from fastavro import parse_schema, schemaless_writer
 from hypothesis import strategies as st
 
 from adapters.arrow.record_limits import RecordLimits
-from adapters.decoders.avro.connect_schema import ValueSchema
-from adapters.decoders.avro.datum_reader import FREE_BYTES
-from adapters.decoders.debezium_avro.json_text import LONGEST_SCHEMA, _read_body, read_registered_schema
+from adapters.decoders.avro import FREE_BYTES, ValueSchema
+from adapters.decoders.debezium_avro import LONGEST_SCHEMA, _read_body, read_registered_schema
 from replicator.domain.errors import Reject
 from replicator.testing.contract import for_all
 

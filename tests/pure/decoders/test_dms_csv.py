@@ -14,8 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.decoders.common.csv_dialect import CsvDialect
-from adapters.decoders.common.dms_rows import describe_place
+from adapters.decoders.common.row_files import CsvDialect, describe_place
 from adapters.decoders.dms_csv import DmsCsvDecoder, cells
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject

@@ -12,7 +12,7 @@ from fastavro import schemaless_writer
 from hypothesis import strategies as st
 from support.dts_records import BIGINT, SAMPLES, TEXT, TIMESTAMP, VARCHAR, encode_record, frame, record, text, value, whole
 
-from adapters.decoders.avro import datum_reader as guarded
+from adapters.decoders import avro as guarded
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from replicator.domain.change import RAW
 from replicator.domain.errors import Reject

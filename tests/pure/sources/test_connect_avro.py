@@ -25,8 +25,8 @@ from support.debezium_events import column
 from support.rows_folder import put
 from support.sink_folder import BYTES, avro
 
-from adapters.decoders.avro import datum_reader as arrow_avro
-from adapters.decoders.avro.datum_reader import FREE_BYTES
+from adapters.decoders import avro as arrow_avro
+from adapters.decoders.avro import FREE_BYTES
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.sources.files import archive_source
 from adapters.sources.files.avro_files import CODECS, HEADER, MAGIC, read_messages

@@ -7,7 +7,7 @@ import pytest
 from support.dms_folder import settle
 from test_dms_folders import follow, put, read
 
-from adapters.decoders.common.csv_dialect import CsvDialect
+from adapters.decoders.common.row_files import CsvDialect
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files.dms import DmsFilesSource, TransactionRows, find_table, parse_name
 from replicator.domain.change import RAW

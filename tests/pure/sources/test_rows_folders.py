@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.rows_folder import WRITTEN, put
 
-from adapters.decoders.common.csv_dialect import CsvDialect
+from adapters.decoders.common.row_files import CsvDialect
 from adapters.sources.files import files_check, files_source
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import CsvCellParser, RowsFilesSource, find_table, parse_number

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from support.exported_records import DECLARED, Row, export, export_text, successive
 
-from adapters.decoders.common.csv_dialect import CsvDialect
+from adapters.decoders.common.row_files import CsvDialect
 from adapters.sources.snapshot_diff import file_snapshots
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from adapters.sources.snapshot_diff.file_formats import CsvFormat, JsonLinesFormat, find_readers

@@ -1,24 +1,113 @@
-"""Masking of raw records before they are stored."""
+"""Masking of raw records in formats whose records contain nothing but rows.
+
+A stored record has masked values wherever it contains them. Its header (`MaskHeader`) lists the masked columns, so
+that they are not masked again when the record is read back. Live records are masked before they are decoded, so reading a
+stored record gives the same result.
+
+Each format shows where its records contain values (`RecordOpener`). Values get the type of their column, so that
+a value has one text in every notation. Unreadable records that may belong to a table with private columns are stored
+without content.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache, partial
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR_HEADER
+from replicator.domain.change import ERROR_HEADER, changes_schema
 from replicator.domain.errors import Reject
-from replicator.domain.transform.columns import Mask
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask, refuse_unknown_masks
 from replicator.domain.transform.typed_expressions import is_hashable
+from replicator.ports.adapter_options import DecoderOptions
+from replicator.ports.decoder import ENVELOPE, DecoderFeatures
 
-from ...arrow.masks import mask_values
-from ...arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
-from ..json.headers import WITHHELD, find_entries, strip_values
-from .tables import MaskedTables, Masks
+from ..arrow.frame_slices import build_rejected, split_frame
+from ..arrow.masks import mask_values
+from ..arrow.record_errors import UNREADABLE, build_or_reject, unreadable_reject
+from ..arrow.record_limits import find_table_entry
+from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
+from .json.headers import WITHHELD, find_entries, find_read_errors, is_redacted, strip_values
+from .json.type_names import to_texts
+
+
+class MaskingDecoder(CompositeDecoder):
+    """`ports.decoder.Decoder` with masking, for formats whose records contain only rows. It decodes records as stored."""
+
+    def __init__(
+        self,
+        options: DecoderOptions,
+        *,
+        routing: FrameRouter,
+        decoding: FrameDecoder,
+        envelopes: EnvelopeReader,
+        tables: MaskedTables,
+        opens: RecordOpener,
+    ) -> None:
+        super().__init__(options, routing=routing, decoding=decoding, envelopes=envelopes)
+        self._tables = tables
+        self._masker = RecordMasker(tables, opens, routing.route)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records)
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        return self._masker.mask_records(raw)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        if not self._tables.get_masks(table.name):
+            return super().decode(raw, table)
+        schema = changes_schema(table)
+        # Replaced columns are one chunk. If other columns have an empty chunk, there is a slice without rows.
+        done = [self._decode_slice(piece, table) for piece in split_frame(self.mask_records(raw)) if piece.num_rows]
+        return pa.concat_tables([schema.empty_table(), *done]).combine_chunks()
+
+    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        """Decode masked records. Errors of values that masking found invalid come from the header."""
+        errors = find_read_errors(raw)
+        done = []
+        for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
+            places = list(run)
+            mine = raw.slice(places[0], len(places))
+            if is_bad:
+                done.append(self._build_rejected(mine, table, [errors[place] for place in places]))
+            else:
+                done.append(super().decode(pa.Table.from_batches([mine]), table))
+        return pa.concat_tables(done)
+
+    def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
+        return build_rejected(raw, table, rejects)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        stored = self.mask_records(raw) if self._tables else raw
+        whole, withheld = super().envelope(stored), pc.fill_null(is_redacted(stored["value"]), False)
+        if not pc.any(withheld).as_py():
+            return whole
+        # The source may have sent a reason of its own (`find_read_errors`). A topic may name the table.
+        reasons = [
+            str(errors[place]) if place in errors else None
+            for batch in stored.to_batches()
+            for errors in [find_read_errors(batch)]
+            for place in range(batch.num_rows)
+        ]
+        known = {"error": pa.array(reasons, pa.string()), "table": whole["table"]}
+        columns = [
+            pc.if_else(withheld, known.get(field.name, pa.scalar(None, field.type)), whole[field.name]) for field in ENVELOPE
+        ]
+        return pa.Table.from_arrays(columns, schema=ENVELOPE)
+
+
+# Masking of raw records before they are stored.
 
 
 class RecordOpener(Protocol):
@@ -334,3 +423,106 @@ def add_mask_header(headers: Sequence[Header] | None, mark: MaskHeader, error: R
     others = [one for one in strip_values(headers, *known) or () if one["name"] != HEADER]
     wrong = [] if error is None else [{"name": ERROR_HEADER, "value": str(error).encode()}]
     return [*others, {"name": HEADER, "value": msgspec.json.encode(mark)}, *wrong]
+
+
+# The masked columns of a source's tables.
+
+
+Masks = Mapping[str, Mask]
+NOTHING: Masks = {}
+NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
+
+class MaskedTables:
+    """For each table (exact name or glob) the masks of its columns; tables without masks are included. `declared`: the
+    columns that the configuration declares; records may lack them."""
+
+    def __init__(self, private: Mapping[str, Masks], declared: Mapping[str, Mapping[str, str]] = NOWHERE) -> None:
+        self._declared = declared
+        self._any = any(private.values())
+        self._find = lru_cache(4096)(partial(find_table_entry, private))
+
+    def __bool__(self) -> bool:
+        return self._any
+
+    def find_masks(self, table: str) -> Masks | None:
+        """The masks of the table's columns; None for a table that is not configured."""
+        return self._find(table) if self._any else None
+
+    def get_masks(self, table: str) -> Masks:
+        """The masks of the table's columns."""
+        return self.find_masks(table) or NOTHING
+
+    def masked_column(self, table: str, column: Column) -> Column:
+        """The column as it is in masked records."""
+        mask = self.get_masks(table).get(column.name)
+        return column if mask is None else Column(column.name, mask.get_masked_type(column.type))
+
+    def masked_spec(self, table: TableSpec) -> TableSpec:
+        """The table as decoding returns it. Raises ConfigProblem for a mask that does not fit the column."""
+        masks = self.get_masks(table.name)
+        refuse_unknown_masks(masks, table, find_table_entry(self._declared, table.name) or ())
+        known = tuple((name, ColumnRule(mask=mask)) for name, mask in masks.items() if name in table.column_names)
+        return ColumnTransforms(known).apply_to(table) if known else table
+
+
+# JSON values in objects that are rows or keys.
+
+
+Object = dict[str, msgspec.Raw]
+NULL = msgspec.Raw(b"null")
+OF_KEYS = ("database", "table")
+"""Members of message keys that are not columns."""
+PREFIX = "pk."
+"""The prefix of column names in Maxwell's keys."""
+
+
+class ColumnReader(Protocol):
+    """Reads columns of JSON rows: see `ValueWriter`."""
+
+    columns: Collection[str]
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array: ...
+
+
+class JsonValueWriter(ValueWriter):
+    """`ValueWriter` for JSON. `reads` reads the columns. `names` are all columns that rows have."""
+
+    def __init__(self, reads: ColumnReader, names: Collection[str]) -> None:
+        self.columns, self.names = reads.columns, names
+        self._reads = reads
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        return self._reads.array(name, values)
+
+    def texts(self, values: Sequence[Any]) -> pa.Array:
+        return to_texts(values)
+
+    def is_null(self, value: Any) -> bool:
+        return bytes(value) == b"null"
+
+    def to_value(self, text: str | None) -> msgspec.Raw:
+        return NULL if text is None else msgspec.Raw(msgspec.json.encode(text))
+
+
+def open_json_key(key: bytes, of: OpenRecord) -> OpenRecord | None:
+    """A key that is an object of columns. None for any other key, which may repeat values and is not stored."""
+    names = of.writer.names if isinstance(of.writer, JsonValueWriter) else ()
+    try:
+        fields = read_object(key)
+    except UNREADABLE:
+        return None
+    if not all(name in names or name.removeprefix(PREFIX) in names for name in fields if name not in OF_KEYS):
+        return None
+    images = [Image(fields, Role.BESIDE), Image(fields, Role.BESIDE, PREFIX)]
+    return OpenRecord(images, of.writer, of.keys, lambda: msgspec.json.encode(fields))
+
+
+def read_objects(token: msgspec.Raw) -> list[Object | None]:
+    """The objects of a JSON object, or of an array of objects and nulls. Raises one of UNREADABLE."""
+    text = bytes(token)
+    return _several(text) if text.startswith(b"[") else [read_object(text)]
+
+
+read_object = msgspec.json.Decoder(Object).decode
+_several = msgspec.json.Decoder(list[Object | None]).decode

@@ -1,1 +1,0 @@
-"""Avro schemas and values as Kafka Connect's Avro converter writes them."""

@@ -1,0 +1,444 @@
+"""Debezium's change events in Avro with Confluent's framing: a zero byte, four bytes with the schema id in a registry,
+the body.
+
+Each key and value is converted to the JSON text of Connect's JsonConverter, with the schema that the Avro schema was made
+from (`adapters.decoders.avro`). The rest is as in `debezium_json`: see `adapters.decoders.debezium` for
+types, rejects and order. A key without a frame is read as JSON, because another converter may have written it. Records of
+backfills are JSON too; they have their own topics (`ports.source.BACKFILL_TOPICS`).
+
+| Record | Outcome |
+| --- | --- |
+| the registry has no schema with this id | UNKNOWN_SCHEMA |
+| no frame or another one; a schema that Connect does not write | MALFORMED |
+| a body that is cut short or continues after its end, text that is not UTF-8 | MALFORMED |
+| more bytes or values than a record may have, a schema with too many types or too deep | TOO_LARGE |
+| the registry does not answer | none: `Retryable` |
+| the registry refuses the credentials, or is not a registry | none: `EnvironmentProblem` |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka.schema_registry import Schema
+
+from replicator.domain.change import changes_schema
+from replicator.domain.connectors import Connector
+from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
+from replicator.domain.plain_values import format_count
+from replicator.domain.table import TableSpec
+from replicator.domain.transactions import TransactionMark
+from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
+from replicator.ports.options import RegistrySettings
+from replicator.ports.source import BACKFILL_TOPICS
+
+from ..arrow.frame_slices import build_rejected, map_slices, merge_parts, select_records, split_frame
+from ..arrow.record_errors import ValueMisfit, malformed_reject
+from ..arrow.record_limits import RecordLimits, reject_too_long
+from ..kafka.schema_registry import Registry, UnknownSchema
+from .avro import FAULTS, NO_SCHEMA, ValueSchema, read_datum, read_schema, schema_error
+from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
+from .debezium.changes import DebeziumFrameDecoder
+from .debezium.envelope import DebeziumEnvelopes
+from .debezium.masking import DebeziumMasker
+from .debezium.router import DebeziumRouter
+from .debezium.schema import NOT_JSON
+from .debezium.table_schema import TableLearner
+from .debezium.transaction_marks import find_connector, read_markers
+from .json.format_detection import hint_by_names
+from .json.headers import find_entries, find_read_errors, find_redacted
+from .json.schema_frames import build_envelope
+from .masking import MaskedRecord, replace_records
+from .options import DebeziumAvroOptions
+
+UNBOUNDED = 2**62
+
+
+class DebeziumAvroDecoder(CompositeDecoder):
+    """`ports.decoder.Decoder` of Debezium's events in Avro. Raises ConfigProblem that names every wrong option.
+
+    Pickled as its options; schemas are cached in each process. A call may raise Retryable (the registry does not answer)
+    or EnvironmentProblem (the registry refuses access). This only happens for an id whose schema is not cached, and the
+    call has done nothing then.
+    """
+
+    def __init__(self, options: DebeziumAvroOptions | Mapping[str, object] | None = None) -> None:
+        checked = DebeziumAvroOptions.read(options or {})
+        # The limit applies to the received bytes; their JSON text with its schema may be longer.
+        inner = checked.model_copy(update={"limits": checked.limits.model_copy(update={"message_bytes": UNBOUNDED})})
+        routing, decoding = DebeziumRouter(inner), DebeziumFrameDecoder(inner)
+        self._depth = checked.limits.depth
+        self._learning = TableLearner(inner, routing, decoding.readers)
+        self._reading = AvroTextReader(get_schemas(checked.registry, checked.limits), checked.limits)
+        self._framed = FramedRecords(
+            self._reading,
+            routing,
+            decoding,
+            DebeziumEnvelopes(inner, routing),
+            needs_keys=checked.any_tombstone_deletes,
+        )
+        self._private = DebeziumMasker(inner)
+        super().__init__(checked, routing=self._framed, decoding=self._framed, envelopes=self._framed)
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        learnt = self._learning.learn(self._framed.read_frames(sample), table, fingerprint)
+        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        if not self._private.get_masks(table.name) or not raw.num_rows:
+            return super().decode(raw, table)
+        try:
+            learnt = self._learning.learn(self._framed.read_frames(raw), table.name, table.fingerprint)
+            before = self._private.unmasked_spec(table, learnt)
+        except (ConfigProblem, Fatal):
+            before = table  # None of the records is readable, which `decode` reports for each.
+        return self._private.mask_changes(super().decode(raw, before), before, table)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records, read_marks=self.marks, find_connector=self.connector)
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        """Records of tables with private columns are stored as text."""
+        if not self._private or not raw.num_rows:
+            return raw
+        routes = self.route(raw)
+        tables, errors = routes["table"].to_pylist(), routes["error"].to_pylist()
+        return self._private.mask_records(to_masked_text(raw, self._reading, self._private, tables, errors), tables, errors)
+
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        return read_markers(self._framed.read_frames(raw), self._depth)
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        return find_connector(raw, self._depth, self._framed.read_frames)
+
+
+# Decoder calls for framed records: readable records are passed on as JSON, others get their errors.
+
+
+NO_KEY = str(NOT_JSON.error)
+
+
+class FramedRecords:
+    """`FrameRouter`, `FrameDecoder` and `EnvelopeReader` of framed records. `needs_keys`: records without a value are
+    deletes of their key, so one with an unreadable key must be rejected, not ignored."""
+
+    def __init__(
+        self,
+        reading: AvroTextReader,
+        routes: FrameRouter,
+        decodes: FrameDecoder,
+        envelopes: EnvelopeReader,
+        *,
+        needs_keys: bool,
+    ) -> None:
+        self._reading, self._needs_keys = reading, needs_keys
+        self._routes, self._decodes, self._envelopes = routes, decodes, envelopes
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        def one(piece: pa.RecordBatch) -> pa.Table:
+            texts = self._reading.read_texts(piece)
+            found = self._routes.route(pa.Table.from_batches([texts.raw]))
+            found = self._add_key_errors(found, texts) if texts.of_keys else found
+            return _merge_parts(piece, texts, found, ROUTE, _reject_route)
+
+        return map_slices(raw, ROUTE, one)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        schema = changes_schema(table)
+
+        def bad(piece: pa.RecordBatch, why: list[Reject]) -> pa.Table:
+            return build_rejected(piece, table, why)
+
+        def one(piece: pa.RecordBatch) -> pa.Table:
+            texts = self._reading.read_texts(piece)
+            return _merge_parts(piece, texts, self._decodes.decode(pa.Table.from_batches([texts.raw]), table), schema, bad)
+
+        return map_slices(raw, schema, one)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        def one(piece: pa.RecordBatch) -> pa.Table:
+            texts = self._reading.read_texts(piece)
+            return _merge_parts(
+                piece, texts, self._envelopes.envelope(pa.Table.from_batches([texts.raw])), ENVELOPE, _reject_envelope
+            )
+
+        return map_slices(raw, ENVELOPE, one)
+
+    def read_frames(self, raw: pa.Table) -> pa.Table:
+        """The records with a readable value, as JSON text; unreadable keys are null."""
+        whole = pa.Table.from_batches([self._reading.read_texts(piece).raw for piece in split_frame(raw)], raw.schema)
+        keys = pc.if_else(pc.equal(pc.binary_length(whole["key"]), 0), None, whole["key"])
+        return whole.set_column(whole.column_names.index("key"), raw.schema.field("key"), keys)
+
+    def _add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
+        """Add the error of the key to records that are rejected because of it."""
+        places = range(routes.num_rows) if texts.places is None else texts.places
+        rows = routes.to_pylist()
+        for row, place, value in zip(rows, places, texts.raw.column("value"), strict=True):
+            lost = self._needs_keys and not value.is_valid
+            if place in texts.of_keys and (row["error"] == NO_KEY or lost):
+                reject = texts.of_keys[place]
+                row |= {**dict.fromkeys(ROUTE.names), "error": str(Reject(reject.code, f"its key: {reject.sentence}"))}
+        return pa.Table.from_pylist(rows, ROUTE)
+
+
+def _merge_parts(
+    piece: pa.RecordBatch,
+    texts: JsonTexts,
+    good: pa.Table,
+    schema: pa.Schema,
+    of_bad: Callable[[pa.RecordBatch, list[Reject]], pa.Table],
+) -> pa.Table:
+    """Results for all records of a slice, in their order."""
+    if texts.places is None:
+        return good
+    bad = sorted(texts.errors)
+    return merge_parts(
+        [(texts.places, good), (bad, of_bad(select_records(piece, bad), [texts.errors[i] for i in bad]))], schema
+    )
+
+
+def _reject_route(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
+    nothing = pa.nulls(len(why), pa.string())
+    return pa.Table.from_arrays([nothing, nothing, nothing, pa.array(map(str, why), pa.string())], schema=ROUTE)
+
+
+def _reject_envelope(_: pa.RecordBatch, why: list[Reject]) -> pa.Table:
+    return build_envelope(len(why), {"error": pa.array(map(str, why), pa.string())})
+
+
+# Records of tables with private columns as JSON text, which can hold any masked value.
+
+
+def to_masked_text(
+    raw: pa.Table,
+    reading: AvroTextReader,
+    private: DebeziumMasker,
+    tables: Sequence[str | None],
+    errors: Sequence[str | None],
+) -> pa.Table:
+    """The records, as text if their table has private columns or is unknown. Each has a table or an error. Unreadable
+    keys are dropped, because their content is unknown."""
+    topics = raw["topic"].to_pylist()
+    named = zip(tables, topics, errors, strict=True)
+    wanted = [error is None and private.is_masked(table, topic) for table, topic, error in named]
+    if not any(wanted):
+        return raw
+    rows = raw.select(MaskedRecord._fields).to_pylist()
+    start = 0
+    for piece in split_frame(raw):
+        texts = reading.read_texts(piece)
+        places = range(piece.num_rows) if texts.places is None else texts.places
+        pairs = zip(places, *(texts.raw.column(name).to_pylist() for name in ("key", "value")), strict=True)
+        for place, key, value in pairs:
+            if wanted[start + place]:
+                kept = None if place in texts.of_keys else key
+                rows[start + place] = {"headers": _mark_headers(rows[start + place]["headers"]), "key": kept, "value": value}
+        start += piece.num_rows
+    return replace_records(raw, [MaskedRecord(**row) for row in rows])
+
+
+def _mark_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [*(one for one in headers or () if one["name"] != AS_TEXT), {"name": AS_TEXT, "value": b""}]
+
+
+# Keys and values as JSON text in the form of Connect's JsonConverter.
+
+
+MAGIC = 0
+FRAME = 5
+"""Bytes before the body: the zero byte and the schema id."""
+LONG_FRAME = 9
+"""The same with Apicurio's 8-byte ids, whose upper half is zero."""
+FORMAT = "debezium_avro"
+IN_HEADERS = {
+    **dict.fromkeys(("__value_schema_id", "__key_schema_id"), "Confluent's header serializer"),
+    **dict.fromkeys(("apicurio.value.globalId", "apicurio.value.contentId"), "Apicurio's converter"),
+    **dict.fromkeys(("apicurio.key.globalId", "apicurio.key.contentId"), "Apicurio's converter"),
+}
+"""Headers with a schema id, and serializers that write them. Such a body has no frame, and may begin with a zero byte."""
+UNFRAMED = malformed_reject(
+    "it does not begin with a zero byte and the id of its schema, as Confluent's AvroConverter writes records"
+)
+EIGHT_BYTES = malformed_reject(
+    "it begins with a zero byte and the schema id 0, so Apicurio's converter has written it with an id of 8 bytes. Set "
+    "`apicurio.registry.as-confluent=true`, so that ids have 4 bytes, as with Confluent's converter"
+)
+AS_TEXT = "replicator.json"
+"""Header of a record that is stored as JSON text, because its Avro types cannot hold masked values."""
+CUT = malformed_reject("its body is not what its Avro schema says, or it is cut short")
+
+
+class JsonTexts(NamedTuple):
+    """Records with JSON text as keys and values. `raw` has the records with a readable value, at the indices `places`
+    (None: all). `errors` has the errors of the others. `of_keys` has the errors of unreadable keys, which are empty text
+    in `raw`."""
+
+    raw: pa.RecordBatch
+    places: list[int] | None
+    errors: dict[int, Reject]
+    of_keys: dict[int, Reject]
+
+
+class AvroTextReader:
+    """Converts records to JSON text. Raises the errors of `RegisteredSchemas.get_schema`."""
+
+    def __init__(self, schemas: RegisteredSchemas, limits: RecordLimits) -> None:
+        self._schemas, self._limits = schemas, limits
+
+    def read_texts(self, raw: pa.RecordBatch) -> JsonTexts:
+        """The records as text. Keys without a frame, which another converter may have written, stay unchanged. So do records
+        of backfills, and records stored as text."""
+        as_text = _find_text_records(raw.column("topic")) | {
+            place for place, *_ in find_entries(raw.column("headers"), AS_TEXT)
+        }
+        as_text |= set(find_redacted(raw))
+        headed = _find_foreign_records(raw.column("headers")) | dict.fromkeys(find_read_errors(raw))
+        bare, large = reject_too_long(raw.column("value"), self._limits)
+        values, errors = self._read_all(bare, headed, as_text, of_keys=False)
+        keys, of_keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)
+        columns = [{"key": keys, "value": values}.get(name, raw.column(name)) for name in raw.schema.names]
+        whole, bad = pa.RecordBatch.from_arrays(columns, schema=raw.schema), large | errors
+        places = [i for i in range(raw.num_rows) if i not in bad] if bad else None
+        return JsonTexts(select_records(whole, places), places, bad, of_keys)
+
+    def _read_all(
+        self, given: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
+    ) -> tuple[pa.Array, dict[int, Reject]]:
+        """`headed`: records that their headers decide: an error, or None for a read error of the source."""
+        texts: list[bytes | None] = []
+        errors: dict[int, Reject] = {}
+        for place, data in enumerate(given.to_pylist()):
+            if data is None or place in as_text:
+                texts.append(data)
+                continue
+            found = headed[place] if place in headed else self.read_one(data, of_keys=of_keys)
+            if isinstance(found, Reject):
+                errors[place] = found
+            texts.append((b"" if of_keys else None) if isinstance(found, Reject) else found)
+        return pa.array(texts, given.type), errors
+
+    def read_one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
+        """The text of one key or value, or the error."""
+        if len(data) < FRAME or data[0] != MAGIC:
+            return data if of_keys else hint_by_names(UNFRAMED, data, FORMAT)
+        number = int.from_bytes(data[1:FRAME], "big")
+        if number == 0 and len(data) >= LONG_FRAME:
+            return EIGHT_BYTES
+        known = self._schemas.get_schema(number)
+        return known if isinstance(known, Reject) else _read_body(known, data[FRAME:])
+
+
+def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
+    """The text of the value in a body, or the error."""
+    try:
+        value, rest = read_datum(body, known.avro, known.columns)
+        text = known.to_text(value)
+    except ValueMisfit as unfit:
+        return unfit.reject
+    except UnicodeError:
+        return malformed_reject("it holds text that is not UTF-8")
+    except RecursionError:
+        return Reject(RejectCode.TOO_LARGE, "it is nested too deeply")
+    except (*FAULTS, msgspec.MsgspecError):
+        return CUT
+    return (
+        malformed_reject(f"it has {format_count(len(rest), 'byte')} after the end of the value in its Avro schema")
+        if rest
+        else text
+    )
+
+
+def _find_text_records(topics: pa.Array) -> Set[int]:
+    found = pc.starts_with(topics, BACKFILL_TOPICS)
+    return set(pc.indices_nonzero(found).to_pylist()) if found.true_count else frozenset()
+
+
+def _find_foreign_records(headers: pa.Array) -> dict[int, Reject | None]:
+    """Records whose headers show another framing, with their errors."""
+    found: dict[int, Reject | None] = {}
+    for place, name, _ in find_entries(headers, *IN_HEADERS):
+        sentence = (
+            f"the id of its schema is in its header {name}, as {IN_HEADERS[name]} may write it; let it begin the record"
+        )
+        found[place] = malformed_reject(sentence)
+    return found
+
+
+# Cache of registry schemas for the life of the process: the schema of an id never changes.
+
+
+MAX_SCHEMAS = 16_384
+LONGEST_SCHEMA = 16 * 1024 * 1024
+MISSING_SECONDS = 1.0
+"""Seconds before a missing schema is requested again."""
+
+
+class RegisteredSchemas:
+    """The schemas of one registry, each requested once."""
+
+    def __init__(self, registry: Registry, limits: RecordLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry, self._limits, self._clock = registry, limits, clock
+        self._known: dict[int, ValueSchema | Reject] = {}
+        self._missing: dict[int, float] = {}
+
+    def get_schema(self, number: int) -> ValueSchema | Reject:
+        """The schema with that id, or the reason why it is unusable. Raises the errors of `Registry.read_schema`."""
+        found = self._known.get(number)
+        if found is not None:
+            return found
+        if self._clock() < self._missing.get(number, 0.0):
+            return _unknown_schema_reject(number)
+        try:
+            schema = self._registry.read_schema(number)
+        except UnknownSchema:
+            _limit_cache(self._missing)[number] = self._clock() + MISSING_SECONDS
+            return _unknown_schema_reject(number)
+        made = _limit_cache(self._known)[number] = read_registered_schema(schema, self._limits)
+        return made
+
+
+def _limit_cache(kept: dict[int, Any]) -> dict[int, Any]:
+    if len(kept) >= MAX_SCHEMAS:
+        kept.clear()
+    return kept
+
+
+def _unknown_schema_reject(number: int) -> Reject:
+    return Reject(RejectCode.UNKNOWN_SCHEMA, f"the schema registry has no schema of the id {number}, which the record names")
+
+
+def read_registered_schema(schema: Schema, limits: RecordLimits) -> ValueSchema | Reject:
+    """The value schema of a registered schema, or the reason why it is unusable. Never raises for its content."""
+    try:
+        return _read_schema(schema, limits)
+    except ValueMisfit as unfit:
+        return unfit.reject
+    except RecursionError:
+        return schema_error("is nested too deeply", RejectCode.TOO_LARGE).reject
+    except NO_SCHEMA:
+        return malformed_reject("its schema is no Avro schema")
+
+
+def _read_schema(schema: Schema, limits: RecordLimits) -> ValueSchema:
+    text = schema.schema_str or ""
+    if (schema.schema_type or "AVRO") != "AVRO":
+        raise ValueMisfit(RejectCode.MALFORMED, f"its schema is of the type {str(schema.schema_type)[:20]!r}, not AVRO")
+    if schema.references:
+        raise schema_error("refers to other schemas")
+    if len(text) > LONGEST_SCHEMA:
+        raise schema_error(f"is longer than {LONGEST_SCHEMA} characters", RejectCode.TOO_LARGE)
+    return read_schema(text, limits)
+
+
+@cache
+def get_schemas(options: RegistrySettings, limits: RecordLimits) -> RegisteredSchemas:
+    """The schemas of a registry, one cache per process: executors create decoders for every task."""
+    return RegisteredSchemas(Registry(options), limits)

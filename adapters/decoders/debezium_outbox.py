@@ -1,0 +1,561 @@
+"""Events of an outbox table: Debezium's change events of the table, or messages of its EventRouter transform.
+
+An event is a row `(id, aggregatetype, aggregateid, type, payload, event_offset)` with the key `id`.
+`outbox_events.route_to` names its table, by default `outbox.event.{aggregatetype}`.
+
+| | change event of the outbox table | message of EventRouter |
+| --- | --- | --- |
+| recognised by | its `op` and `source` | its header `id` |
+| table | `route_to` with its aggregatetype | its topic |
+| id, aggregatetype | columns of the row (`outbox_events.columns`) | header `id`, topic |
+| aggregateid, type | columns of the row | message key, header `type` or `eventType` |
+| payload | a column: text that contains JSON, or a JSON value | the message: the same, or below a schema |
+| time | commit at the source | the record's |
+
+`payload` is the JSON text as sent, with the source type `io.debezium.data.Json`; NULL if the event has none.
+`event_offset` is the record's offset, which orders the events of an aggregate in a partition.
+
+**Deduplication.** An event never changes, so all events have the same sequence. For every policy an event with a stored
+id is a duplicate, and the first one stays.
+
+**Private** columns and fields of the payload: see `mask_records`.
+
+**Ignored** are deletes and truncates of the outbox table, because its rows are removed after they were read, and null
+values without a header `id`. **Rejected** are updates of it, events without an id, aggregate types that cannot be part of
+a table's name, and payloads that are not JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.change import Op, changes_schema
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import FIRST_US, LAST_US
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import Mask
+from replicator.ports.decoder import ENVELOPE, ROUTE, DecoderFeatures
+
+from ..arrow.frame_slices import RECORD_IDS, Part, map_slices, merge_parts, reject_records, select_records, split_frame
+from ..arrow.masks import make_text_mask
+from ..arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject, unreadable_reject
+from ..arrow.record_limits import reject_too_long
+from .common.pipeline import CompositeDecoder
+from .debezium.metadata_fields import mask_source_block
+from .json.format_detection import hint_by_names
+from .json.headers import WITHHELD, find_entries, find_read_errors, strip_values
+from .json.schema_frames import build_envelope, refuse_depth, split_record
+from .masking import (
+    HEADER,
+    NULL,
+    Header,
+    MaskedRecord,
+    MaskedTables,
+    MaskHeader,
+    Masks,
+    Object,
+    add_mask_header,
+    read_mask_headers,
+    read_object,
+    redact_whole,
+    replace_records,
+)
+from .options import FIELDS, OutboxDecoderOptions, OutboxOptions
+
+FINGERPRINT = "outbox"
+STAMP = pa.timestamp("us", "UTC")
+SEQUENCE = 0
+"""The sequence of every event in every epoch: an event that is sent again is not newer than the first."""
+
+
+class DebeziumOutboxDecoder(CompositeDecoder):
+    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `OutboxDecoderOptions`. Caches
+    nothing of the records."""
+
+    def __init__(self, options: OutboxDecoderOptions | Mapping[str, object] | None = None) -> None:
+        read = OutboxDecoderOptions.read(options or {})
+        self._events, self._masker = OutboxReader(read), OutboxMasker(read)
+        super().__init__(read, routing=self._events, decoding=self._events, envelopes=self._events)
+
+    @property
+    def features(self) -> DecoderFeatures:
+        return DecoderFeatures(mask_records=self.mask_records)
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - arguments of the port
+        """See `ports.decoder.Decoder.learn`: all tables of events have the same columns, except for masks."""
+        return self._masker.masked_spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """Private columns are masked before records are decoded."""
+        return super().decode(self.mask_records(raw) if self._masker.get_masks(table.name) else raw, table)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return super().envelope(self.mask_records(raw))
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        return self._masker.mask_records(raw, self._events.read_records(raw)) if self._masker else raw
+
+
+class OutboxReader:
+    """Reads records of an outbox. Pure."""
+
+    def __init__(self, options: OutboxDecoderOptions) -> None:
+        self._options = options
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        return map_slices(raw, ROUTE, lambda piece: _build_routes(self._read_records(piece)))
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        return map_slices(raw, changes_schema(table), lambda piece: self._build_changes(piece, table))
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return map_slices(raw, ENVELOPE, lambda piece: self._build_envelopes(self._read_records(piece)))
+
+    def read_records(self, raw: pa.Table) -> list[Said]:
+        """The event, ignored kind or error of each record."""
+        return [one for piece in split_frame(raw) for one in self._read_records(piece)]
+
+    def _read_records(self, raw: pa.RecordBatch) -> list[Said]:
+        values, large = reject_too_long(raw.column("value"), self._options.limits)
+        headers: list[dict[str, bytes]] = [{} for _ in range(raw.num_rows)]
+        for place, name, value in find_entries(raw.column("headers"), ID, *TYPES):
+            headers[place].setdefault(name, value)
+        times = raw.column("timestamp").cast(STAMP).cast(pa.int64()).to_pylist()
+        topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
+        records = map(RawRecord, topics, keys, texts, headers, times)
+        wrong = large | find_read_errors(raw)
+        return [wrong.get(place) or self._read_one(record) for place, record in enumerate(records)]
+
+    def _read_one(self, record: RawRecord) -> Said:
+        try:
+            return read_event(record, self._options)
+        except UNREADABLE as error:
+            # Change events are the likely alternative.
+            return hint_by_names(unreadable_reject(error), record.value or b"", "debezium_json")
+
+    def _build_changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        good: dict[int, OutboxEvent] = {}
+        bad: dict[int, Reject] = {}
+        for place, said in enumerate(self._read_records(raw)):
+            if isinstance(said, OutboxEvent):
+                good[place] = said
+            else:
+                bad[place] = said if isinstance(said, Reject) else malformed_reject("it is no event")
+        parts: list[Part] = [(list(good), self._build_frame(select_records(raw, list(good)), list(good.values()), table))]
+        return merge_parts(parts + reject_records(raw, table, bad), changes_schema(table))
+
+    def _build_frame(self, raw: pa.RecordBatch, events: Sequence[OutboxEvent], table: TableSpec) -> pa.Table:
+        known = {
+            "_op": pa.array([event.op for event in events], pa.string()),
+            "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
+            "_ts": pa.array([event.at for event in events], pa.int64()).view(STAMP),
+            "_tx": pa.array([event.tx for event in events], pa.string()),
+            "event_offset": raw.column("offset"),
+            **{name: raw.column(of) for name, of in RECORD_IDS.items()},
+            **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
+        }
+        schema = changes_schema(table)
+        columns = [known[f.name] if f.name in known else pa.nulls(len(events), f.type) for f in schema]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _build_envelopes(self, said: Sequence[Said]) -> pa.Table:
+        events = [one if isinstance(one, OutboxEvent) else None for one in said]
+        texts = {
+            name: pa.array([getattr(event, name, None) for event in events], pa.string())
+            for name in ("source", "connector", "db", "table", "op", "tx")
+        }
+        known = {
+            **texts,
+            "after": pa.array([event.after if event else None for event in events], pa.binary()).cast(pa.string()),
+            "seq_1": pa.array([SEQUENCE if event else None for event in events], pa.int64()),
+            "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(STAMP),
+            "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
+            "error": pa.array([str(one) if isinstance(one, Reject) else None for one in said], pa.string()),
+        }
+        return build_envelope(len(said), known)
+
+
+def _build_routes(said: Sequence[Said]) -> pa.Table:
+    columns = {
+        "table": [one.table if isinstance(one, OutboxEvent) else None for one in said],
+        "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in said],
+        "ignored": [one if isinstance(one, str) else None for one in said],
+        "error": [str(one) if isinstance(one, Reject) else None for one in said],
+    }
+    return pa.Table.from_arrays([pa.array(columns[f.name], pa.string()) for f in ROUTE], schema=ROUTE)
+
+
+# Outbox events from single records.
+
+
+TOMBSTONE = "tombstone"
+IGNORED = {Op.DELETE: "outbox delete", Op.TRUNCATE: "outbox truncate"}
+EVENTS = (Op.CREATE, Op.READ)
+ID, TYPES = "id", ("type", "eventType")
+"""Headers of EventRouter. It writes the type if `table.fields.additional.placement` contains it."""
+JSON = "io.debezium.data.Json"
+COLUMNS = (
+    *(Column(name, pa.string(), nullable=name != ID, source_type=JSON if name == "payload" else "") for name in FIELDS),
+    Column("event_offset", pa.int64()),
+)
+NO_VALUE = b"null"
+NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""Aggregate types that can be part of a topic's and a table's name."""
+LONGEST = 200
+NO_EVENT = "it is no change event of an outbox table, and has no header id as EventRouter's have"
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record of the raw frame. `at`: its time in microseconds since 1970."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEvent:
+    """An event of the outbox. `after`: the image in the event log, as JSON text."""
+
+    table: str
+    id: str
+    aggregatetype: str | None
+    aggregateid: str | None
+    type: str | None
+    payload: str | None
+    at: int | None
+    op: Op = Op.CREATE
+    tx: str | None = None
+    source: str | None = None
+    connector: str | None = None
+    db: str | None = None
+    after: bytes | None = None
+
+
+class OutboxSourceBlock(msgspec.Struct, gc=False):
+    """The `source` block of a change event."""
+
+    name: str | None = None
+    connector: str | None = None
+    db: str | None = None
+    ts_ms: int | None = None
+    ts_us: int | None = None
+    txId: int | str | None = None  # noqa: N815 - the field's own name
+
+
+class OutboxChange(msgspec.Struct, gc=False):
+    """A change event with its row as JSON text."""
+
+    op: str | None = None
+    source: OutboxSourceBlock | None = None
+    after: dict[str, msgspec.Raw] | None = None
+
+
+_change = msgspec.json.Decoder(OutboxChange).decode
+_any = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent | str:
+    """The event, or the kind of an ignored record. Raises one of UNREADABLE, such as `ValueMisfit`, for others."""
+    if ID in record.headers:
+        return _read_routed(record, options)
+    if record.value is None:
+        return TOMBSTONE
+    change = _change(split_record(record.value, options.limits.depth)[1])
+    if change.op is None or change.source is None:
+        raise ValueMisfit(RejectCode.MALFORMED, NO_EVENT)
+    op = change.op
+    if op in IGNORED:
+        return IGNORED[Op(op)]
+    if op not in EVENTS:
+        said = "an update of an outbox row: an event never changes" if op == Op.UPDATE else "no insert of an outbox row"
+        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"it is {said}")
+    if change.after is None:
+        raise ValueMisfit(RejectCode.MALFORMED, "it carries no row: its after image is null")
+    return _read_inserted(change, change.after, options.outbox)
+
+
+def _read_inserted(change: OutboxChange, row: dict[str, msgspec.Raw], outbox: OutboxOptions) -> OutboxEvent:
+    """The event in a row of the outbox table."""
+    source = change.source or OutboxSourceBlock()
+    key, aggregate, of, kind = (_read_column(row, name, outbox) for name in ("id", "aggregatetype", "aggregateid", "type"))
+    if aggregate is None or len(aggregate) > LONGEST or not NAME.fullmatch(aggregate):
+        raise ValueMisfit(RejectCode.MALFORMED, "its aggregatetype is NULL, or cannot be part of a table's name")
+    name = outbox.columns.get("payload", "payload")
+    if name not in row:
+        raise _missing_column_error(name)
+    micros = source.ts_us if source.ts_us is not None or source.ts_ms is None else source.ts_ms * 1000
+    return OutboxEvent(
+        table=outbox.to_table(aggregate),
+        id=_read_id(key),
+        aggregatetype=aggregate,
+        aggregateid=of,
+        type=kind,
+        payload=_read_payload(bytes(row[name])),
+        at=_check_range(micros),
+        op=Op(change.op or ""),
+        tx=None if source.txId is None else str(source.txId),
+        source=source.name,
+        connector=source.connector,
+        db=source.db,
+        after=msgspec.json.encode(row),
+    )
+
+
+def _read_column(row: dict[str, msgspec.Raw], field: str, outbox: OutboxOptions) -> str | None:
+    """A column that is text or an integer, as text."""
+    name = outbox.columns.get(field, field)  # type: ignore[call-overload]
+    if name not in row:
+        raise _missing_column_error(name)
+    value: Any = msgspec.json.decode(row[name])
+    if isinstance(value, bool) or not isinstance(value, str | int | None):
+        raise ValueMisfit(RejectCode.MALFORMED, f"column {name!r} of its outbox table is neither text nor a whole number")
+    return None if value is None else str(value)
+
+
+def _missing_column_error(name: str) -> ValueMisfit:
+    return ValueMisfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, which every outbox table needs")
+
+
+def _read_routed(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent:
+    value, depth = record.value, options.limits.depth
+    payload = None
+    if value is not None:
+        refuse_depth(value, depth)
+        payload = _read_payload(_strip_schema(value, depth))
+    kind = next((record.headers[name] for name in TYPES if name in record.headers), None)
+    return OutboxEvent(
+        table=record.topic,
+        id=_read_id(_read_text(record.headers[ID], depth)),
+        aggregatetype=options.outbox.to_aggregate(record.topic),
+        aggregateid=_read_text(record.key, depth),
+        type=_read_text(kind, depth),
+        payload=payload,
+        at=_check_range(record.at),
+        after=None if payload is None else payload.encode(),
+    )
+
+
+def _strip_schema(text: bytes, depth: int) -> bytes:
+    """The JSON value of a message, without the schema of Connect's converter."""
+    if not text.lstrip().startswith(b"{"):
+        return text
+    schema, payload = split_record(text, depth)
+    return text if schema is None else payload
+
+
+def _read_payload(text: bytes) -> str | None:
+    """The JSON text of a payload: a JSON value or text that contains one. Raises ValueMisfit for other text."""
+    try:
+        _any(text)
+        if text.lstrip().startswith(b'"'):
+            text = msgspec.json.decode(text, type=str).encode()
+            _any(text)
+        return None if text.strip() == NO_VALUE else text.decode()
+    except UNREADABLE:
+        raise ValueMisfit(RejectCode.MALFORMED, "its payload is not JSON") from None
+
+
+def _read_text(value: bytes | None, depth: int) -> str | None:
+    """The text of a key or header: plain, or JSON of Connect's converter."""
+    if value is None:
+        return None
+    try:
+        found = bytes(_strip_schema(value, depth))
+        if found.startswith(b'"'):
+            return msgspec.json.decode(found, type=str)
+        return None if found == NO_VALUE else found.decode()
+    except UNREADABLE:
+        raise ValueMisfit(RejectCode.MALFORMED, "its key, or its header of the id or the type, is not text") from None
+
+
+def _read_id(value: str | None) -> str:
+    if not value:
+        raise ValueMisfit(RejectCode.NULL_KEY, "the event has no id")
+    return value
+
+
+def _check_range(micros: int | None) -> int | None:
+    return micros if micros is not None and FIRST_US <= micros <= LAST_US else None
+
+
+# Masking of events, in private columns and in private fields of the payload.
+#
+# - A change event of the outbox table is stored without schema and key, and with only the columns that make up an event.
+#   Ignored change events (deletes) are stored without their row.
+# - A message of EventRouter is stored with key, payload and the headers that make up the event. Other headers keep only
+#   their names.
+# - Unreadable records that may belong to a table with private columns are stored without content.
+#
+# A header lists the masked columns (`adapters.decoders.masking`).
+
+
+FIELD = "payload."
+"""Prefix of private payload fields in the configuration."""
+KEPT = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
+"""Fields of a change event that are kept besides its row."""
+NO_OBJECT = "its payload is no JSON object, and fields of it are private"
+Said = OutboxEvent | str | Reject
+
+
+class _UnmaskedRecord(NamedTuple):
+    topic: str
+    headers: list[Header] | None
+    key: bytes | None
+    value: bytes | None
+
+
+class OutboxMasker:
+    """Masks private values in events."""
+
+    def __init__(self, options: OutboxDecoderOptions) -> None:
+        self._options, self._tables = options, MaskedTables(options.private)
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    def get_masks(self, table: str) -> Masks:
+        """The masks of a table's columns and payload fields."""
+        return self._tables.get_masks(table)
+
+    def masked_spec(self, table: TableSpec) -> TableSpec:
+        """The table as decoding returns it. Raises ConfigProblem for a mask that does not fit the column. Payload fields
+        are not checked, because their names are unknown."""
+        columns = {name: mask for name, mask in self.get_masks(table.name).items() if not name.startswith(FIELD)}
+        return MaskedTables({table.name: columns}).masked_spec(table)
+
+    def mask_records(self, raw: pa.Table, said: Sequence[Said]) -> pa.Table:
+        """See `ports.decoder.DecoderFeatures.mask_records`. `said`: the event, ignored kind or error of each record."""
+        if not self._tables or not raw.num_rows:
+            return raw
+        known = read_mask_headers(raw["headers"].combine_chunks())
+        columns = (raw[name].to_pylist() for name in _UnmaskedRecord._fields)
+        records = map(_UnmaskedRecord, *columns)
+        done = [
+            self._mask_record(record, one, known.get(i)) for i, (record, one) in enumerate(zip(records, said, strict=True))
+        ]
+        return replace_records(raw, done)
+
+    def _mask_record(self, record: _UnmaskedRecord, said: Said, mark: MaskHeader | None) -> MaskedRecord:
+        as_it_is = MaskedRecord(record.headers, record.key, record.value)
+        if not isinstance(said, OutboxEvent):
+            return as_it_is if mark is not None else self._mask_other(record, said)
+        masks = self.get_masks(said.table)
+        left = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
+        if not left:
+            return as_it_is
+        now = MaskHeader(said.table, tuple(sorted(masks)))
+        try:
+            found = self._mask_routed(record, said, left) if _is_routed(record) else self._mask_inserted(record, said, left)
+        except (KeyError, TypeError, *UNREADABLE) as error:
+            why = (
+                unreadable_reject(error)
+                if isinstance(error, UNREADABLE)
+                else Reject(RejectCode.MALFORMED, "it cannot be masked")
+            )
+            return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, now, why))
+        others = [one for one in record.headers or () if one["name"] not in (ID, *TYPES, HEADER)]
+        told = {"name": HEADER, "value": msgspec.json.encode(now)}
+        return found._replace(headers=[*(found.headers or ()), *(strip_values(others) or ()), told])
+
+    def _mask_other(self, record: _UnmaskedRecord, said: str | Reject) -> MaskedRecord:
+        """A record that is not an event. Only the topic of an EventRouter message names its table."""
+        if isinstance(said, Reject):
+            is_open = _is_routed(record) and self._tables.find_masks(record.topic) == {}
+            as_it_is = MaskedRecord(record.headers, record.key, record.value)
+            return as_it_is if is_open else redact_whole(record.key, record.value)
+        value = record.value and msgspec.json.encode(self._strip_row(record.value))
+        return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, value)
+
+    def _strip_row(self, value: bytes) -> Object:
+        whole = read_object(split_record(value, self._options.limits.depth)[1])
+        kept = {name: whole[name] for name in KEPT if name in whole}
+        return {**kept, "source": mask_source_block(kept["source"])}
+
+    def _mask_inserted(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
+        value = record.value or b""
+        row = read_object(read_object(split_record(value, self._options.limits.depth)[1])["after"])
+        kept: Object = {}
+        for field in FIELDS:
+            name = self._options.outbox.columns.get(field, field)  # type: ignore[call-overload]
+            if field == "payload":
+                kept[name] = msgspec.Raw(_mask_payload(bytes(row[name]), masks))
+            else:
+                kept[name] = _mask_to_json(masks[field], getattr(event, field)) if field in masks else row[name]
+        return MaskedRecord([], None, msgspec.json.encode({**self._strip_row(value), "after": kept}))
+
+    def _mask_routed(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
+        key = bytes(_mask_to_json(masks["aggregateid"], event.aggregateid)) if "aggregateid" in masks else record.key
+        return MaskedRecord(_build_headers(record, event, masks), key, self._mask_message(record.value, masks))
+
+    def _mask_message(self, value: bytes | None, masks: Masks) -> bytes | None:
+        """The masked message. A payload below a schema stays below an empty one."""
+        if value is None:
+            return None
+        schema, payload = (
+            split_record(value, self._options.limits.depth) if value.lstrip().startswith(b"{") else (None, value)
+        )
+        if schema is None:
+            return _mask_payload(value, masks)
+        return b'{"schema":{},"payload":' + _mask_payload(payload, masks) + b"}"
+
+
+def _is_routed(record: _UnmaskedRecord) -> bool:
+    return any(header["name"] == ID for header in record.headers or ())
+
+
+def _build_headers(record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> list[Header]:
+    """The headers that make up the event, as JSON."""
+    said = {header["name"] for header in record.headers or ()}
+    types = [name for name in TYPES if name in said][:1]
+    made = [
+        (ID, _mask_text(masks.get(ID), event.id)),
+        *((name, _mask_text(masks.get("type"), event.type)) for name in types),
+    ]
+    return [{"name": name, "value": msgspec.json.encode(text)} for name, text in made]
+
+
+def _mask_payload(token: bytes, masks: Masks) -> bytes:
+    """The masked payload, which is JSON or text that contains JSON. Raises ValueMisfit for a payload that is not an
+    object, if some of its fields are private."""
+    fields = {name.removeprefix(FIELD): mask for name, mask in masks.items() if name.startswith(FIELD)}
+    if "payload" in masks:
+        return bytes(NULL)
+    is_text = token.lstrip().startswith(b'"')
+    text = msgspec.json.decode(token, type=str).encode() if is_text else token
+    if not fields or text.strip() == bytes(NULL):
+        return token
+    if not text.lstrip().startswith(b"{"):
+        raise ValueMisfit(RejectCode.MALFORMED, NO_OBJECT)
+    kept = {name: _mask_field(value, fields.get(name)) for name, value in read_object(text).items()}
+    made = msgspec.json.encode(kept)
+    return msgspec.json.encode(made.decode()) if is_text else made
+
+
+def _mask_field(value: msgspec.Raw, mask: Mask | None) -> msgspec.Raw:
+    """A masked value: strings by their text, other values by their JSON text."""
+    said = bytes(value)
+    if mask is None or said == bytes(NULL):
+        return value
+    return _mask_to_json(mask, msgspec.json.decode(said, type=str) if said.startswith(b'"') else said.decode())
+
+
+def _mask_to_json(mask: Mask, text: str | None) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(_mask_text(mask, text)))
+
+
+def _mask_text(mask: Mask | None, text: str | None) -> str | None:
+    if mask is None or text is None:
+        return text
+    if mask.kind in ("nothing", "fixed"):
+        return mask.text if mask.kind == "fixed" else None
+    return make_text_mask(mask)(text)
