@@ -49,14 +49,16 @@ from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
 from .messages.message import (
     BatchReader,
+    ColumnType,
     ColumnTypeNames,
     Message,
     MessageChange,
     MessageContents,
+    TypedRows,
+    text_column_reader,
     to_micros,
     to_micros_array,
 )
-from .messages.typed_rows import ColumnType, TypedRows, text_column_reader
 from .options import CanalOptions
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}

@@ -45,12 +45,11 @@ from ..kafka.schema_registry import Registry, UnknownSchema
 from .avro import FAULTS, NO_SCHEMA, ValueSchema, read_datum, read_schema, schema_error
 from .common.pipeline import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
 from .debezium.changes import DebeziumFrameDecoder
-from .debezium.envelope import DebeziumEnvelopes
 from .debezium.masking import DebeziumMasker
-from .debezium.router import DebeziumRouter
+from .debezium.records import find_connector, read_markers
+from .debezium.router import DebeziumEnvelopes, DebeziumRouter
 from .debezium.schema import NOT_JSON
 from .debezium.table_schema import TableLearner
-from .debezium.transaction_marks import find_connector, read_markers
 from .json.format_detection import hint_by_names
 from .json.headers import find_entries, find_read_errors, find_redacted
 from .json.schema_frames import build_envelope

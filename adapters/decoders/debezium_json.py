@@ -9,9 +9,12 @@ are left out. For types, rejects, order and transactions see `adapters.decoders.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from replicator.domain.connectors import Connector
@@ -20,17 +23,18 @@ from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import DecoderFeatures
 
+from ..arrow.frame_slices import split_frame
+from ..arrow.record_errors import UNREADABLE
 from .common.pipeline import CompositeDecoder
 from .debezium.changes import DebeziumFrameDecoder
-from .debezium.envelope import DebeziumEnvelopes
-from .debezium.flattened_rows import FlattenedRows, OwnFields
 from .debezium.masking import DebeziumMasker
-from .debezium.router import DebeziumRouter
+from .debezium.records import SourceBlock, TransactionBlock, find_connector
+from .debezium.records import read_markers as transactions
+from .debezium.router import DebeziumEnvelopes, DebeziumRouter, TableOrigin, find_control_kind
+from .debezium.schema import MASKED, find_schema_kind, refuse_types
 from .debezium.table_schema import TableLearner
-from .debezium.transaction_marks import find_connector
-from .debezium.transaction_marks import read_markers as transactions
-from .debezium.types import MASKED, refuse_types
-from .json.schema_frames import CachedFrames
+from .json.headers import WITHHELD, find_entries
+from .json.schema_frames import CachedFrames, SchemaGroup, find_frames
 from .masking import read_mask_headers
 from .options import DebeziumJsonOptions
 
@@ -144,3 +148,201 @@ class DebeziumJsonDecoder(CompositeDecoder):
 
     def connector(self, raw: pa.Table) -> Connector | None:
         return find_connector(raw, self._depth)
+
+
+# Rows flattened by the transformation ExtractNewRecordState, converted back to change events.
+#
+# The other parts of the event come from fields that the transformation added to the row or its headers: `__deleted`,
+# `__op`, and source fields such as `__lsn` or `__source_lsn`. A row without an operation is an update with the columns that
+# it has; it inserts a missing row. Heartbeats, transaction marks and complete change events stay as they are.
+#
+# For a table with private columns the event contains only the row's own fields (`OwnFields`). Other added fields may repeat
+# values, such as the SQL statement.
+
+
+MARK = "__"
+DELETED = f"{MARK}deleted"
+SOURCE_FIELDS = tuple(dict.fromkeys((*SourceBlock.__struct_fields__, *TableOrigin.__struct_fields__)))
+NUMBERS = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row"))
+"""Fields of a source block that may be sent as text."""
+OF_EVENT = ("deleted", "op", "ts_ms", "ts_us", "ts_ns")
+TIMES = ("ts_ms", "ts_us", "ts_ns")
+"""Fields that exist in both the event and its source block, with different meanings."""
+STRUCTS = (f"{MARK}source_", f"{MARK}transaction_")
+ADDED = frozenset(MARK + name for name in (*OF_EVENT, *SOURCE_FIELDS))
+TOLD_BY: Mapping[str, str] = {
+    "file": "mysql",
+    "commit_scn": "oracle",
+    "scn": "oracle",
+    "commit_lsn": "sqlserver",
+    "lsn": "postgresql",
+    "sequence": "postgresql",
+    "ord": "mongodb",
+}
+"""The connector by a field that only it sends, for rows that do not name their connector."""
+OF_TRANSACTION = TransactionBlock.__struct_fields__
+HEADERS = (
+    *ADDED,
+    *(f"{MARK}source_{name}" for name in SOURCE_FIELDS),
+    *(f"{MARK}transaction_{name}" for name in OF_TRANSACTION),
+)
+Meta = dict[str, bytes]
+"""The added fields of a row, without the `__` prefix, as JSON."""
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def is_added(name: str) -> bool:
+    """True if a transformation added the field to the row."""
+    return name in ADDED or name.startswith(STRUCTS)
+
+
+@dataclass(frozen=True)
+class OwnFields:
+    """The own fields of rows of a table with `private` columns. `declared` are its declared columns, if any."""
+
+    declared: Collection[str]
+    private: Collection[str]
+
+    def has(self, name: str, *, is_typed: bool) -> bool:
+        """`is_typed`: the record's schema has the field. A name with the `__` prefix must be declared as a column."""
+        return name in self.declared or (not name.startswith(MARK) and (is_typed or not self.declared))
+
+
+class FlattenedRows:
+    """Converts flattened rows to change events."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def to_events(self, raw: pa.Table, own: OwnFields | None = None) -> pa.Table:
+        """The records with rows replaced by change events. Unreadable records stay as they are. `own`: given if all
+        records are of one table with private columns."""
+        if not raw.num_rows:
+            return raw
+        values = [self._convert_slice(piece, own) for piece in split_frame(raw)]
+        place = raw.schema.get_field_index("value")
+        return raw.set_column(place, raw.schema.field(place), pa.chunked_array(values, pa.binary())).combine_chunks()
+
+    def _convert_slice(self, raw: pa.RecordBatch, own: OwnFields | None) -> pa.Array:
+        values = raw.column("value")
+        texts: list[bytes | None] = values.to_pylist()
+        topics = raw.column("topic").to_pylist()
+        headers: dict[int, Meta] = {}
+        for place, name, value in find_entries(raw.column("headers"), *HEADERS):
+            headers.setdefault(place, {})[name.removeprefix(MARK)] = _to_json(value)
+        for group in find_frames(values, self._depth).groups:
+            rows = range(len(texts)) if group.rows is None else group.rows
+            shape = _GroupSchema(group, own)
+            for place, payload in zip(rows, group.payloads() if shape.rows else (), strict=shape.rows):
+                texts[place] = shape.to_event(payload, headers.get(place, {}), topics[place]) or texts[place]
+        return pa.array(texts, pa.binary())
+
+
+class _GroupSchema:
+    """The schema of a group of records. Without a schema each record is examined on its own."""
+
+    def __init__(self, group: SchemaGroup, own: OwnFields | None) -> None:
+        self._own = own
+        self.schema = None if group.schema is None else _decode_schema(group.schema)
+        self.name = str(self.schema.get("name") or "") if self.schema else ""
+        fields = self.schema.get("fields") if self.schema else None
+        names = {f.get("field") for f in fields if isinstance(f, dict)} if isinstance(fields, list) else set()
+        whole = {"op", "source"} <= names or find_schema_kind(self.name) is not None
+        self.rows = group.schema is None or (bool(names) and not whole)
+        columns = [f for f in fields if self._is_column(f)] if isinstance(fields, list) else []
+        self._columns = {str(f.get("field")) for f in columns if isinstance(f, dict)}
+        self._opening = self._open_schema(columns) if self.rows and isinstance(fields, list) else b""
+
+    def _is_column(self, field: Any) -> bool:
+        if not isinstance(field, dict):
+            return True
+        name = str(field.get("field"))
+        return not is_added(name) and (self._own is None or self._own.has(name, is_typed=True))
+
+    def _open_schema(self, columns: list[Any]) -> bytes:
+        row = {
+            "type": "struct",
+            "fields": columns,
+            "optional": True,
+            "name": self.name,
+        }
+        source = {"type": "struct", "fields": [], "optional": False, "field": "source"}
+        op = {"type": "string", "optional": False, "field": "op"}
+        parts = [row | {"field": "before"}, row | {"field": "after"}, source, op]
+        name = f"{self.name.removesuffix('.Value')}.Envelope"
+        schema = {"type": "struct", "fields": parts, "optional": False, "name": name}
+        return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
+
+    def to_event(self, payload: bytes, meta: Meta, topic: str) -> bytes | None:
+        """The change event of a row; None for any other record."""
+        if payload == WITHHELD:
+            return None
+        try:
+            fields = _fields(payload)
+        except UNREADABLE:
+            return None
+        if self.schema is None and (find_control_kind(fields, topic) or _is_whole(fields)):
+            return None
+        meta = meta | {n.removeprefix(MARK): bytes(raw) for n, raw in fields.items() if n.startswith(MARK)}
+        named = self.name.removesuffix(".Value") if self.name.endswith(".Value") else topic
+        if self._own is not None:
+            payload = self._strip_added(fields, self._own)
+            meta = {n: raw for n, raw in meta.items() if MARK + n not in self._own.private}
+        made = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, named)
+        return self._opening + made + b"}" if self.schema else made
+
+    def _strip_added(self, fields: Mapping[str, msgspec.Raw], own: OwnFields) -> bytes:
+        if self.schema is not None:
+            return msgspec.json.encode({n: raw for n, raw in fields.items() if n in self._columns})
+        return msgspec.json.encode({n: raw for n, raw in fields.items() if own.has(n, is_typed=False)})
+
+
+def _is_whole(fields: Mapping[str, msgspec.Raw]) -> bool:
+    return "op" in fields and b'"connector"' in bytes(fields.get("source", b""))
+
+
+def _build_event(payload: bytes, meta: Meta, named: str) -> bytes:
+    deleted = meta.get("deleted") in (b"true", b'"true"')
+    op = b'"d"' if deleted else meta.get("op", b'"u"')
+    image = b'"before":' if op == b'"d"' else b'"after":'
+    source, transaction = _build_source(meta, named), _build_transaction(meta)
+    return b'{"op":' + op + b',"source":' + source + b',"transaction":' + transaction + b"," + image + payload + b"}"
+
+
+def _build_source(meta: Meta, named: str) -> bytes:
+    """The source block from the added fields. Missing table names come from the topic or the schema name."""
+    found: dict[str, msgspec.Raw] = {}
+    for name in SOURCE_FIELDS:
+        raw = meta.get(f"source_{name}", None if name in TIMES else meta.get(name))
+        if raw is not None:
+            found[name] = msgspec.Raw(raw.strip(b'"') if name in NUMBERS and raw[1:-1].isdigit() else raw)
+    if "connector" not in found:
+        told = next((connector for name, connector in TOLD_BY.items() if name in found), None)
+        found["connector"] = msgspec.Raw(msgspec.json.encode(told))
+    above, _, table = named.rpartition(".")
+    names = {"schema": above.rpartition(".")[2] or None, "table": table}
+    if not ("table" in found or "collection" in found) or not ("schema" in found or "db" in found):
+        found = {n: raw for n, raw in found.items() if n not in ("db", "schema", "table", "collection")}
+        found |= {n: msgspec.Raw(msgspec.json.encode(said)) for n, said in names.items()}
+    return msgspec.json.encode(found)
+
+
+def _build_transaction(meta: Meta) -> bytes:
+    names = [name for name in OF_TRANSACTION if f"transaction_{name}" in meta]
+    return msgspec.json.encode({n: msgspec.Raw(meta[f"transaction_{n}"]) for n in names} or None)
+
+
+def _decode_schema(schema: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(schema)
+    except UNREADABLE:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _to_json(header: bytes) -> bytes:
+    """A header's value, which is JSON or plain text, as JSON."""
+    try:
+        return bytes(msgspec.json.decode(header, type=msgspec.Raw))
+    except UNREADABLE:
+        return msgspec.json.encode(header.decode(errors="replace"))

@@ -47,7 +47,7 @@ from ..arrow.masks import make_text_mask
 from ..arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject, unreadable_reject
 from ..arrow.record_limits import reject_too_long
 from .common.pipeline import CompositeDecoder
-from .debezium.metadata_fields import mask_source_block
+from .debezium.masking import mask_source_block
 from .json.format_detection import hint_by_names
 from .json.headers import WITHHELD, find_entries, find_read_errors, strip_values
 from .json.schema_frames import build_envelope, refuse_depth, split_record

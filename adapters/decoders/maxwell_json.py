@@ -38,8 +38,7 @@ from ..arrow.record_errors import ValueMisfit
 from .json.type_names import numbers_to_text
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
-from .messages.message import BatchReader, Message, MessageChange, MessageContents, to_micros, to_micros_array
-from .messages.typed_rows import TypedRows
+from .messages.message import BatchReader, Message, MessageChange, MessageContents, TypedRows, to_micros, to_micros_array
 from .options import MaxwellOptions
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}

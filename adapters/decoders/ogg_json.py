@@ -36,8 +36,7 @@ from ..arrow.record_errors import ValueMisfit
 from .masking import Role
 from .messages.decoder import MessageDecoder
 from .messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
-from .messages.message import BatchReader, Message, MessageChange, MessageContents
-from .messages.typed_rows import TypedRows
+from .messages.message import BatchReader, Message, MessageChange, MessageContents, TypedRows
 from .options import GoldenGateOptions
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}

@@ -44,7 +44,7 @@ Some values are lost in the connector, before this package reads them:
 - An unchanged TOASTed `timestamptz[]`, written as null.
 - An unsigned 64-bit number, written as negative unless `bigint.unsigned.handling.mode=precise`.
 
-**Documents.** `documents` converts MongoDB's events. `flattened_rows` makes change events of flattened
+**Documents.** `documents` converts MongoDB's events. `adapters.decoders.debezium_json` makes change events of flattened
 rows.
 
 **Order.** `sequence` has the rules per connector. Tables with `tombstones: delete` are ordered by

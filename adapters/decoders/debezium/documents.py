@@ -276,7 +276,7 @@ def unwrap(value: Any) -> Any:
 
 
 def make_converter(said: str) -> Convert:
-    """The converter for values of a column declared as `said` (see `types.find_declared_reader`)."""
+    """The converter for values of a column declared as `said` (see `schema.find_declared_reader`)."""
     name = re.sub(r"\s+", "", said.lower())
     if inner := LIST.match(name):
         return _list_converter(make_converter(inner[1]))

@@ -1,21 +1,28 @@
-"""Schemas in records (Kafka Connect's JSON form), and the kinds of records that they announce."""
+"""Schemas in records (Kafka Connect's JSON form), the kinds of records that they announce, and the types of columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 
-from ...arrow.record_errors import UNREADABLE, malformed_reject
+from ...arrow import decimals, temporal_values, value_readers
+from ...arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject
 from ...arrow.record_limits import RecordLimits
-from ...arrow.value_readers import UNSET
+from ...arrow.text_values import find_text_reader
+from ...arrow.value_readers import UNSET, ValueReader
+from ..json import type_names
 from ..json.schema_frames import find_frames, split_record
+from ..json.type_names import to_texts
 
 CONTROL = {
     "io.debezium.connector.common.Heartbeat": "heartbeat",
@@ -238,3 +245,304 @@ class KeySchemas:
                 self._known.clear()
             self._known[of] = read()
         return self._known[of]
+
+
+# All types of Kafka Connect and Debezium, and their columns (the table in the package's docstring).
+
+
+MS, US, NS = 1_000, 1_000_000, 1_000_000_000
+
+PHYSICAL: dict[str, Callable[[], ValueReader]] = {
+    "int8": lambda: value_readers.integer_reader(pa.int8()),
+    "int16": lambda: value_readers.integer_reader(pa.int16()),
+    "int32": lambda: value_readers.integer_reader(pa.int32()),
+    "int64": lambda: value_readers.integer_reader(pa.int64()),
+    "float": lambda: value_readers.float_reader(pa.float32()),
+    "float32": lambda: value_readers.float_reader(pa.float32()),
+    "double": lambda: value_readers.float_reader(pa.float64()),
+    "float64": lambda: value_readers.float_reader(pa.float64()),
+    "boolean": value_readers.boolean_reader,
+    "string": value_readers.text_reader,
+    "bytes": value_readers.binary_reader,
+}
+
+LOGICAL: dict[tuple[str, str], Callable[[], ValueReader]] = {
+    ("io.debezium.time.Date", "int32"): temporal_values.date_reader,
+    ("org.apache.kafka.connect.data.Date", "int32"): temporal_values.date_reader,
+    ("io.debezium.time.Time", "int32"): lambda: temporal_values.time_reader(MS),
+    ("org.apache.kafka.connect.data.Time", "int32"): lambda: temporal_values.time_reader(MS),
+    ("io.debezium.time.MicroTime", "int64"): lambda: temporal_values.time_reader(US),
+    ("io.debezium.time.NanoTime", "int64"): lambda: temporal_values.time_reader(NS),
+    ("io.debezium.time.Timestamp", "int64"): lambda: temporal_values.timestamp_reader(MS),
+    ("org.apache.kafka.connect.data.Timestamp", "int64"): lambda: temporal_values.timestamp_reader(MS),
+    ("io.debezium.time.MicroTimestamp", "int64"): lambda: temporal_values.timestamp_reader(US),
+    ("io.debezium.time.NanoTimestamp", "int64"): lambda: temporal_values.timestamp_reader(NS),
+    ("io.debezium.time.ZonedTimestamp", "string"): lambda: temporal_values.iso_timestamp_reader(temporal_values.UTC_US),
+    ("io.debezium.time.IsoTimestamp", "string"): lambda: temporal_values.zulu_reader(
+        temporal_values.iso_timestamp_reader(temporal_values.LOCAL_US)
+    ),
+    ("io.debezium.time.IsoDate", "string"): lambda: temporal_values.zulu_reader(temporal_values.iso_date_reader()),
+    ("io.debezium.time.IsoTime", "string"): lambda: temporal_values.zulu_reader(temporal_values.iso_time_reader()),
+    ("io.debezium.data.VariableScaleDecimal", STRUCT): decimals.variable_decimal_reader,
+}
+"""Logical types with their own reader. `DECIMAL` has one too. Other scalars have the reader of their physical type;
+arrays, maps and structs are read by the readers of their items."""
+
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def find_schema_reader(schema: ConnectSchema, *, numeric: bool = False) -> ValueReader:
+    """The reader of values with `schema`. `numeric`: decimals may be numbers. Raises ValueMisfit for an unknown type."""
+    known = LOGICAL.get((schema.name or "", schema.type))
+    if known:
+        return known()
+    if schema.name == DECIMAL and schema.type == "bytes":
+        return _decimal_reader(schema, numeric)
+    if schema.type in PHYSICAL:
+        return PHYSICAL[schema.type]()
+    return _nested_reader(schema, numeric)
+
+
+def _decimal_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
+    parameters = schema.parameters or {}
+    try:
+        precision = parameters.get("connect.decimal.precision")
+        return decimals.decimal_reader(
+            None if precision is None else int(precision), int(parameters["scale"]), numeric=numeric
+        )
+    except (KeyError, ValueError):
+        raise ValueMisfit(RejectCode.MALFORMED, "its schema has a decimal without a scale") from None
+
+
+def _nested_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
+    if schema.type == "array" and schema.items:
+        return type_names.array_reader(find_schema_reader(schema.items, numeric=numeric))
+    if schema.type == "map" and schema.keys and schema.values:
+        return type_names.map_reader(find_schema_reader(schema.keys), find_schema_reader(schema.values, numeric=numeric))
+    if schema.type == STRUCT and schema.fields:
+        return type_names.struct_reader({f.field or "": find_schema_reader(f, numeric=numeric) for f in schema.fields})
+    raise ValueMisfit(RejectCode.MALFORMED, f"its schema has a field of the unknown type {schema.type[:40]!r}")
+
+
+def holds_decimals(schema: ConnectSchema) -> bool:
+    """True if the schema has decimals, which records may hold as JSON numbers (`decimal.format=NUMERIC`)."""
+    return schema.name == DECIMAL or any(holds_decimals(child) for child in schema.children)
+
+
+# Declared columns, for events without a schema.
+#
+# A value may be JSON text, a number or a boolean for any declared type, as in the formats of `messages`. An array or
+# object in a text column becomes its JSON text. A number in a date or time column has the unit of the declared type.
+
+
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""Units per second."""
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SCALARS: Mapping[str, pa.DataType] = {
+    **{name: pa.type_for_alias(name) for name in INTEGERS},
+    **{"int": pa.int32(), "bigint": pa.int64(), "bool": pa.bool_(), "boolean": pa.bool_()},
+    **{"float": pa.float32(), "float32": pa.float32(), "double": pa.float64(), "float64": pa.float64()},
+}
+DECLARED_DECIMAL = re.compile(r"decimal(?:128|256)?\((\d+)(?:,(-?\d+))?\)\Z")
+LIST = re.compile(r"list<(?:item:|element:)?(.+)>\Z")
+BASE64 = r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})\z"
+NUMBER = rf"\A{decimals.NUMBER.pattern}".replace(r"\Z", r"\z")
+PRECISE = "`decimals: base64` if the connector has decimal.handling.mode=precise, its default"
+DIGITS = "`decimals: text` if it has decimal.handling.mode=string"
+AMBIGUOUS = f"holds text that may be a number, and Base64 as well; write at the source {PRECISE}, or {DIGITS}"
+NOT_DIGITS = f"holds Base64, and the source says `decimals: text`; write there {PRECISE}"
+NOT_BASE64 = f"holds text that is not Base64, and the source says `decimals: base64`; write there {DIGITS}"
+NO_NUMBER = r"(?i)\A(?:infinity|nan)\z"
+VARIABLE = r'\A\s*\{\s*"scale"\s*:'
+"""The beginning of an `io.debezium.data.VariableScaleDecimal`, whose fields Connect writes in this order."""
+
+MASKED = "replicator.masked"
+"""The type name of a column whose values are masked already. Values other than text were rejected then."""
+
+Decimals = Literal["text", "base64"] | None
+"""The meaning of decimals in JSON text. Without it, every text must be unambiguous."""
+
+
+class VariableScale(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The object of an `io.debezium.data.VariableScaleDecimal`."""
+
+    scale: int
+    value: bytes
+
+
+_variable = msgspec.json.Decoder(VariableScale).decode
+
+
+def find_declared_reader(table: str, column: str, name: str, *, decimals_are: Decimals) -> ValueReader:
+    """The reader for values of a declared column.
+
+    Raises ConfigProblem for a name that is not an Arrow type, or a type that this format does not send.
+    """
+    wanted = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
+    if inner := LIST.match(wanted):
+        return type_names.array_reader(find_declared_reader(table, column, inner[1], decimals_are=decimals_are))
+    if wanted in SCALARS:
+        return _text_reader(SCALARS[wanted])
+    if wanted in OTHERS:
+        return OTHERS[wanted]()
+    found = DECLARED_DECIMAL.match(wanted)
+    arrow = decimals.decimal_type(int(found[1]), int(found[2] or 0)) if found and int(found[1]) else None
+    if found is None or arrow is None:
+        raise ConfigProblem(
+            f"column {column!r} of table {table} is declared as {name!r}, which is no type this format can read",
+            next_step="Use an Arrow type name such as int64, string, double, bool, binary, date32, time64[us], "
+            "timestamp[ms], timestamp[us], timestamp[us, UTC], decimal(10,2) or list<string>.",
+        )
+    return ValueReader(arrow, msgspec.Raw, partial(_read_decimals, arrow, int(found[2] or 0), decimals_are), "raw")
+
+
+def find_readers(table: str, columns: Mapping[str, str], *, decimals_are: Decimals) -> dict[str, ValueReader]:
+    """The reader of each declared column."""
+    return {name: find_declared_reader(table, name, said, decimals_are=decimals_are) for name, said in columns.items()}
+
+
+def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ConfigProblem that names every declared column with an unreadable type."""
+    found: list[ConfigProblem] = []
+    for table, columns in declared.items():
+        for name, said in columns.items():
+            try:
+                find_declared_reader(table, name, said, decimals_are=None)
+            except ConfigProblem as problem:
+                found.append(problem)
+    if found:
+        raise ConfigProblem("; ".join(problem.sentence for problem in found), next_step=found[0].next_step)
+
+
+def _text_reader(arrow: pa.DataType) -> ValueReader:
+    """Reader for values of any JSON type, from their text."""
+    read = find_text_reader(arrow)
+    if read is None:
+        raise TypeError(f"no text is read as {arrow}")
+    return ValueReader(
+        arrow, msgspec.Raw, lambda values: read(to_texts(values)), "raw" if pa.types.is_floating(arrow) else ""
+    )
+
+
+def _string_reader() -> ValueReader:
+    """Reader for strings: text as it is, other values as their JSON text."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        texts = to_texts(values)
+        return _replace_variable(texts, values)
+
+    return ValueReader(pa.string(), msgspec.Raw, build, "text")
+
+
+def _replace_variable(texts: pa.Array, values: Sequence[Any]) -> pa.Array:
+    """The texts, with each VariableScaleDecimal replaced by its number."""
+    known = pc.fill_null(pc.match_substring_regex(texts, VARIABLE), False)
+    if not pc.any(known).as_py():
+        return texts
+    numbers = [_variable_to_text(values[place]) for place in pc.indices_nonzero(known).to_pylist()]
+    found = pc.replace_with_mask(texts, known, pa.array(numbers, pa.string()))
+    return pc.coalesce(found, texts)
+
+
+def _variable_to_text(value: msgspec.Raw) -> str | None:
+    """The number as text; None if it only begins like a VariableScaleDecimal."""
+    try:
+        said = _variable(value)
+    except msgspec.MsgspecError:
+        return None
+    return decimals.to_plain_text(decimals.parse_unscaled(said.value), said.scale)
+
+
+def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, values: Sequence[Any]) -> pa.Array:
+    """Decimals from JSON numbers, VariableScaleDecimals, numbers in text, and Base64 of the unscaled value. Text that may
+    be a number or Base64 is refused unless `decimals_are` decides."""
+    texts = _replace_variable(to_texts(values), values)
+    in_text = pa.array([value is not None and bytes(value).startswith(b'"') for value in values], pa.bool_())
+    coded = pc.and_(in_text, pc.fill_null(_is_base64(texts), False))
+    is_number = pc.fill_null(pc.match_substring_regex(texts, NUMBER), False)
+    if decimals_are == "text":
+        _raise_misfit(pc.and_not(coded, is_number), NOT_DIGITS)
+        coded = pa.repeat(pa.scalar(False), len(texts))
+    elif decimals_are == "base64":
+        _raise_misfit(pc.and_not(in_text, coded), NOT_BASE64)
+    else:
+        _raise_misfit(pc.and_(coded, is_number), AMBIGUOUS)
+    if not pc.any(coded).as_py():
+        return decimals.from_text(texts, arrow)
+    chosen = zip(coded.to_pylist(), texts.to_pylist(), strict=True)
+    numbers = [_parse_unscaled(text) * 10 ** max(0, -scale) if is_coded else None for is_coded, text in chosen]
+    others = decimals.from_text(pc.if_else(coded, pa.scalar(None, pa.string()), texts), arrow)
+    return pc.if_else(coded, decimals.from_unscaled(numbers, arrow), others)
+
+
+def _is_base64(texts: pa.Array) -> pa.Array:
+    return pc.and_not(pc.match_substring_regex(texts, BASE64), pc.match_substring_regex(texts, NO_NUMBER))
+
+
+def _parse_unscaled(text: str) -> int:
+    return decimals.parse_unscaled(msgspec.json.decode(f'"{text}"', type=bytes))
+
+
+def _raise_misfit(places: pa.Array, sentence: str) -> None:
+    if pc.any(places).as_py():
+        raise ValueMisfit(RejectCode.MALFORMED, sentence)
+
+
+def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units: str = "") -> ValueReader:
+    """Reader for dates and times: ISO 8601 text, and numbers if `counted` can read them. Otherwise the error proposes the
+    types `units`."""
+    read = find_text_reader(arrow)
+    if read is None:
+        raise TypeError(f"no text is read as {arrow}")
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        numbers = [None if value is None or bytes(value).startswith(b'"') else bytes(value) for value in values]
+        if numbers.count(None) == len(numbers):
+            return read(_strip_zulu(to_texts(values), arrow)).cast(arrow)
+        if counted is None:
+            raise ValueMisfit(
+                RejectCode.MALFORMED, f"holds a number, and its declared type names no unit; declare {units}, as it is sent"
+            )
+        found = counted.build([None if number is None else int(number) for number in numbers])
+        texts = [value if number is None else None for value, number in zip(values, numbers, strict=True)]
+        return found if texts.count(None) == len(texts) else pc.coalesce(found, build(texts))
+
+    return ValueReader(arrow, msgspec.Raw, build, "raw", counted.out_of_range_text if counted is not None else None)
+
+
+def _strip_zulu(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Remove the Z that the connector appends to dates and times without a zone under `time.precision.mode=isostring`."""
+    return texts if pa.types.is_timestamp(arrow) and arrow.tz else pc.replace_substring_regex(texts, "Z$", "")
+
+
+def _timestamp_reader(unit: str, arrow: pa.DataType) -> Callable[[], ValueReader]:
+    return lambda: _make_temporal_reader(arrow, temporal_values.timestamp_reader(UNITS[unit], arrow))
+
+
+def _time_reader(unit: str) -> Callable[[], ValueReader]:
+    def make() -> ValueReader:
+        counted = temporal_values.time_reader(UNITS[unit])
+        return _make_temporal_reader(counted.type, counted)
+
+    return make
+
+
+OTHERS: Mapping[str, Callable[[], ValueReader]] = {
+    **dict.fromkeys(("string", "utf8"), _string_reader),
+    MASKED: value_readers.text_reader,
+    "binary": value_readers.binary_reader,
+    **dict.fromkeys(
+        ("date", "date32", "date32[day]"), lambda: _make_temporal_reader(pa.date32(), temporal_values.date_reader())
+    ),
+    "time": lambda: _make_temporal_reader(pa.time64("us"), None, "time32[ms], time64[us] or time64[ns]"),
+    **{f"time{32 if unit in ('s', 'ms') else 64}[{unit}]": _time_reader(unit) for unit in UNITS},
+    "timestamp": lambda: _make_temporal_reader(
+        temporal_values.LOCAL_US, None, "timestamp[ms], timestamp[us] or timestamp[ns]"
+    ),
+    **{f"timestamp[{unit}]": _timestamp_reader(unit, temporal_values.LOCAL_US) for unit in ("s", "ms", "us")},
+    "timestamp[ns]": _timestamp_reader("ns", temporal_values.LOCAL_NS),
+    "timestamptz": lambda: _make_temporal_reader(temporal_values.UTC_US, None, "timestamp[ms, UTC] or timestamp[us, UTC]"),
+    **{f"timestamp[{unit}, utc]": _timestamp_reader(unit, temporal_values.UTC_US) for unit in ("s", "ms", "us")},
+    **{f"timestamp[{unit}, tz=utc]": _timestamp_reader(unit, temporal_values.UTC_US) for unit in ("s", "ms", "us")},
+}
+"""Readers by declared type. The unit is the event's: `timestamp[ms]` reads milliseconds, the column has microseconds."""

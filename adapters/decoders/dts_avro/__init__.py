@@ -21,7 +21,7 @@ configuration, or else `PRIMARY` in the tag `pk_uk_info`. Tables without a key h
 | value | text |
 | --- | --- |
 | Integer, Decimal | as it is |
-| Character | decoded with its character set (`values.CODECS`); bytes if that is `binary` |
+| Character | decoded with its character set (`rows.CODECS`); bytes if that is `binary` |
 | Float | shortest decimal |
 | Timestamp | in UTC; `millis` counts microseconds |
 | DateTime | from its parts: a date, a time of day or span, both, or a year; `millis` counts microseconds |

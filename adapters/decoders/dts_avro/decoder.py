@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from io import BytesIO
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+from fastavro import schemaless_writer
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
@@ -18,15 +20,13 @@ from replicator.ports.decoder import DecoderFeatures
 
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.record_limits import RecordLimits
-from ..messages.decoder import MessageDecoder
-from ..messages.message import ColumnTypeNames, Message, MessageChange, MessageFormat, to_micros
-from ..messages.typed_rows import ColumnTypes
+from ..masking import Image, OpenRecord, Role, RoutedRecord, ValueWriter
+from ..messages.decoder import MessageDecoder, MessageOpener
+from ..messages.message import ColumnTypeNames, ColumnTypes, Message, MessageChange, MessageFormat, to_micros
 from ..options import DtsOptions
-from .masking import DtsOpener
 from .record_printer import print_records
-from .rows import Image, ImageRows, image_to_json, to_arrow_type, to_source_type, type_name
-from .schema import read_record, read_with_rest
-from .values import NONE, NULL
+from .rows import MOSTLY, NONE, NULL, ImageRows, RowImage, image_to_json, to_arrow_type, to_source_type, type_name
+from .schema import NAMESPACE, RECORD, read_record, read_with_rest
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 STATEMENT = "schema_change"
@@ -119,7 +119,7 @@ def _cached_types(source: str, fields: tuple[tuple[str, int], ...]) -> ColumnTyp
     return types
 
 
-def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> Image | None:
+def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> RowImage | None:
     values = said[which]
     if values is None:
         return None
@@ -138,7 +138,7 @@ def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> 
     return {name: None if content == NULL else value for (name, value), content in pairs if content != NONE}
 
 
-def _to_change(op: Op, before: Image | None, after: Image | None) -> MessageChange:
+def _to_change(op: Op, before: RowImage | None, after: RowImage | None) -> MessageChange:
     row = before if op == Op.DELETE else after
     if row is None:
         raise ValueMisfit(RejectCode.MALFORMED, f"it has no image {'before' if op == Op.DELETE else 'after'}")
@@ -154,6 +154,86 @@ def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
         raise ValueMisfit(RejectCode.MALFORMED, "its tag pk_uk_info is not JSON with names of columns") from None
     primary = said.get("PRIMARY") or ((HIDDEN_KEY,) if HIDDEN_KEY in types else ())
     return (*(n for n in types if n in primary), *(n for n in dict.fromkeys(primary) if n not in types))
+
+
+# Access to values in DTS records, for masking.
+
+
+IMAGES = ("beforeImages", "afterImages")
+TAGS = frozenset({"pk_uk_info", "l_db_name", "l_tb_name"})
+"""Tags that are stored. Others have unknown content."""
+CHARACTER = f"{NAMESPACE}.Character"
+
+
+class ImageValueWriter(ValueWriter):
+    """`decoders.masking.ValueWriter` of images: masked values are text."""
+
+    def __init__(self, rows: ImageRows) -> None:
+        self._rows = rows
+        self.columns: Collection[str] = rows.columns
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        return self._rows.array(name, values)
+
+    def texts(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array([self._rows.text(value) for value in values], pa.string())
+
+    def is_null(self, value: Any) -> bool:
+        """True for NULL and for unchanged values, which stay as they are."""
+        return value is None or _to_content(value) in (NULL, NONE)
+
+    def to_value(self, text: str | None) -> Any:
+        return None if text is None else (CHARACTER, {"charset": MOSTLY, "value": text.encode()})
+
+
+class DtsOpener(MessageOpener):
+    """`MessageOpener` of DTS records."""
+
+    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:  # noqa: ARG002 - keys of records are not stored
+        return ImageValueWriter(rows)
+
+    def open_one(self, record: RoutedRecord) -> OpenRecord:
+        value = record.value or b""
+        message, layout = self._read_message(value)
+        said, rest = read_with_rest(value, self._options.limits)
+        op, names = message.changes[0].op, list(message.types)
+        images = {
+            which: Image(dict(zip(names, said[which], strict=True)), _find_role(which, op))
+            for which in IMAGES
+            if said[which] is not None
+        }
+        return OpenRecord(
+            list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, said, images, rest)
+        )
+
+    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - its content is unknown
+        return None
+
+    def mask_ignored(self, record: RoutedRecord) -> bytes | None:
+        """The record without its statement."""
+        said, rest = read_with_rest(record.value or b"", self._options.limits)
+        return _write_record(said | dict.fromkeys(IMAGES), {}, rest)
+
+
+def _to_content(value: Any) -> Any:
+    return value[1] if isinstance(value, tuple) else value
+
+
+def _find_role(which: str, op: Op) -> Role:
+    if op == Op.DELETE:
+        return Role.DELETED if which == "beforeImages" else Role.BESIDE
+    return Role.ROW if which == "afterImages" else Role.BESIDE
+
+
+def _write_record(said: Mapping[str, Any], images: Mapping[str, Image], rest: bytes) -> bytes:
+    tags = {name: text for name, text in said["tags"].items() if name in TAGS}
+    values = {which: list(image.fields.values()) for which, image in images.items()}
+    out = BytesIO()
+    schemaless_writer(out, RECORD, {**said, "tags": tags, **values})
+    return out.getvalue() + rest
+
+
+# The decoder.
 
 
 class DtsAvroDecoder(MessageDecoder):

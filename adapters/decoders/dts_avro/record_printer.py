@@ -25,8 +25,8 @@ from replicator.domain.plain_values import format_count
 
 from ...arrow.record_errors import ValueMisfit
 from ...arrow.record_limits import RecordLimits
+from .rows import EPOCH, NONE, NULL, to_text_or_bytes
 from .schema import NAMESPACE, read_record
-from .values import EPOCH, NONE, NULL, to_text_or_bytes
 
 PRINTED = pa.schema(
     [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import ClassVar
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, replace
+from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
 
 from replicator.domain.change import Op
@@ -15,18 +16,100 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
 from ...arrow.frame_slices import map_slices
-from ...arrow.record_errors import build_or_reject
+from ...arrow.record_errors import ValueMisfit, build_or_reject, malformed_reject
 from ...arrow.record_limits import reject_too_long
 from ..common.pipeline import TOMBSTONE, Outcome, build_routes, build_row_spec, describe_errors
 from ..json.headers import find_read_errors
 from ..json.schema_frames import build_envelope
-from ..masking import MaskedTables, MaskingDecoder
+from ..masking import (
+    NULL,
+    EachRecordOpener,
+    Image,
+    JsonValueWriter,
+    MaskedTables,
+    MaskingDecoder,
+    Object,
+    OpenRecord,
+    RoutedRecord,
+    ValueWriter,
+    open_json_key,
+    read_object,
+    read_objects,
+)
 from ..options import MessageOptions
-from .changes import STAMP
-from .layouts import MessageLayouts
-from .masking import JsonMessageOpener, MessageOpener
+from .changes import STAMP, MessageFrameDecoder
+from .layouts import MessageLayout, MessageLayouts
 from .message import Message, MessageFormat, read_message
-from .record_decoder import MessageFrameDecoder
+
+# Access to values in messages, for masking.
+
+
+MAX_WRITES = 4096
+
+
+class MessageOpener(EachRecordOpener):
+    """`decoders.masking.EachRecordOpener` of messages of a format."""
+
+    def __init__(self, form: Any, options: MessageOptions, layouts: MessageLayouts) -> None:
+        self._form, self._options, self._layouts = form, options, layouts
+        self._writes: dict[MessageLayout, ValueWriter] = {}
+
+    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:
+        """The writer for values that `rows` reads (from `MessageFormat.make_row_reader`), for columns of these names."""
+        raise NotImplementedError
+
+    def find_table(self, record: RoutedRecord) -> str | None:
+        table: str | None = self._form.find_table(record.value or b"", self._options.limits)
+        return table
+
+    def _read_message(self, value: bytes) -> tuple[Message, MessageLayout]:
+        message = self._form.read(value, self._options.limits)
+        layout = self._layouts.get_layout(message)
+        if layout.error is not None or not message.changes:
+            raise ValueMisfit(*astuple(layout.error or malformed_reject("it carries no row")))
+        return message, layout
+
+    def _get_writer(self, layout: MessageLayout) -> ValueWriter:
+        if layout not in self._writes:
+            if len(self._writes) >= MAX_WRITES:
+                self._writes.clear()
+            types = layout.unmasked_types()
+            self._writes[layout] = self.make_writer(self._form.make_row_reader(types), types)
+        return self._writes[layout]
+
+
+class JsonMessageOpener(MessageOpener):
+    """`MessageOpener` of a JSON format (`json_format.JsonMessageFormat`)."""
+
+    def make_writer(self, rows: Any, names: Collection[str]) -> JsonValueWriter:
+        return JsonValueWriter(rows, names)
+
+    def open_one(self, record: RoutedRecord) -> OpenRecord:
+        """Unknown fields are dropped."""
+        value = record.value or b""
+        message, layout = self._read_message(value)
+        whole = read_object(value)
+        kept = {name: token for name, token in whole.items() if name in self._form.metadata_fields}
+        images: list[Image] = []
+        rows: dict[str, object] = {}
+        for name, role in self._form.images(message.changes[0].op).items():
+            token = whole.get(name, NULL)
+            if bytes(token) != b"null":
+                found = read_objects(token)
+                rows[name] = found if bytes(token).startswith(b"[") else found[0]
+                images += [Image(fields, role) for fields in found if fields is not None]
+        return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(kept | rows))
+
+    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
+        return open_json_key(key, of)
+
+    def mask_ignored(self, record: RoutedRecord) -> bytes | None:
+        """The message without its SQL statement."""
+        said: Object = read_object(record.value or b"")
+        return msgspec.json.encode({name: token for name, token in said.items() if name in self._form.metadata_fields})
+
+
+# The decoder.
 
 
 class MessageDecoder(MaskingDecoder):

@@ -21,8 +21,18 @@ from ...arrow.value_readers import ValueReader, cast_values, choose_objects
 from ..json.schema_frames import refuse_depth
 from ..json.type_names import to_text, to_texts
 from ..masking import Role
-from .message import BatchReader, Message, MessageFormat, MessageRows
-from .typed_rows import ColumnType, ColumnTypes, ReaderOf, TypedRows, make_typed_rows, text_column_reader
+from .message import (
+    BatchReader,
+    ColumnType,
+    ColumnTypes,
+    Message,
+    MessageFormat,
+    MessageRows,
+    ReaderOf,
+    TypedRows,
+    make_typed_rows,
+    text_column_reader,
+)
 
 NULL = msgspec.Raw(b"null")
 

@@ -19,8 +19,7 @@ from ...arrow.record_errors import malformed_reject
 from ..json.type_names import find_type_reader
 from ..masking import MaskedTables
 from ..options import MessageOptions
-from .message import ColumnTypeNames, Message, MessageFormat
-from .typed_rows import ColumnType, ColumnTypes
+from .message import ColumnType, ColumnTypeNames, ColumnTypes, Message, MessageFormat
 
 log = structlog.get_logger(__name__)
 
