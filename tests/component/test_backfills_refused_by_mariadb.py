@@ -11,8 +11,7 @@ from servers.mariadb import WITH_BINLOG, MariaDb, binaries
 from servers.ports import free_port
 from support.binlog_reader import BinlogReader
 
-from adapters.sources.backfill.mariadb import MariaDbBackfill
-from adapters.sources.backfill.mariadb.check import MariaDbCheck
+from adapters.sources.backfill.mariadb import MariaDbBackfill, MariaDbCheck
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
 
 pytestmark = pytest.mark.timeout(300)

@@ -21,7 +21,7 @@ from support.summed_rows import (
     every_row,
 )
 
-from adapters.sources.backfill.mariadb.database import connect, fetch_rows
+from adapters.sources.backfill.mariadb import connect, fetch_rows
 from adapters.sql.checksums import SummedColumn, kind_of_mariadb, render_bucket_condition, render_sums
 from adapters.sql.dialect import MARIADB
 from replicator.ports.reads import BUCKETS, ChecksumKind, KeyRange

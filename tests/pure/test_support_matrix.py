@@ -13,8 +13,8 @@ from adapters.delta.tables import FEATURES, READER, WRITER
 from adapters.jvm.jars import read_lock
 from adapters.jvm.java import FOR_SPARK, MINIMUM
 from adapters.postgres.connection import OLDEST_SERVER
-from adapters.sources.backfill.mariadb.database import OLDEST as OLDEST_MARIADB
-from adapters.sources.backfill.postgres.database import OLDEST as OLDEST_BACKFILLED
+from adapters.sources.backfill.mariadb import OLDEST as OLDEST_MARIADB
+from adapters.sources.backfill.postgres import OLDEST as OLDEST_BACKFILLED
 from adapters.stack.postgres import MINIMUM as OLDEST_STACK
 
 PAGE = (PROJECT / "docs" / "reference" / "support-matrix.md").read_text()

@@ -6,7 +6,7 @@ delivers these to the lanes. Only the extra `mariadb` installs the driver of `ma
 
 from __future__ import annotations
 
-from .postgres.database import PostgresBackfill, PostgresComparison
-from .source import JournalSource
+from .journal import JournalSource
+from .postgres import PostgresBackfill, PostgresComparison
 
 __all__ = ["JournalSource", "PostgresBackfill", "PostgresComparison"]

@@ -37,9 +37,19 @@ from replicator.domain.position import TopicPartition
 
 from ..file_options import FileSourceOptions
 from .file_list import SETTLED_SECONDS, ArchiveFile, FilePath, Place, find_files, seconds_until_complete
-from .file_reader import AVRO, LONGEST, NULL, FileFormat, Number
+from .file_reader import (
+    AVRO,
+    LONGEST,
+    NULL,
+    ArchiveRecord,
+    FileFormat,
+    LineTooLong,
+    LongLine,
+    Number,
+    RecordColumns,
+    unreadable_record,
+)
 from .immutable import ImmutableFilesSource, Naming, read_lines
-from .records import ArchiveRecord, LineTooLong, LongLine, RecordColumns, unreadable_record
 from .source import ArchiveCheck
 
 # File names of Connect's sinks.
@@ -289,7 +299,7 @@ class SinkFileFormat:
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """See `FileFormat.frame`: every row is a message."""
-        from .parquet_values import to_messages  # noqa: PLC0415 - an optional package
+        from .avro_files import to_messages  # noqa: PLC0415 - an optional package
 
         gathered = RecordColumns()
         for at, message in enumerate(to_messages(chunk), first):
@@ -302,7 +312,7 @@ class SinkFileFormat:
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
         """See `FileFormat.refuse`: refuses a file without a schema of Connect structs."""
-        from .parquet_values import refuse_parquet  # noqa: PLC0415 - an optional package
+        from .avro_files import refuse_parquet  # noqa: PLC0415 - an optional package
 
         refuse_parquet(file, schema)
 

@@ -17,8 +17,7 @@ from replicator.ports.frames import Batch
 from ...arrow.record_positions import payload_bytes
 from ..file_options import FileSourceOptions
 from .file_list import ArchiveFile
-from .file_reader import ArchiveReader, FileFormat
-from .records import PSEUDO_TOPIC, ArchiveRecord, RecordColumns
+from .file_reader import PSEUDO_TOPIC, ArchiveReader, ArchiveRecord, FileFormat, RecordColumns
 
 # Delivered offsets of an archive, so that no record is delivered twice or skipped silently.
 

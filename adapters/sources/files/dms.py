@@ -49,7 +49,7 @@ from ...decoders.common.row_files import (
 )
 from ..file_options import FileSourceOptions, FilesSettings
 from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
-from .file_reader import LONGEST, FileFormat, Number
+from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number
 from .immutable import (
     CsvRowJoiner,
     ImmutableFilesSource,
@@ -59,7 +59,6 @@ from .immutable import (
     slice_to_json,
     strip_line,
 )
-from .records import ArchiveRecord
 from .source import ArchiveCheck
 
 # Names of DMS files and folders.

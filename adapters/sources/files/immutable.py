@@ -26,8 +26,7 @@ from ...object_store.files import StoredPath
 from ..file_options import FileSourceOptions
 from .delivery import DeliveryProgress, OffsetIndex
 from .file_list import ArchiveFile, FilePath, seconds_until_complete
-from .file_reader import AVRO, FileFormat, read_compressed
-from .records import LongLine, read_bounded
+from .file_reader import AVRO, FileFormat, LongLine, read_bounded, read_compressed
 from .source import ArchiveSource
 
 

@@ -25,8 +25,7 @@ from replicator.ports.frames import Batch, Stop
 
 from ..file_options import FileSourceOptions
 from .file_list import ArchiveFile, Place, find_files
-from .file_reader import LONGEST, NULL, PACKED, FileFormat, Number, unusable_error
-from .records import ArchiveRecord
+from .file_reader import LONGEST, NULL, PACKED, ArchiveRecord, FileFormat, Number, unusable_error
 from .source import RELOAD, ArchiveCheck, ArchiveSource
 
 TOPIC = "topic"

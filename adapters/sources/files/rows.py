@@ -36,7 +36,7 @@ from ...decoders.common.row_files import ROW_BITS, CsvDialect, escape_sign
 from ..file_options import FileSourceOptions, FilesSettings
 from ..file_versions import find_version_digits
 from .file_list import ArchiveFile, FilePath, Place, find_files, refuse_name
-from .file_reader import LONGEST, FileFormat, Number
+from .file_reader import LONGEST, ArchiveRecord, FileFormat, Number, RecordColumns
 from .immutable import (
     CsvRowJoiner,
     ImmutableFilesSource,
@@ -46,7 +46,6 @@ from .immutable import (
     slice_to_json,
     strip_line,
 )
-from .records import ArchiveRecord, RecordColumns
 from .source import ArchiveCheck
 
 # Names of files and folders with rows.

@@ -20,8 +20,20 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
 from .file_list import ArchiveFile
-from .file_reader import AVRO, FileFormat, open_parquet, read_compressed, read_frames, read_record, unusable_error
-from .records import ArchiveRecord, RecordColumns, line_size, read_bounded, unreadable_record
+from .file_reader import (
+    AVRO,
+    ArchiveRecord,
+    FileFormat,
+    RecordColumns,
+    line_size,
+    open_parquet,
+    read_bounded,
+    read_compressed,
+    read_frames,
+    read_record,
+    unreadable_record,
+    unusable_error,
+)
 
 EXPANDS = 10
 """The assumed size of a compressed file's content relative to the file."""

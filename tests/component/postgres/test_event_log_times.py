@@ -16,7 +16,7 @@ from support.pg_case import fetch, no_rejects
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.dispatch import event_log_sink
 from adapters.engines.local import LocalEngine
-from adapters.sources.files.records import RecordColumns, parse_line
+from adapters.sources.files.file_reader import RecordColumns, parse_line
 from replicator.domain.event_log import make_event_log_plan
 from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition

@@ -11,8 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from support.loaded_items import TABLE, PostgresItems
 
-from adapters.sources.backfill import PostgresComparison
-from adapters.sources.backfill.postgres import database
+from adapters.sources.backfill import PostgresComparison, postgres
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.reads import TableSplit
 
@@ -43,16 +42,16 @@ def test_table_that_is_rewritten_before_it_is_locked(
         "ALTER TABLE items ADD COLUMN price double precision DEFAULT random()",
         f"TRUNCATE items; INSERT INTO items SELECT i FROM generate_series(1, {ROWS}) i",
     ]
-    lock = database._lock_table
+    lock = postgres._lock_table
 
     def change_and_lock(*given: Any) -> str | None:
         if changes:
             items.execute(changes.pop(0))
         return lock(*given)
 
-    monkeypatch.setattr(database, "_lock_table", change_and_lock)
+    monkeypatch.setattr(postgres, "_lock_table", change_and_lock)
     assert count_rows(items, tmp_path) == ROWS
-    changes += ["VACUUM FULL items"] * database.TRIES
+    changes += ["VACUUM FULL items"] * postgres.TRIES
     with pytest.raises(EnvironmentProblem, match="during each of 3 attempts"):
         count_rows(items, tmp_path)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sources.backfill.mariadb import MariaDbBackfill, check
-from adapters.sources.backfill.mariadb.check import MariaDbCheck
+from adapters.sources.backfill import mariadb
+from adapters.sources.backfill.mariadb import MariaDbBackfill, MariaDbCheck
 from adapters.sources.query import database
 from adapters.sources.query.check import QueryCheck
 from adapters.sources.query.database import QueryDatabase
@@ -35,7 +35,7 @@ def _began() -> Iterator[None]:
 
 def test_doctor_says_that_it_does_not_answer(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BRIEF", 1)
-    monkeypatch.setattr(check, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(mariadb, "ANSWER_SECONDS", 1)
     for one in (QueryCheck("source", {"dsn": dsn, **QUERY}), MariaDbCheck("source", {"dsn": dsn})):
         (found,) = one.diagnose()
         assert found.severity == "error" and "timed out" in found.sentence and found.next_step

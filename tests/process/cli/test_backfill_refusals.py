@@ -10,8 +10,8 @@ import pytest
 from deltalake import write_deltalake
 
 from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, SnapshotPoint, refuse_names
-from adapters.sources.backfill.postgres.columns import PostgresColumn as PgColumn
-from adapters.sources.backfill.postgres.database import PostgresDatabase
+from adapters.sources.backfill.postgres import PostgresDatabase
+from adapters.sources.backfill.postgres_columns import PostgresColumn as PgColumn
 from replicator.application.operations.backfill import BackfillWaiter
 from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem, Retryable

@@ -17,9 +17,8 @@ from support.avro_of_connect import runs
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.sources.backfill.database import BackfillTable, DebeziumEvents, SnapshotPoint
-from adapters.sources.backfill.journal import BackfillFolder
-from adapters.sources.backfill.postgres.database import PostgresLog
-from adapters.sources.backfill.source import JournalSource
+from adapters.sources.backfill.journal import BackfillFolder, JournalSource
+from adapters.sources.backfill.postgres import PostgresLog
 from replicator.application.operations.backfill import (
     BackfilledSource,
     BackfillOperation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from adapters.sources.backfill.postgres.database import PostgresDatabase
+from adapters.sources.backfill.postgres import PostgresDatabase
 from replicator.domain.errors import Fatal
 
 

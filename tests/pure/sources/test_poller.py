@@ -14,8 +14,7 @@ import pytest
 from support.dms_folder import settle
 
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.poller import FilePoller
-from adapters.sources.files.source import ArchiveSource
+from adapters.sources.files.source import ArchiveSource, FilePoller
 from replicator.domain.position import Position
 
 SOON = 0.9
@@ -129,7 +128,7 @@ def test_what_cannot_be_watched_is_looked_through(tmp_path, monkeypatch, caplog)
     def refuse(*_):
         raise OSError("no space left for watches")
 
-    monkeypatch.setattr("adapters.sources.files.poller.RustNotify", refuse)
+    monkeypatch.setattr("adapters.sources.files.source.RustNotify", refuse)
     with caplog.at_level(logging.WARNING):
         watch = FilePoller(str(tmp_path), deep=True, every=0.3)
     assert "is not watched (no space left for watches): it is looked through every 0.3 s" in caplog.text

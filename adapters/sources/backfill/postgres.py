@@ -16,14 +16,14 @@ from psycopg.conninfo import conninfo_to_dict
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.ports.reads import ChecksumKind, KeyRange, TableSplit
 
-from ....postgres.checksums import SETTINGS, TableChecksums, to_texts
-from ....postgres.connection import KEEPALIVE, PostgresSession, TimeoutConnection, application_name
-from ....postgres.errors import describe_error_class, is_row_refusal, translate_error
-from ....postgres.names import quote_name
-from ....sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
-from ....sql.dialect import POSTGRES
-from ....sql.render import render_expression
-from ..database import (
+from ...postgres.checksums import SETTINGS, TableChecksums, to_texts
+from ...postgres.connection import KEEPALIVE, PostgresSession, TimeoutConnection, application_name
+from ...postgres.errors import describe_error_class, is_row_refusal, translate_error
+from ...postgres.names import quote_name
+from ...sql.checksums import POSTGRES_INTEGERS, kind_of_postgres
+from ...sql.dialect import POSTGRES
+from ...sql.render import render_expression
+from .database import (
     BackfillTable,
     Row,
     SnapshotPoint,
@@ -33,8 +33,8 @@ from ..database import (
     refuse_unread_columns,
     split_name,
 )
-from ..snapshot_reader import DatabaseComparison, TableBackfill
-from .columns import PostgresColumn
+from .postgres_columns import PostgresColumn
+from .snapshot_reader import DatabaseComparison, TableBackfill
 
 FETCH = 5_000
 TRIES = 3

@@ -29,8 +29,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from ....decoders.debezium.masking import MASKED
-from ..database import Schema
+from ...decoders.debezium.masking import MASKED
+from .database import Schema
 
 WIDEST = 38
 TWO_64 = 1 << 64

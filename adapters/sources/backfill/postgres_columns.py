@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ....decoders.debezium.masking import MASKED
-from ..database import Schema
+from ...decoders.debezium.masking import MASKED
+from .database import Schema
 
 AS_IT_IS = {
     "int2": "int16",

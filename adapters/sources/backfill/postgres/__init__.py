@@ -1,1 +1,0 @@
-"""Backfills of PostgreSQL tables."""
