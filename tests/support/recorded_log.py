@@ -14,8 +14,8 @@ import pyarrow as pa
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.dispatch import event_log_sink
 from adapters.event_log import build_rows
-from adapters.sources.event_log.delta.source import DeltaSource
-from adapters.sources.event_log.postgres.source import PostgresLogSource
+from adapters.sources.event_log.delta_source import DeltaSource
+from adapters.sources.event_log.postgres import PostgresLogSource
 from replicator.domain.event_log import make_event_log_plan
 from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition

@@ -13,7 +13,7 @@ from replicator.ports.source import SourceFeatures
 
 from ..delta_options import DeltaSourceSettings
 from ..delta_reader import FileRewritten, WholeTableSize, WindowSize, WindowTooLarge
-from ..event_log.version_loop import follow_versions
+from ..event_log.source import follow_versions
 from ..scan import Scan, open_scan
 from .splits import RowSplit, first_change_offset, first_whole_offset, parse_offset, read_records, skip_whole, start_offset
 from .table import RowsTable, RowVersion, TableState, other_table_error, vacuumed_error

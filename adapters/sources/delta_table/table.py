@@ -24,7 +24,7 @@ from ...delta.tables import commit_file_name
 from ...delta.types import storage_type
 from ..delta_options import DeltaSourceSettings
 from ..delta_reader import FileRewritten, SourceDeltaTable, open_parquet
-from ..event_log.delta.table import READABLE as LOG_READABLE
+from ..event_log.delta_log import READABLE as LOG_READABLE
 from .splits import FEED, MOST_ROWS, OWN, Content, TableFile, first_change_offset
 
 MISSING = "Start the pipeline that writes the table first, or correct 'path' of the source."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import DecimalException
@@ -18,14 +18,15 @@ from pydantic import SecretStr
 from sqlalchemy.pool import NullPool
 
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, ReplicatorError, Retryable
+from replicator.domain.plain_values import format_count
 from replicator.extras import explain_missing_modules
+from replicator.ports.runtime import Diagnosis
 
 from ...postgres.connection import ANSWER_SECONDS, TimeoutConnection
 from ...postgres.query import translate_query_error
 from .. import mysql_errors
 from ..mysql_errors import MY_ANSWER_SECONDS, driver_message
-from .columns import AnyType, SelectedColumn, declared_type, select_column, to_array
-from .cursor_values import CursorValues, Value
+from .columns import AnyType, CursorValues, SelectedColumn, Value, declared_type, select_column, to_array
 from .options import QuerySettings
 
 PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
@@ -337,3 +338,42 @@ def _translate_error(error: sa.exc.DBAPIError, doing: str, dialect: sa.Dialect) 
     if isinstance(error, sa.exc.DataError):
         return Fatal(f"While {doing}: {type(cause).__name__}.", next_step=CAST)
     return ConfigProblem(f"The database said while {doing}: {driver_message(cause)}", next_step=CORRECT)
+
+
+# Check of a database for `doctor`: it answers, and has the required columns. Reads no row.
+
+
+LOCATION_KEYS = ("dsn", "table", "query", "cursor_column", "start_after")
+START = "Start the server, or correct host and port in `dsn`."
+NO_DELETES = "A query does not see deleted rows. If that matters, read the table with `transport: snapshots`."
+
+
+class QueryCheck:
+    """`ports.runtime.Check` with the source's options in `LOCATION_KEYS`, and the table's `keys` and `schema` if given."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._place = {key: options[key] for key in LOCATION_KEYS if options.get(key) is not None}
+        self._keys = tuple(options.get("keys") or ())
+        self._schema = dict(options.get("schema") or {})
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        declared = {"schema": self._schema} if self._schema else {}
+        keys = self._keys or ("?",)
+        try:
+            options = QuerySettings.read({**self._place, "state": ".", "keys": keys, **declared})
+            with QueryDatabase(options, brief=True).connect() as reading:
+                missing = [key for key in self._keys if key not in reading.schema.names]
+                if missing:
+                    step = f"There are: {', '.join(reading.schema.names)}. Correct `keys`."
+                    return [Diagnosis("error", self._name, f"{options.name} has no column {missing[0]!r}.", step)]
+                reading.check_query()
+                columns = format_count(len(reading.columns), "column")
+                found = [Diagnosis("ok", self._name, f"{options.name} can be queried: {columns}.")]
+                if options.query is None and self._keys and not reading.is_unique(self._keys):
+                    sentence = f"The database has no unique index on ({', '.join(self._keys)}) of {options.name}."
+                    step = "If two rows have equal keys, one of them is lost. Correct `keys`, or create a unique index."
+                    found.append(Diagnosis("warning", self._name, sentence, step))
+        except ReplicatorError as problem:
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]
+        return [*found, Diagnosis("ok", self._name, NO_DELETES)]

@@ -2,21 +2,347 @@
 
 from __future__ import annotations
 
+import csv as rows_of_text
+import gzip
+import io
 import logging
 import os
+import sys
 import time
-from collections.abc import Iterator, Sequence
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
+from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
 
-from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
+from replicator.domain.plain_values import format_count
 
+from ...arrow import record_errors
+from ...arrow.parquet_slices import ParquetSlices
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.text_values import NAMES, find_text_reader, read_texts
+from ...arrow.value_readers import UNSET, ValueReader, choose_objects
+from ...decoders.common.row_files import CsvDialect
+from ...decoders.json.type_names import find_type_reader
 from ...object_store.files import seconds_until_stable
 from ..file_versions import find_version_digits
-from .file_formats import PARQUET, SnapshotFormat, SnapshotTooLarge
+from .options import SnapshotsSettings
 from .snapshots import ReadSnapshot, Taken, to_storable
+
+# Formats of snapshot files: Parquet, or text with declared columns.
+
+
+SLICE_BYTES = 16 << 20
+"""Bytes of text that are unpacked at once."""
+SLICE_ROWS = 65_536
+MAGIC = 4
+"""Bytes of the magic number at the start and end of a Parquet file."""
+
+
+class SnapshotFormat(Protocol):
+    """A kind of file. `suffixes`: endings of its file names, the usual one first. `settles`: the file's content does not
+    show if it is complete. `most`: the most bytes of an unpacked snapshot."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    settles: bool
+    most: int
+
+    def read(self, file: Path, room: int) -> pa.Table | None:
+        """The rows of one file; None if it is incomplete. Raises OSError, SnapshotTooLarge for more than `room` unpacked
+        bytes, and DataLoss for invalid content, which names file, row and column, never a value."""
+
+
+class SnapshotTooLarge(Exception):
+    """A file has more bytes than allowed."""
+
+
+class ParquetFormat:
+    """`SnapshotFormat` of Parquet files."""
+
+    name = "Parquet"
+    suffixes: tuple[str, ...] = (".parquet",)
+    settles = False
+
+    def __init__(self, most: int = 1 << 30) -> None:
+        self.most = most
+
+    def read(self, file: Path, room: int) -> pa.Table | None:
+        """See `SnapshotFormat.read`: complete when its footer, its last part, was written."""
+        if not _has_footer(file):
+            return None
+        try:
+            with pq.ParquetFile(file) as reader:
+                return _read_rows(file, reader, room)
+        except pa.ArrowException:
+            if not _has_footer(file):
+                return None  # Replaced in the meantime.
+            raise DataLoss(f"{file} {_describe_fault(file)}.", next_step="Write the snapshot again, or remove it.") from None
+
+
+def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
+    """All rows. Their size is known before they are unpacked, although the file stores repeated values once."""
+    metadata, schema = reader.metadata, reader.schema_arrow
+    if len(set(schema.names)) < len(schema.names):
+        raise pa.ArrowInvalid("two columns of one name")
+    if sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)) > room:
+        raise SnapshotTooLarge
+    slices, batches = ParquetSlices(reader, lambda: file, SLICE_BYTES, SLICE_ROWS), []
+    for rows, size in slices.read():
+        if size > room:
+            raise SnapshotTooLarge
+        batches.append(_decode_dictionaries(slices.unpack(rows)))
+        room -= batches[-1].nbytes
+        if room < 0:
+            raise SnapshotTooLarge
+    return pa.Table.from_batches(batches, batches[0].schema if batches else schema)
+
+
+def _decode_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with dictionary columns of the file's own schema decoded."""
+    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in rows.schema]
+    return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, kinds, strict=True)]))
+
+
+def _has_footer(file: Path) -> bool:
+    with file.open("rb") as stream:
+        size = stream.seek(0, SEEK_END)
+        stream.seek(max(0, size - MAGIC))
+        return size > 2 * MAGIC and stream.read() in (b"PAR1", b"PARE")
+
+
+def _describe_fault(file: Path) -> str:
+    try:
+        names = pq.read_schema(file).names
+    except (pa.ArrowException, OSError):
+        names = []
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return f"has two columns {twice[0]!r}" if twice else "is a whole file and cannot be read as Parquet"
+
+
+PARQUET: SnapshotFormat = ParquetFormat()
+
+
+# Snapshots as text, CSV or JSON Lines, with declared types. A file is read as a whole or not at all.
+
+STEP = "Write the snapshot again, or correct `schema` of its table."
+LARGEST = 256 << 20
+"""Bytes of text that are parsed at once: offsets in a text column have 31 bits."""
+LINES = 65_536
+"""Lines of JSON that are parsed at once."""
+BOM = b"\xef\xbb\xbf"
+
+
+def find_snapshot_format(options: SnapshotsSettings) -> SnapshotFormat:
+    """The format of the files. Raises ConfigProblem for unsupported column types."""
+    if options.files in (None, "parquet"):
+        return ParquetFormat(options.memory)
+    nodes = find_readers(options.columns, options.name)
+    form: TextFormat = JsonLinesFormat(nodes)
+    if options.files == "csv":
+        form = CsvFormat(nodes, CsvDialect.from_settings(options.csv))
+    form.most = options.memory
+    return form
+
+
+def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader]:
+    """The readers of declared columns. Raises ConfigProblem for an unknown type, and if no column is declared."""
+    found = {}
+    for name, said in schema.items():
+        try:
+            found[name] = find_type_reader(said)
+        except ValueMisfit as unknown:
+            sentence = f"Column {name!r} in 'schema' of table {table}: {unknown}."
+            raise ConfigProblem(sentence, next_step=f"Write a type such as {NAMES}.") from None
+    if not found:
+        sentence = f"The columns of {table} are unknown, because its snapshots are text."
+        raise ConfigProblem(sentence, next_step="Write 'schema: {COLUMN: TYPE, ...}' in its table.")
+    return found
+
+
+class TextFormat(ABC):
+    """`SnapshotFormat` of text files; files with names ending in .gz are unpacked."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    settles = True
+    most = 1 << 30
+
+    def read(self, file: Path, room: int) -> pa.Table:
+        stamp = file.stat()
+        try:
+            with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
+                text = stream.read(room + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise broken_file_error(file, "is not a whole gzip file") from None
+        if len(text) > room:
+            raise SnapshotTooLarge
+        found = self.parse_rows(text.removeprefix(BOM), file)
+        if (now := file.stat()).st_mtime_ns != stamp.st_mtime_ns or now.st_size != stamp.st_size:
+            raise broken_file_error(file, "was written to while it was read")
+        return found
+
+    @abstractmethod
+    def parse_rows(self, text: bytes, file: Path) -> pa.Table:
+        """The rows of a whole file. Raises DataLoss."""
+
+
+class CsvFormat(TextFormat):
+    """CSV in this dialect. With a header row columns are found by name, and undeclared ones are left out. Without one
+    they have the declared order."""
+
+    name = "CSV"
+    suffixes: tuple[str, ...] = (".csv", ".csv.gz")
+
+    def __init__(self, nodes: Mapping[str, ValueReader], dialect: CsvDialect) -> None:
+        self._types = {name: node.type for name, node in nodes.items()}
+        self._dialect = dialect
+        for name, kind in self._types.items():
+            if find_text_reader(kind) is None:
+                raise ConfigProblem(f"Column {name!r} is {kind}, which CSV does not hold.", next_step=f"There are {NAMES}.")
+
+    def parse_rows(self, text: bytes, file: Path) -> pa.Table:
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise broken_file_error(file, "holds bytes that are not UTF-8") from None
+        text = text.lstrip(b"\r\n")  # Blank lines do not count, also before a header.
+        names, count = self._read_outline(text, file)
+        self._refuse_names(names, file)
+        cells = self._read_cells(text, names, file)
+        if cells.num_rows != count:
+            raise broken_file_error(file, "has quotes that do not stand around whole values")
+        columns = [self._read_column(cells[name].combine_chunks(), name, file) for name in self._types]
+        return pa.table(columns, names=list(self._types))
+
+    def _read_outline(self, text: bytes, file: Path) -> tuple[list[str], int]:
+        """The names of the columns and the number of rows, from a strict reader. The fast reader accepts quotes that are
+        never closed, or closed within a value, as text."""
+        rows_of_text.field_size_limit(sys.maxsize)
+        reader = rows_of_text.reader(
+            io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline=""), **self._strict_options()
+        )
+        names = None if self._dialect.header else list(self._types)
+        count = 0
+        try:
+            for row in reader:
+                if names is None:
+                    names = row
+                elif row:
+                    count += 1
+                    if len(row) != len(names):
+                        raise broken_file_error(
+                            file, f"row {count} has {format_count(len(row), 'column')}, expected: {len(names)}"
+                        )
+        except rows_of_text.Error:
+            raise broken_file_error(file, f"row {count + 1} has quotes that do not stand around whole values") from None
+        if names is None:
+            raise broken_file_error(file, "has no header")
+        return names, count
+
+    def _strict_options(self) -> dict[str, Any]:
+        said = self._dialect
+        quoting = rows_of_text.QUOTE_MINIMAL if said.quote else rows_of_text.QUOTE_NONE
+        signs = {"delimiter": said.delimiter, "quotechar": said.quote, "escapechar": said.escape}
+        return {**signs, "quoting": quoting, "doublequote": said.quote is not None, "strict": True}
+
+    def _refuse_names(self, names: Sequence[str], file: Path) -> None:
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise broken_file_error(file, f"has two columns {twice[0]!r}")
+        lacking = [name for name in self._types if name not in names]
+        if lacking:
+            raise broken_file_error(file, f"lacks the column {lacking[0]!r}")
+
+    def _read_cells(self, text: bytes, names: list[str], file: Path) -> pa.Table:
+        # The reader treats an empty last field as quoted if the last line has no end.
+        whole = text if text.endswith((b"\n", b"\r")) else text + b"\n"
+        if not text.strip(b"\r\n"):
+            return pa.table({name: pa.array([], pa.string()) for name in self._types})
+        convert = self._dialect.convert_options(names, pa.string())
+        convert.include_columns = list(self._types)
+        try:
+            return csv.read_csv(
+                pa.BufferReader(whole),
+                csv.ReadOptions(
+                    column_names=None if self._dialect.header else names,
+                    use_threads=False,
+                    block_size=min(len(whole) + 1, LARGEST),
+                ),
+                csv.ParseOptions(**self._dialect.parse_options, newlines_in_values=True),
+                convert,
+            )
+        except pa.ArrowException:
+            # The original message contains the row.
+            raise broken_file_error(file, "cannot be read as rows of one width") from None
+
+    def _read_column(self, texts: pa.Array, name: str, file: Path) -> pa.Array:
+        values, bad = read_texts(texts, self._types[name], f"column {name!r}")
+        refuse_misfits(bad, 0, file)
+        return values
+
+
+class JsonLinesFormat(TextFormat):
+    """One JSON object per line. A missing field is NULL; undeclared fields are left out."""
+
+    name = "JSON Lines"
+    suffixes: tuple[str, ...] = (".jsonl", ".jsonl.gz")
+
+    def __init__(self, nodes: Mapping[str, ValueReader]) -> None:
+        self._objects = choose_objects(nodes)(dict(nodes))
+        self._decode = msgspec.json.Decoder(self._objects.wire).decode
+
+    def parse_rows(self, text: bytes, file: Path) -> pa.Table:
+        nodes = self._objects.nodes
+        found: dict[str, list[pa.Array]] = {name: [pa.array([], node.type)] for name, node in nodes.items()}
+        first = 0
+        for lines in _read_lines(text):
+            objects, bad = record_errors.decode_or_reject(self._decode, lines, self._objects.empty())
+            refuse_misfits(bad, first, file)
+            for name, node in nodes.items():
+                given = self._objects.values(objects, name)
+                values, bad = record_errors.build_or_reject(
+                    node.build, [None if v is UNSET else v for v in given], f"column {name!r}"
+                )
+                refuse_misfits(bad, first, file)
+                found[name].append(values)
+            first += len(lines)
+        return pa.table({name: pa.chunked_array(parts) for name, parts in found.items()})
+
+
+def _read_lines(text: bytes) -> Iterator[list[bytes]]:
+    """The lines that are not blank, in groups."""
+    some: list[bytes] = []
+    for line in io.BytesIO(text):
+        if line.strip():
+            some.append(line)
+        if len(some) == LINES:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def refuse_misfits(bad: Mapping[int, Reject], first: int, file: Path) -> None:
+    """Raise DataLoss for the first invalid row, by index after `first` other rows."""
+    if bad:
+        place = min(bad)
+        raise broken_file_error(file, f"row {first + place + 1}: {bad[place].sentence}")
+
+
+def broken_file_error(file: Path, what: str) -> DataLoss:
+    """The error for a file with invalid content."""
+    colon = ", " if what.startswith("row ") else " "
+    return DataLoss(f"{file}{colon}{what}.", next_step=STEP)
+
 
 log = logging.getLogger(__name__)
 DONE = "_SUCCESS"

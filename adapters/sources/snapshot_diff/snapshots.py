@@ -18,7 +18,7 @@ from replicator.domain.table import Column, TableSpec
 
 from ...delta.types import storage_type, to_storage
 from ..delta_table.splits import OWN
-from ..journal.options import CHANGE, VERSION
+from ..journal_options import CHANGE, VERSION
 
 # Interfaces between the journal and the origin of snapshots.
 

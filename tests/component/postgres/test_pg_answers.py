@@ -19,8 +19,7 @@ from adapters.postgres.connection import PostgresSession
 from adapters.sinks.postgres.check import PostgresCheck
 from adapters.sources.backfill import PostgresBackfill
 from adapters.sources.backfill.postgres import open_walsender
-from adapters.sources.query.check import QueryCheck
-from adapters.sources.query.database import QueryDatabase
+from adapters.sources.query.database import QueryCheck, QueryDatabase
 from adapters.sources.query.options import QuerySettings
 from replicator.domain.errors import Retryable
 

@@ -18,7 +18,7 @@ from support.recorded_log import RecordedLog
 from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.postgres.event_log_reader import INDEX
-from adapters.sources.event_log.postgres.source import PostgresLogSource
+from adapters.sources.event_log.postgres import PostgresLogSource
 from replicator.application.operations import checkpoint, read_side, table_swap
 from replicator.application.operations.as_of import resolve_as_of
 from replicator.application.operations.change_history import ChangeLogResult, read_audit, read_history

@@ -20,9 +20,7 @@ from support.exported_records import Row, successive
 from adapters.delta.folders import LaneLock
 from adapters.postgres import query, table_reader
 from adapters.postgres.query import SnapshotQuery, table_query
-from adapters.sources.snapshot_diff.check import SnapshotsCheck
-from adapters.sources.snapshot_diff.journal import SnapshotJournal
-from adapters.sources.snapshot_diff.source import QuerySnapshots, SnapshotsSource
+from adapters.sources.snapshot_diff.source import QuerySnapshots, SnapshotJournal, SnapshotsCheck, SnapshotsSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 

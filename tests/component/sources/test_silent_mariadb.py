@@ -12,8 +12,7 @@ import pytest
 from adapters.sources.backfill import mariadb
 from adapters.sources.backfill.mariadb import MariaDbBackfill, MariaDbCheck
 from adapters.sources.query import database
-from adapters.sources.query.check import QueryCheck
-from adapters.sources.query.database import QueryDatabase
+from adapters.sources.query.database import QueryCheck, QueryDatabase
 from adapters.sources.query.options import QuerySettings
 from replicator.domain.errors import Retryable
 

@@ -20,10 +20,8 @@ from support.exported_records import SCHEMA, export, successive
 from support.full_disk import full_disk
 
 from adapters.delta.folders import LaneLock
-from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from adapters.sources.snapshot_diff.file_snapshots import SnapshotFolder, list_snapshots
-from adapters.sources.snapshot_diff.journal import SnapshotJournal
-from adapters.sources.snapshot_diff.source import SnapshotsSource
+from adapters.sources.snapshot_diff.source import SnapshotJournal, SnapshotsCheck, SnapshotsSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
 

@@ -14,7 +14,7 @@ import pytest
 from support.full_disk import full_disk
 from support.queried_database import SALES, STAMP, QueriedDatabase, payloads, read, source
 
-from adapters.sources.query.journal import QueryJournal
+from adapters.sources.query.source import QueryJournal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from support.recorded_log import LANE, RecordedLog
 
 from adapters.sinks.delta.event_log import DeltaEventLog
-from adapters.sources.event_log.delta.source import DeltaSource
+from adapters.sources.event_log.delta_source import DeltaSource
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 

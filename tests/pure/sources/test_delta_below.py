@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from support.recorded_log import RecordedLog
 
-from adapters.sources.event_log.delta.source import DeltaSource
+from adapters.sources.event_log.delta_source import DeltaSource
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 

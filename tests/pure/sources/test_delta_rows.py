@@ -19,8 +19,7 @@ from support.rows_of_tables import apply_changes, decode_changes, read, table_ro
 from support.table_of_rows import FEED, VERSION, WHOLE
 
 from adapters.decoders.rows import RowsDecoder
-from adapters.sources.delta import delta_source
-from adapters.sources.delta.check import delta_source_check
+from adapters.sources.delta import delta_source, delta_source_check
 from adapters.sources.delta_table.splits import first_change_offset, first_whole_offset, parse_offset
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.recorded_log import RecordedLog
 
-from adapters.sources.delta.check import DeltaSourceCheck
-from adapters.sources.event_log import version_loop
-from adapters.sources.event_log.delta.source import DeltaSource
+from adapters.sources.delta import DeltaSourceCheck
+from adapters.sources.event_log import source as event_log_source
+from adapters.sources.event_log.delta_source import DeltaSource
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position, TopicPartition
@@ -46,7 +46,7 @@ def records(*offsets: int, topic: str = TOPIC, partition: int = 0, days: bool = 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_loop, "TICK", 0.1)
+    monkeypatch.setattr(event_log_source, "TICK", 0.1)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from support.recorded_log import RecordedLog
 
 from adapters.sources import delta_reader
-from adapters.sources.event_log.delta import source
-from adapters.sources.event_log.delta.source import DeltaSource, Period
+from adapters.sources.event_log import delta_source
+from adapters.sources.event_log.delta_source import DeltaSource, Period
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
@@ -59,7 +59,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 yield batch
 
     monkeypatch.setattr(delta_reader.pq, "ParquetFile", Counted)
-    monkeypatch.setattr(source, "PIECE_ROWS", 50)
+    monkeypatch.setattr(delta_source, "PIECE_ROWS", 50)
     return pieces
 
 
@@ -86,7 +86,7 @@ def test_each_row_of_a_long_file_is_read_once(log: RecordedLog, read: list[int])
 @pytest.mark.parametrize("held", [64_000_000, 0])
 def test_rows_in_any_order(log: RecordedLog, read: list[int], monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     """Of two partitions; kept for later windows, or read again."""
-    monkeypatch.setattr(source, "HELD_BYTES", held)
+    monkeypatch.setattr(delta_source, "HELD_BYTES", held)
     places = [(partition, offset) for partition in (0, 1) for offset in range(150)]
     log.append(records(places))
     table = DeltaTable(str(log.path))

@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from adapters.delta.folders import LocalFolder
-from adapters.sources.event_log.delta.log_reader import ReadWindow
-from adapters.sources.event_log.delta.source import STORED, OpenLogFile
-from adapters.sources.event_log.delta.table import LogFile
-from adapters.sources.event_log.version_loop import read_ahead
+from adapters.sources.event_log.delta_log import LogFile, ReadWindow
+from adapters.sources.event_log.delta_source import STORED, OpenLogFile
+from adapters.sources.event_log.source import read_ahead
 from replicator.domain.position import Position, Span, TopicPartition
 
 

@@ -22,9 +22,8 @@ from support.exported_records import DECLARED, Row, export, export_text, success
 
 from adapters.decoders.common.row_files import CsvDialect
 from adapters.sources.snapshot_diff import file_snapshots
-from adapters.sources.snapshot_diff.check import SnapshotsCheck
-from adapters.sources.snapshot_diff.file_formats import CsvFormat, JsonLinesFormat, find_readers
-from adapters.sources.snapshot_diff.source import SnapshotsSource
+from adapters.sources.snapshot_diff.file_snapshots import CsvFormat, JsonLinesFormat, find_readers
+from adapters.sources.snapshot_diff.source import SnapshotsCheck, SnapshotsSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.position import Position
 

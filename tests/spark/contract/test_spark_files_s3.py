@@ -16,8 +16,8 @@ from support.recorded_log import RecordedLog
 from support.spark_case import OPTIONS, engine
 from support.stored_files import StoredFiles
 
-from adapters.sources.delta.spark import DeltaSparkSource
-from adapters.sources.event_log.delta.source import DeltaSource
+from adapters.sources.delta_spark import DeltaSparkSource
+from adapters.sources.event_log.delta_source import DeltaSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.source import ArchiveSource
 from adapters.spark.frames import to_arrow

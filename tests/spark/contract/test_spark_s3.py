@@ -21,7 +21,7 @@ from adapters.sinks.delta.event_log import DeltaEventLog
 from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.delta.spark.event_log import DeltaSparkEventLog
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
-from adapters.sources.delta.spark import delta_spark_source
+from adapters.sources.delta_spark import delta_spark_source
 from adapters.spark import merge
 from adapters.spark.errors import translate_errors
 from adapters.spark.frames import to_arrow

@@ -33,7 +33,7 @@ from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.delta.spark import mirror, tombstones
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
-from adapters.sources.delta.spark import delta_spark_source
+from adapters.sources.delta_spark import delta_spark_source
 from adapters.sources.delta_table.source import RowsSource
 from adapters.spark import merge
 from adapters.spark.frames import from_arrow, to_arrow

@@ -20,15 +20,14 @@ from support.recorded_log import RecordedLog
 from adapters.arrow import parquet_slices
 from adapters.sources.delta import delta_source
 from adapters.sources.delta_table.splits import first_change_offset, first_whole_offset
-from adapters.sources.event_log.delta.source import DeltaSource
+from adapters.sources.event_log.delta_source import DeltaSource
 from adapters.sources.files import file_reader
 from adapters.sources.files.connect import ConnectFilesSource
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.rows import RowsFilesSource
 from adapters.sources.files.source import ArchiveSource
 from adapters.sources.files.spark_splits import FileSplit, SliceLimits, SplitScan
-from adapters.sources.snapshot_diff.check import SnapshotsCheck
-from adapters.sources.snapshot_diff.source import SnapshotsSource
+from adapters.sources.snapshot_diff.source import SnapshotsCheck, SnapshotsSource
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition

@@ -18,14 +18,13 @@ from replicator.ports.adapter_options import AdapterOptions
 from replicator.ports.frames import Batch, Stop
 from replicator.ports.options import Dsn
 
-from ....arrow.record_positions import payload_bytes
-from ....event_log import LogBounds, describe_removed, recreated_error, refuse_losses
-from ....postgres.connection import PostgresSession
-from ....postgres.default_names import LOG_TABLE
-from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
-from ....postgres.options import TableLocation, read_dsn
-from ..source import LogSource
-from ..version_loop import read_ahead
+from ...arrow.record_positions import payload_bytes
+from ...event_log import LogBounds, describe_removed, recreated_error, refuse_losses
+from ...postgres.connection import PostgresSession
+from ...postgres.default_names import LOG_TABLE
+from ...postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
+from ...postgres.options import TableLocation, read_dsn
+from .source import LogSource, read_ahead
 
 ROLE = "event log reader"
 

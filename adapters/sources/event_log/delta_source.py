@@ -20,14 +20,13 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, F
 from replicator.ports.source import SourceFeatures
 
-from ....arrow.record_positions import payload_bytes
-from ....delta.folders import FileLocation
-from ....event_log import LogBounds, drop_repeated, sort_records, to_raw
-from ...delta_options import DeltaSourceSettings
-from ...delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
-from ..source import LogSource
-from .log_reader import DeltaLog, DeltaLogReader, Load, ReadWindow
-from .table import EventLogTable, LogFile, LogSnapshot, OffsetRanges
+from ...arrow.record_positions import payload_bytes
+from ...delta.folders import FileLocation
+from ...event_log import LogBounds, drop_repeated, sort_records, to_raw
+from ..delta_options import DeltaSourceSettings
+from ..delta_reader import WholeTableSize, WindowSize, open_reader, read_slices, translate_damage
+from .delta_log import DeltaLog, DeltaLogReader, EventLogTable, Load, LogFile, LogSnapshot, OffsetRanges, ReadWindow
+from .source import LogSource
 
 
 class EventLogSource(LogSource[F]):

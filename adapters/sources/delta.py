@@ -1,4 +1,4 @@
-"""Checks of Delta sources for `doctor`: the table exists, is readable, and has the requested topics and positions."""
+"""Delta tables as sources: an event log as the topics that it recorded, or (`format: rows`) the rows of any table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,22 @@ from replicator.domain.position import Position
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.runtime import Check, Diagnosis
 
-from ...event_log import ACCEPT, describe_loss
-from ..delta_options import DeltaSourceSettings
-from ..delta_table.source import RowsSource
-from ..delta_table.splits import parse_offset
-from ..event_log.delta.log_reader import DeltaLog
-from ..event_log.delta.table import EventLogTable, OffsetRanges
+from ..event_log import ACCEPT, describe_loss
+from .delta_options import DeltaSourceSettings
+from .delta_table.source import RowsSource
+from .delta_table.splits import parse_offset
+from .event_log.delta_log import DeltaLog, EventLogTable, OffsetRanges
+from .event_log.delta_source import DeltaSource
+
+
+def delta_source(options: DeltaSourceSettings | Mapping[str, Any]) -> DeltaSource | RowsSource:
+    """The source for the configured `format`."""
+    found = DeltaSourceSettings.read(options)
+    return RowsSource(found) if found.format == ROWS else DeltaSource(found)
+
+
+# Checks of Delta sources for `doctor`: the table exists, is readable, and has the requested topics and positions.
+
 
 OF_EVERY_SOURCE = ("positions", "production")
 """Options that the checks of all sources get."""

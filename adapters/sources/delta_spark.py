@@ -17,18 +17,17 @@ from replicator.domain.position import Span, TopicPartition
 from replicator.ports.adapter_options import ROWS
 from replicator.ports.frames import Batch
 
-from ...event_log import to_raw
-from ...spark.errors import translate_error
-from ...spark.frames import cache_with_size, column, map_frame
-from ...spark.object_stores import to_spark_path
-from ...spark.session import split_options_lazily
-from ...spark.types import spark_schema
-from ..delta_options import DeltaSourceSettings
-from ..delta_reader import FileRewritten, WindowSize
-from ..delta_table.source import RowsSource
-from ..event_log.delta.log_reader import ReadWindow
-from ..event_log.delta.source import TIME, EventLogSource, Period
-from ..event_log.delta.table import LogSnapshot
+from ..event_log import to_raw
+from ..spark.errors import translate_error
+from ..spark.frames import cache_with_size, column, map_frame
+from ..spark.object_stores import to_spark_path
+from ..spark.session import split_options_lazily
+from ..spark.types import spark_schema
+from .delta_options import DeltaSourceSettings
+from .delta_reader import FileRewritten, WindowSize
+from .delta_table.source import RowsSource
+from .event_log.delta_log import LogSnapshot, ReadWindow
+from .event_log.delta_source import TIME, EventLogSource, Period
 
 
 def delta_spark_source(options: DeltaSourceSettings | Mapping[str, Any]) -> DeltaSparkSource | RowsSource:

@@ -1,1 +1,0 @@
-"""Event logs in PostgreSQL as sources: the topics that they recorded."""
