@@ -276,6 +276,14 @@ def scan_columns(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
     return rows.scanner(columns=[*names])
 
 
+def read_columns(rows: ds.FileSystemDataset, names: Collection[str]) -> pa.Table:
+    """These columns of the rows, read by this thread, because other threads are busy.
+
+    Raises OSError or ArrowException when a file cannot be read.
+    """
+    return rows.to_table(columns=[*names], use_threads=False)
+
+
 def diff_versions(old: TableVersion, new: TableVersion, columns: Collection[str] | None) -> VersionDiff | None:
     """The files that differ, for `columns` (lower case; None: all).
 
