@@ -151,13 +151,13 @@ PACKAGE = "replicator."
 
 def _read_table() -> Mapping[str, tuple[str, Mapping[str, str]]]:
     """By old module: the new one, and new names by old ones."""
-    found: dict[str, tuple[str, Mapping[str, str]]] = {}
+    moved: dict[str, tuple[str, Mapping[str, str]]] = {}
     for line in _TABLE.replace("\n    ", " ").strip().splitlines():
         modules, _, names = line.partition(":")
         old, _, new = modules.partition(" > ")
         pairs = (pair.split("=") for pair in names.split())
-        found[PACKAGE + old] = (PACKAGE + (new or old), {name: renamed for name, renamed in pairs})  # noqa: C416 - a pair is a list
-    return found
+        moved[PACKAGE + old] = (PACKAGE + (new or old), {name: renamed for name, renamed in pairs})  # noqa: C416 - a pair is a list
+    return moved
 
 
 ALIASES = _read_table()
@@ -166,8 +166,8 @@ ALIASES = _read_table()
 def find_new_name(module: str, name: str) -> tuple[str, str]:
     """The module and the new name of a name in an old module."""
     target, names = ALIASES[module]
-    place, _, new = names.get(name, name).rpartition(".")
-    return (PACKAGE + place if place else target), new
+    new_module, _, new = names.get(name, name).rpartition(".")
+    return (PACKAGE + new_module if new_module else target), new
 
 
 def _find_alias(module: str) -> Callable[[str], Any]:
@@ -177,11 +177,11 @@ def _find_alias(module: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in names and (module == target or name.startswith("__")):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        place, new = find_new_name(module, name)
-        found = getattr(import_module(place), new)
-        text = f"{module}.{name} is now {place}.{new}; the old name goes with version 0.3"
+        new_module, new = find_new_name(module, name)
+        attribute = getattr(import_module(new_module), new)
+        text = f"{module}.{name} is now {new_module}.{new}; the old name goes with version 0.3"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return found
+        return attribute
 
     return find
 

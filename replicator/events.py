@@ -71,8 +71,8 @@ class EventClient:
         limit: int | None = None,
     ) -> list[Event]:
         """The events of a type or of one aggregate, up to the time `until` (UTC without a zone), by time and version."""
-        moment = until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
-        return list(self._emitting.store.read(aggregate_type, aggregate_id, until=moment, limit=limit))
+        time = until.replace(tzinfo=UTC) if until is not None and until.tzinfo is None else until
+        return list(self._emitting.store.read(aggregate_type, aggregate_id, until=time, limit=limit))
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
         """The aggregate's version; 0 without events."""

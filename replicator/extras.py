@@ -40,8 +40,8 @@ def find_extra(module: str, user: str = "") -> str | None:
     the smallest."""
     module = _normalize(module.partition(".")[0])
     words = re.findall("[a-z]+", user)
-    found = {extra: packages for extra, packages in read_extras().items() if any(_provides(p, module) for p in packages)}
-    return min(found, key=lambda e: (words.index(e) if e in words else len(words), len(found[e])), default=None)
+    extras = {extra: packages for extra, packages in read_extras().items() if any(_provides(p, module) for p in packages)}
+    return min(extras, key=lambda e: (words.index(e) if e in words else len(words), len(extras[e])), default=None)
 
 
 @cache
@@ -53,12 +53,12 @@ def read_extras() -> Mapping[str, frozenset[str]]:
         requirements = requires("replicator") or ()
     except PackageNotFoundError:
         return {}
-    found: dict[str, frozenset[str]] = {}
+    extras: dict[str, frozenset[str]] = {}
     for text in requirements:
         package, extra = re.match(r"[\w.-]+", text), re.search(r"""\bextra == ["']([\w-]+)["']""", text)
         if package and extra:
-            found[extra[1]] = found.get(extra[1], frozenset()) | {_normalize(package[0])}
-    return found
+            extras[extra[1]] = extras.get(extra[1], frozenset()) | {_normalize(package[0])}
+    return extras
 
 
 def _provides(package: str, module: str) -> bool:

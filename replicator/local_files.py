@@ -166,8 +166,8 @@ def _open_locked(path: Path, mode: int, *, waits: bool) -> int:
             is_mine = _has_name(handle, path)
             if is_mine:
                 return handle
-        except BlockingIOError as taken:
-            raise FileLocked(os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown") from taken
+        except BlockingIOError as locked:
+            raise FileLocked(os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown") from locked
         finally:
             if not is_mine:
                 os.close(handle)

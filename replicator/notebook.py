@@ -58,8 +58,8 @@ def load_audit(table: str, *, config: str | Path | None = None, env: str | None 
     `replicator.domain.timeline.AUDIT`, the order is the time at the source. Errors as in `load_table`, and `ConfigProblem`
     if the table has no event log."""
     with open_reader(read_config(Path(config or find_config_file()), env, ()), table) as log:
-        found, _ = read_audit(log, table, lambda _: None)
-    return found
+        audit, _ = read_audit(log, table, lambda _: None)
+    return audit
 
 
 def load_history(table: str, *key: object, config: str | Path | None = None, env: str | None = None) -> list[dict[str, Any]]:
@@ -93,8 +93,8 @@ def register_functions(spark: Any) -> list[str]:
     >>> register_functions(spark)
     >>> spark.sql("SELECT inline(array(dts_binlog_parser(value))) FROM records").show()
     """
-    found = []
+    names = []
     for name in list_names(FUNCTIONS):
         with suppress(EnvironmentProblem):
-            found.append(load_adapter(FUNCTIONS, name)(spark))
-    return found
+            names.append(load_adapter(FUNCTIONS, name)(spark))
+    return names

@@ -70,19 +70,19 @@ class Catalog(Generic[F]):
 
         UnusableTable if it cannot be replicated. Retryable if a service that describes it does not answer.
         """
-        known = self._learnt.setdefault(run.table, {})
-        if run.fingerprint in known:
-            return known[run.fingerprint]
+        schemas = self._learnt.setdefault(run.table, {})
+        if run.fingerprint in schemas:
+            return schemas[run.fingerprint]
         try:
             learnt = self._learn(run)
         except Retryable:
             raise  # The service that describes the schema does not answer.
         except Exception as error:
             raise UnusableTable(error) from error
-        known = self._learnt[run.table]
-        known[run.fingerprint] = learnt
-        if len(known) > MAX_SCHEMAS:
-            known.pop(next(iter(known)))
+        schemas = self._learnt[run.table]
+        schemas[run.fingerprint] = learnt
+        if len(schemas) > MAX_SCHEMAS:
+            schemas.pop(next(iter(schemas)))
         return learnt
 
     def find_unknown_mask(self, run: RecordSlice[F]) -> UnknownMask | None:
@@ -122,11 +122,11 @@ class Catalog(Generic[F]):
 
         ConfigProblem, with the line, if its policy does not suit the table.
         """
-        known = self._plans.get(lane.id)
-        if known is None or known[0] is not table or (known[1] is not columns and known[1] != columns):
-            known = (table, columns, plan_lane(lane, table, columns))
-            self._plans[lane.id] = known
-        return known[2]
+        planned = self._plans.get(lane.id)
+        if planned is None or planned[0] is not table or (planned[1] is not columns and planned[1] != columns):
+            planned = (table, columns, plan_lane(lane, table, columns))
+            self._plans[lane.id] = planned
+        return planned[2]
 
     def _learn(self, run: RecordSlice[F]) -> TableSpec:
         sample = self._frames.sample(run.frame)
@@ -140,8 +140,8 @@ class Catalog(Generic[F]):
         if rules and rules.keys:
             return table.with_keys(rules.keys)
         union = self.get_union(table.name)
-        known = (union.keys if union else ()) or self._keys.get(table.name, ())
-        return table if table.keys or not set(known) <= set(table.column_names) else table.with_keys(known)
+        keys = (union.keys if union else ()) or self._keys.get(table.name, ())
+        return table if table.keys or not set(keys) <= set(table.column_names) else table.with_keys(keys)
 
     def _unite(self, newer: TableSpec) -> None:
         unions = self._unions.setdefault(newer.name, [])
@@ -179,29 +179,29 @@ def plan_lane(lane: Lane, table: TableSpec, columns: TargetColumns) -> ApplyPlan
         raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}{own if lane.pattern else ''}") from error
 
 
-def unite_schemas(known: TableSpec, newer: TableSpec) -> TableSpec:
-    """The union of both: columns of `known` first, each with the wider type of the two.
+def unite_schemas(older: TableSpec, newer: TableSpec) -> TableSpec:
+    """The union of both: columns of `older` first, each with the wider type of the two.
 
     Fatal if neither type holds all values of the other, or if the key or the sequence has changed.
     """
-    if known.keys != newer.keys or known.sequence != newer.sequence:
+    if older.keys != newer.keys or older.sequence != newer.sequence:
         raise Fatal(
-            f"the key of table {known.name} changed from ({', '.join(known.keys)}) to ({', '.join(newer.keys)})",
-            next_step=_describe_reload(known.name),
+            f"the key of table {older.name} changed from ({', '.join(older.keys)}) to ({', '.join(newer.keys)})",
+            next_step=_describe_reload(older.name),
         )
     types = {c.name: c for c in newer.columns}
-    kept = tuple(_widen_column(known.name, c, types.get(c.name, c)) for c in known.columns)
-    union = replace(known, columns=kept).union(newer)
-    return known if union.columns == known.columns else union
+    columns = tuple(_widen_column(older.name, c, types.get(c.name, c)) for c in older.columns)
+    union = replace(older, columns=columns).union(newer)
+    return older if union.columns == older.columns else union
 
 
-def _widen_column(table: str, known: Column, newer: Column) -> Column:
-    if classify_type_change(known, newer) is SchemaChangeKind.WIDENED:
-        return replace(known, type=newer.type, source_type=newer.source_type)
-    if can_hold(known.type, newer.type):
-        return known
+def _widen_column(table: str, older: Column, newer: Column) -> Column:
+    if classify_type_change(older, newer) is SchemaChangeKind.WIDENED:
+        return replace(older, type=newer.type, source_type=newer.source_type)
+    if can_hold(older.type, newer.type):
+        return older
     raise Fatal(
-        f"column {known.name!r} of table {table} changed its type from {known.type} to {newer.type}, "
+        f"column {older.name!r} of table {table} changed its type from {older.type} to {newer.type}, "
         "and neither type can hold every value of the other",
         next_step=_describe_reload(table),
     )

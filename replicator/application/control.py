@@ -80,16 +80,16 @@ class Control(Generic[F]):
         future is a ConfigProblem, and the lane stays as it was.
         """
         run = self._find_lane(lane_id)
-        asked = self._pipelines[run.lane.source].context.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
+        answer = self._pipelines[run.lane.source].context.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
         done: Future[None] = Future()
 
         def skip(pipeline: SourcePipeline[F]) -> Future[None]:
             registry = pipeline.registry
-            at = LanePosition.from_state(run.lane, asked.result(), run.begin, lambda p: registry.is_covered(run, p))
+            at = LanePosition.from_state(run.lane, answer.result(), run.begin, lambda p: registry.is_covered(run, p))
             move = check_skip(pipeline.context.source, at, until)
             return registry.restart_lane(run, lambda sink: apply_skip(sink, run.lane, move))
 
-        asked.add_done_callback(lambda _: self._post_command(run, skip, done))
+        answer.add_done_callback(lambda _: self._post_command(run, skip, done))
         return done
 
     def swap(self, lane_id: str, into: str) -> Future[None]:
@@ -100,15 +100,15 @@ class Control(Generic[F]):
         run = self._find_lane(lane_id)
         rebuilt = make_rebuild_lane(run.lane, into)
         worker = self._pipelines[run.lane.source].context.workers[run.lane.sink]
-        asked = worker.ask(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
+        answer = worker.ask(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
         done: Future[None] = Future()
 
         def swap(pipeline: SourcePipeline[F]) -> Future[None]:
-            refuse_lost_records(pipeline.context.source, run.lane, *asked.result())
+            refuse_lost_records(pipeline.context.source, run.lane, *answer.result())
             judge = Cutover(run.lane, run.begin, pipeline.context.transactions)
             return pipeline.registry.restart_lane(run, lambda sink: swap_tables(sink, run.lane, rebuilt, judge))
 
-        asked.add_done_callback(lambda _: self._post_command(run, swap, done))
+        answer.add_done_callback(lambda _: self._post_command(run, swap, done))
         return done
 
     def _find_lane(self, lane_id: str) -> LaneRun:
@@ -155,17 +155,17 @@ def accept_pending_schema(lane: Lane, number: int, sink: Sink[Any]) -> LaneState
     return sink.state(lane)
 
 
-def find_pending_schema(lane: Lane, number: int, known: Mapping[int, SchemaVersion]) -> SchemaVersion:
+def find_pending_schema(lane: Lane, number: int, versions: Mapping[int, SchemaVersion]) -> SchemaVersion:
     """The schema `number`, for which the lane waits. ConfigProblem if it does not."""
-    if number not in known or known[number].state == "applied":
+    if number not in versions or versions[number].state == "applied":
         waits = next(
-            (f"It waits for schema {v.number}" for v in known.values() if v.state == "pending"), "It waits for none"
+            (f"It waits for schema {v.number}" for v in versions.values() if v.state == "pending"), "It waits for none"
         )
         raise ConfigProblem(
             f"Lane {lane.id} does not wait for schema {number}.",
             next_step=f"{waits}; `replicator schema history {lane.id}` lists them.",
         )
-    return known[number]
+    return versions[number]
 
 
 def _is_halted(run: LaneRun) -> bool:
@@ -256,17 +256,17 @@ def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
     back = skip.to.only(skip.lost)
     position = Position({**state.position.advanced_to(skip.to), **back})
     topics = {p.topic for p in skip.to}
-    identity = tuple((topic, known) for topic, known in state.identity if topic not in topics)
+    identity = tuple((topic, topic_id) for topic, topic_id in state.identity if topic not in topics)
     reached = {p: newest for p, newest in state.max_event_time.items() if p not in back}
     sink.skip(lane, replace(state, position=position, identity=identity, max_event_time=reached))
     return sink.state(lane)
 
 
-def _refuse_unknown_partition(at: LanePosition, known: set[TopicPartition], until: Position) -> None:
+def _refuse_unknown_partition(at: LanePosition, partitions: set[TopicPartition], until: Position) -> None:
     """The lane would wait for such a partition forever."""
     for partition in until:
-        if partition not in known:
-            names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(known)) or "none yet"
+        if partition not in partitions:
+            names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(partitions)) or "none yet"
             raise _make_skip_error(at.lane, f"it reads no partition {partition}", f"Its partitions are: {names}.")
 
 

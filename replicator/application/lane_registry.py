@@ -132,10 +132,10 @@ class LaneRegistry(Generic[F]):
         begin was created again, and began with its first offset too. Each lane checks for itself if it lost records.
         """
         entry = self._context.register.load(self._context.name)
-        known = entry.began or Position()
-        lost = self._context.source.losses(known, {})
-        kept = {p: o for p, o in known.items() if p not in lost or o <= first_offsets.get(p, o)}
-        self.began = source_start if entry.began is None else Position({**first_offsets, **kept})
+        begins = entry.began or Position()
+        lost = self._context.source.losses(begins, {})
+        continued = {p: o for p, o in begins.items() if p not in lost or o <= first_offsets.get(p, o)}
+        self.began = source_start if entry.began is None else Position({**first_offsets, **continued})
         self.knows_tables = bool(entry.topics)
         self.connectors = {each.identity: each for each in entry.connectors}
         self._warn_of_loss(None)
@@ -281,16 +281,16 @@ class LaneRegistry(Generic[F]):
     def place_answered(self, patience: float) -> None:
         """Set the positions of lanes whose sinks have answered; wait up to `patience` seconds for the others."""
         self._wait_for_answers(patience)
-        answered = [(lane_id, asked) for lane_id, asked in self._asked.items() if asked.answer.done()]
+        answered = [(lane_id, pending) for lane_id, pending in self._asked.items() if pending.answer.done()]
         oldest = self._get_oldest() if answered else Position()
-        for lane_id, asked in answered:
-            if self._shared.lanes.is_live(asked.run, asked.generation):
-                self._place_run(asked.run, asked.answer, oldest)
+        for lane_id, pending in answered:
+            if self._shared.lanes.is_live(pending.run, pending.generation):
+                self._place_run(pending.run, pending.answer, oldest)
             del self._asked[lane_id]
-            asked.resolve()
+            pending.resolve()
 
     def _wait_for_answers(self, patience: float) -> None:
-        futures = [asked.answer for asked in self._asked.values()]
+        futures = [pending.answer for pending in self._asked.values()]
         deadline = (now := self._shared.clock()) + patience
         while wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done and (now := self._shared.clock()) < deadline:
             if self._shared.stop.is_set():
@@ -364,8 +364,8 @@ class LaneRegistry(Generic[F]):
     def _ask_sink(self, run: LaneRun, question: StateQuestion[F] | None = None) -> Future[None]:
         lane = run.lane
         worker = self._context.workers[lane.sink]
-        asked = question or (lambda _: worker.get_state(lane))
-        future = worker.ask(lambda sink: LaneStart(asked(sink), read_schema_versions(sink, lane) if lane.table else ()))
+        read_start = question or (lambda _: worker.get_state(lane))
+        future = worker.ask(lambda sink: LaneStart(read_start(sink), read_schema_versions(sink, lane) if lane.table else ()))
         before = self._asked.get(lane.id)
         if before is not None:
             before.placed.set_exception(_make_superseded_error(lane))
@@ -520,18 +520,20 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
     mine = {p: offset for p, offset in start.items() if covers(p)}
     # With sparse offsets, the only known first offset is the stored one.
     sparse = source.features.sparse_offsets
-    known = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
-    gone = source.losses(Position(known), {})
-    found = []
-    for partition, first in sorted(known.items()):
+    expected = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
+    gone = source.losses(Position(expected), {})
+    sentences = []
+    for partition, first in sorted(expected.items()):
         at = mine.get(partition)
         if at is None:
-            found += [gone[partition]] if partition in gone else []
-        elif at > first and (partition in gone or at > beginning.get(partition, at)):
-            found += [] if _is_whole(source, lane, partition, at) else [f"The source begins at offset {at} of {partition}."]
-    if not found and all(end.get(partition, at) <= at for partition, at in mine.items()):
-        found.append("The source has no records of its table.")
-    return found
+            sentences += [gone[partition]] if partition in gone else []
+            continue
+        is_lost = at > first and (partition in gone or at > beginning.get(partition, at))
+        if is_lost and not _is_whole(source, lane, partition, at):
+            sentences.append(f"The source begins at offset {at} of {partition}.")
+    if not sentences and all(end.get(partition, at) <= at for partition, at in mine.items()):
+        sentences.append("The source has no records of its table.")
+    return sentences
 
 
 def _is_whole(source: Source[Any], lane: Lane, partition: TopicPartition, offset: int) -> bool:
@@ -542,11 +544,11 @@ def _is_whole(source: Source[Any], lane: Lane, partition: TopicPartition, offset
     return after_snapshots(Position({partition: offset}))[partition] != offset
 
 
-def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> None:
-    """Raise DataLoss with all sentences of `found`, if there are any."""
-    if found:
+def refuse_missing(lane: Lane, sentences: Sequence[str], *, has_backfills: bool) -> None:
+    """Raise DataLoss with these sentences, if there are any."""
+    if sentences:
         step = "`replicator backfill {}` loads the rows as they are now. " if has_backfills else ""
         raise DataLoss(
-            f"Lane {lane.id} was not emptied, because the source does not have all its rows any more. {' '.join(found)}",
+            f"Lane {lane.id} was not emptied, because the source does not have all its rows any more. {' '.join(sentences)}",
             next_step=f"{step.format(lane.table) if lane.table else ''}{describe_reload(lane.id, is_short=True)}",
         )

@@ -111,22 +111,22 @@ class LaneSchema:
         if _is_same(self.current.source, table):
             if not self._has_left_out_column(table):
                 return None
-            known = None
+            earlier = None
         else:
-            known = self._find_earlier_version(table, start)
-        if known is not None and known.number < self.current.number:
-            if not _is_earlier(known.position, self.current.position, start):
-                known = None  # The table was changed back.
+            earlier = self._find_earlier_version(table, start)
+        if earlier is not None and earlier.number < self.current.number:
+            if not _is_earlier(earlier.position, self.current.position, start):
+                earlier = None  # The table was changed back.
             else:
                 return None  # A slow partition, or records that are read again: keep the current schema.
-        decision = self._decide(self.current, table, accepted=known is not None)
+        decision = self._decide(self.current, table, accepted=earlier is not None)
         if not decision.changes:
             self.current = replace(self.current, source=table)
             return None
         version = self._make_version(table, decision, start, now)
-        if known is not None:
-            version = replace(known, columns=decision.columns, emptied=version.emptied, reshaping=version.reshaping)
-        return SchemaTransition(decision, version, known is not None)
+        if earlier is not None:
+            version = replace(earlier, columns=decision.columns, emptied=version.emptied, reshaping=version.reshaping)
+        return SchemaTransition(decision, version, earlier is not None)
 
     def _find_earlier_version(self, table: TableSpec, start: Position) -> SchemaVersion | None:
         """The last version with this schema that records from `start` on may have.
@@ -157,13 +157,13 @@ class LaneSchema:
         """
         if self.current is None:
             return None
-        known = next((v for v in self.versions.values() if v.dropped and v.position == at), None)
-        if known is not None and known.state == "applied":
+        dropped = next((v for v in self.versions.values() if v.dropped and v.position == at), None)
+        if dropped is not None and dropped.state == "applied":
             return None
-        accepted = known is not None and known.state == "accepted"
+        accepted = dropped is not None and dropped.state == "accepted"
         decision = decide_drop(self.current.columns, self._lane.schema_rules, accepted=accepted)
         version = self._make_version(self.current.source, decision, at, now)
-        number = known.number if known is not None and accepted else version.number
+        number = dropped.number if dropped is not None and accepted else version.number
         return SchemaTransition(decision, replace(version, number=number, dropped=True), accepted)
 
     @property
@@ -209,8 +209,8 @@ class LaneSchema:
             for old, new in self._lane.schema_rules.renames
             if new in names and old not in names and old in table.column_names
         )
-        told = None if _is_alike(columns, self._select_columns(table).columns) else columns
-        return TargetColumns(told, renamed, self._new)
+        selected = None if _is_alike(columns, self._select_columns(table).columns) else columns
+        return TargetColumns(selected, renamed, self._new)
 
     def _has_left_out_column(self, table: TableSpec) -> bool:
         """True if the lane has left out a column that it would add under today's rules."""
@@ -228,7 +228,7 @@ class LaneSchema:
 
     def _make_version(self, table: TableSpec, decision: SchemaDecision, start: Position, now: datetime) -> SchemaVersion:
         passed = [v.number for v in self._list_passed()]
-        said = tuple(map(str, decision.changes))
+        descriptions = tuple(map(str, decision.changes))
         waits = "pending" if decision.stops else "applied"
         emptied = decision.reshaping.emptied
         reshaping = replace(
@@ -236,7 +236,7 @@ class LaneSchema:
             emptied=tuple(filter(None, map(self._lane.row_transforms.column_transforms.get_new_name, emptied))),
         )
         number = max(passed, default=0) + 1
-        made = SchemaVersion(number, table, decision.columns, start, now, said, waits)  # type: ignore[arg-type]
+        made = SchemaVersion(number, table, decision.columns, start, now, descriptions, waits)  # type: ignore[arg-type]
         return replace(made, emptied=emptied, reshaping=reshaping)
 
     def _list_passed(self) -> list[SchemaVersion]:
@@ -293,22 +293,22 @@ def refuse_changed_rule(lane: Lane, rule: str, versions: Sequence[SchemaVersion]
     refuse_other_rule(lane, rule, plan.rule)
 
 
-def find_altered_columns(border: LogCut, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, AlteredColumn]:
+def find_altered_columns(cut: LogCut, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, AlteredColumn]:
     """The columns of the lane's target that schemas after the log cut added, removed or gave another type.
 
     Today's rules apply. The table may have them without a record of these schemas: one batch may have both, and
     records may be read again.
     """
     applied = [v for v in versions if v.state == "applied"]
-    early = [v for v in applied if border.has_before(v.position)] or applied[:1]
-    known = [_list_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
-    found: dict[str, AlteredColumn] = {}
-    for name in {name for columns in known for name in columns}:
-        was, *later = (columns.get(name) for columns in known)
+    early = [v for v in applied if cut.has_before(v.position)] or applied[:1]
+    schemas = [_list_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
+    altered: dict[str, AlteredColumn] = {}
+    for name in {name for columns in schemas for name in columns}:
+        was, *later = (columns.get(name) for columns in schemas)
         now = tuple(one for one in later if one != was)
         if now:
-            found[name] = AlteredColumn(was, now)
-    return found
+            altered[name] = AlteredColumn(was, now)
+    return altered
 
 
 def _list_types(lane: Lane, version: SchemaVersion) -> Mapping[str, pa.DataType]:
@@ -319,24 +319,24 @@ def _is_same(one: TableSpec, other: TableSpec) -> bool:
     return can_cover(one, other) and can_cover(other, one) and not list_changes(one, other)
 
 
-def _is_earlier(known: Position, current: Position, start: Position) -> bool:
+def _is_earlier(earlier: Position, current: Position, start: Position) -> bool:
     """True if records of an earlier schema, from `start` on, may have been sent before the current one.
 
     A table in several partitions gives no answer: each partition gets to a schema change in its own time.
     """
-    return len({*known, *current, *start}) > 1 or any(at <= current.get(place, at) for place, at in start.items())
+    return len({*earlier, *current, *start}) > 1 or any(at <= current.get(partition, at) for partition, at in start.items())
 
 
 def _has_below(position: Position, start: Position) -> bool:
-    return any(start[place] < at for place, at in position.items() if place in start)
+    return any(start[partition] < at for partition, at in position.items() if partition in start)
 
 
-def _apply_newer_key(known: TableSpec, newer: TableSpec) -> TableSpec | None:
-    """`known` with the key of `newer`; None if it has that key, or lacks its columns."""
-    is_same = (known.keys, known.sequence) == (newer.keys, newer.sequence)
-    if is_same or not set(newer.keys) <= set(known.column_names):
+def _apply_newer_key(older: TableSpec, newer: TableSpec) -> TableSpec | None:
+    """`older` with the key of `newer`; None if it has that key, or lacks its columns."""
+    is_same = (older.keys, older.sequence) == (newer.keys, newer.sequence)
+    if is_same or not set(newer.keys) <= set(older.column_names):
         return None
-    return replace(known, keys=newer.keys, sequence=newer.sequence)
+    return replace(older, keys=newer.keys, sequence=newer.sequence)
 
 
 def _is_alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:

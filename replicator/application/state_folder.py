@@ -32,11 +32,11 @@ class InstanceLock(FileLock):
         try:
             make_folder(self._folder)
             super().acquire()
-        except FileLocked as taken:
+        except FileLocked as locked:
             raise Fenced(
-                f"Another instance of pipeline {self._pipeline} runs (process {taken.holder}).",
+                f"Another instance of pipeline {self._pipeline} runs (process {locked.holder}).",
                 next_step="Stop it first, or give this one another `pipeline` name and other targets.",
-            ) from taken
+            ) from locked
         except OSError as error:
             raise EnvironmentProblem(
                 f"{self._folder / 'lock'} cannot be written ({error.strerror}).",

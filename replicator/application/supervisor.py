@@ -198,15 +198,15 @@ def _find_missing_sources(flows: Mapping[str, SourceProgress], *, all_of_them: b
     if all_of_them and len(topics) + len(files) < len(flows):
         return None
     if topics:
-        said = (
-            f"Source {s} has no topic. {describe_unmatched(*one)}" for s, found in topics.items() for one in found.items()
+        sentences = (
+            f"Source {s} has no topic. {describe_unmatched(*one)}" for s, globs in topics.items() for one in globs.items()
         )
         return EnvironmentProblem(
-            " ".join(said), next_step="Correct `topics` of the source, or check that its connector is running."
+            " ".join(sentences), next_step="Correct `topics` of the source, or check that its connector is running."
         )
     if files:
-        said = (f"Source {name} has no file to read: {why}" for name, why in files.items())
-        return EnvironmentProblem(" ".join(said), next_step="Put files there, or correct `path` of the source.")
+        sentences = (f"Source {name} has no file to read: {why}" for name, why in files.items())
+        return EnvironmentProblem(" ".join(sentences), next_step="Put files there, or correct `path` of the source.")
     return None
 
 

@@ -133,8 +133,8 @@ column must not have such a name in any case."""
 
 def is_frame_column(name: str) -> bool:
     """True for the name, in any case, of a bookkeeping column of the frames or of the stages."""
-    taken = {f.name for f in changes_schema(TableSpec("", (), (), 4))} | {OLD_KEY, RESET} | WORKING_COLUMNS
-    return name.casefold() in taken or NUMBERED_COLUMNS.fullmatch(name.casefold()) is not None
+    reserved = {f.name for f in changes_schema(TableSpec("", (), (), 4))} | {OLD_KEY, RESET} | WORKING_COLUMNS
+    return name.casefold() in reserved or NUMBERED_COLUMNS.fullmatch(name.casefold()) is not None
 
 
 def refuse_frame_names(table: TableSpec) -> None:

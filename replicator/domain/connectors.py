@@ -41,16 +41,16 @@ class RowLoss:
 def find_row_loss(connector: Connector, *, server: int | None = None) -> RowLoss | None:
     """The rows that the connector may lose when it is restarted; None if no loss is known. `server`: the major version
     of its database, None if it is not known."""
-    found = VERSION.match(connector.version)
-    if connector.name != "postgresql" or found is None or (int(found[1]), int(found[2])) >= WITHOUT_LOSS:
+    version = VERSION.match(connector.version)
+    if connector.name != "postgresql" or version is None or (int(version[1]), int(version[2])) >= WITHOUT_LOSS:
         return None
-    what, until_then = "rows of one COPY", ""
+    lost_rows, until_then = "rows of one COPY", ""
     if connector.has_metadata is not False and (server is None or server >= FIRST_AFFECTED_SERVER):
         unknown = [f"PostgreSQL {FIRST_AFFECTED_SERVER} or newer"] if server is None else []
         unknown += ["provide.transaction.metadata=true"] if connector.has_metadata is None else []
         where = f" ({' with '.join(unknown)})" if unknown else ""
-        what += f", and rows of transactions that are open meanwhile{where}"
+        lost_rows += f", and rows of transactions that are open meanwhile{where}"
         until_then = " Until then, provide.transaction.metadata=false keeps the rows of open transactions."
-    sentence = f"Debezium's PostgreSQL connector {connector.version} may lose rows when it is restarted: {what}."
+    sentence = f"Debezium's PostgreSQL connector {connector.version} may lose rows when it is restarted: {lost_rows}."
     step = f"Upgrade the connector to 3.7.0 or newer, then load the tables again: `replicator backfill TABLE`.{until_then}"
     return RowLoss(sentence, step)

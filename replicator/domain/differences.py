@@ -70,8 +70,8 @@ class LaneDiff:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
-        said = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "keys"}
-        return {**said, "equal": self.equal, "differences": [asdict(one) for one in self.differences]}
+        counts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "keys"}
+        return {**counts, "equal": self.equal, "differences": [asdict(one) for one in self.differences]}
 
 
 # Rows of a source and a target, compared by value: their columns may have other types.
@@ -104,10 +104,10 @@ class RowDiff:
             values = self._read_row(self.actual, row)
             yield RowDifference("extra", self._pick_key(values), {name: (None, value) for name, value in values.items()})
         for first, second in self.different[: max(0, count - len(self.missing) - len(self.extra))]:
-            wanted, found = self._read_row(self.expected, first), self._read_row(self.actual, second)
+            wanted, actual = self._read_row(self.expected, first), self._read_row(self.actual, second)
             names = [name for name, (one, other) in self.pairs.items() if not one[first].equals(other[second])]
-            columns = {name: (wanted[name], found[name]) for name in names}
-            yield RowDifference("different", self._pick_key(found), columns)
+            columns = {name: (wanted[name], actual[name]) for name in names}
+            yield RowDifference("different", self._pick_key(actual), columns)
 
     def read_keys(self) -> pa.Table:
         """The keys of all these rows, with the types of the expected rows."""
@@ -128,15 +128,15 @@ def compare_rows(expected: pa.Table, actual: pa.Table, keys: Sequence[str]) -> R
     """The differences between tables with the same column names. A key that occurs twice in `actual` is an extra row."""
     expected, actual = expected.combine_chunks(), actual.select(expected.column_names).combine_chunks()
     pairs = {name: to_comparable(expected[name], actual[name]) for name in expected.column_names}
-    wanted, found = (
+    wanted, present = (
         to_key_texts([pairs[name][side] for name in keys], len(rows)) for side, rows in ((0, expected), (1, actual))
     )
-    place = pc.index_in(found, value_set=wanted)
-    first = pa.table({"place": place, "row": pa.array(range(len(found)), pa.int64())})
+    index = pc.index_in(present, value_set=wanted)
+    first = pa.table({"place": index, "row": pa.array(range(len(present)), pa.int64())})
     matched = first.filter(pc.is_valid(first["place"]))
-    kept = matched.group_by("place").aggregate([("row", "min")])
-    pair_of, row_of = kept["place"].combine_chunks(), kept["row_min"].combine_chunks()
-    missing = pc.filter(pa.array(range(len(wanted)), pa.int64()), pc.invert(pc.is_in(wanted, value_set=found)))
+    grouped = matched.group_by("place").aggregate([("row", "min")])
+    pair_of, row_of = grouped["place"].combine_chunks(), grouped["row_min"].combine_chunks()
+    missing = pc.filter(pa.array(range(len(wanted)), pa.int64()), pc.invert(pc.is_in(wanted, value_set=present)))
     extra = pc.filter(first["row"].combine_chunks(), pc.invert(pc.is_in(first["row"].combine_chunks(), value_set=row_of)))
     candidates: pa.Array = pa.array([False] * len(pair_of), pa.bool_())
     for one, other in pairs.values():
@@ -250,11 +250,11 @@ def compare_tables(
     missing in one table, rows are either equal or different rows. Columns of only one table are listed, and not
     compared.
     """
-    known = [name for name in before.column_names if name not in ignored]
+    names = [name for name in before.column_names if name not in ignored]
     others = [name for name in after.column_names if name not in ignored]
-    common = [name for name in known if name in others]
-    found = TableDiff(
-        columns_only_before=[name for name in known if name not in common],
+    common = [name for name in names if name in others]
+    diff = TableDiff(
+        columns_only_before=[name for name in names if name not in common],
         columns_only_after=[name for name in others if name not in common],
     )
     by = list(keys) if keys and set(keys) <= set(common) else common
@@ -266,15 +266,15 @@ def compare_tables(
         if was is None:
             added.append(number)
         elif was[1] == row:
-            found.same += 1
+            diff.same += 1
         else:
             pairs.append((was[0], number))
-    found.only_before, found.only_after, found.different = len(left), len(added), len(pairs)
+    diff.only_before, diff.only_after, diff.different = len(left), len(added), len(pairs)
     gone = [number for number, _ in left.values()][:max_shown]
-    found.first["only_before"] = list(_take_rows(before, gone))
-    found.first["only_after"] = list(_take_rows(after, added[:max_shown]))
-    _add_differences(found, (before.select(common), after.select(common)), pairs, by, max_shown)
-    return found
+    diff.first["only_before"] = list(_take_rows(before, gone))
+    diff.first["only_after"] = list(_take_rows(after, added[:max_shown]))
+    _add_differences(diff, (before.select(common), after.select(common)), pairs, by, max_shown)
+    return diff
 
 
 def _hash_rows(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
@@ -292,7 +292,7 @@ def _hash_values(values: list[Any]) -> bytes:
 
 
 def _add_differences(
-    found: TableDiff, tables: tuple[pa.Table, pa.Table], pairs: Sequence[tuple[int, int]], by: Sequence[str], shown: int
+    diff: TableDiff, tables: tuple[pa.Table, pa.Table], pairs: Sequence[tuple[int, int]], by: Sequence[str], shown: int
 ) -> None:
     """Add the columns in which the rows of `pairs` differ."""
     for start in range(0, len(pairs), BATCH_ROWS):
@@ -300,9 +300,9 @@ def _add_differences(
         was, now = (_take_rows(table, [pair[side] for pair in some]) for side, table in enumerate(tables))
         for one, other in zip(was, now, strict=True):
             changed = {name: [one[name], other[name]] for name in one if repr(one[name]) != repr(other[name])}
-            found.columns.update(list(changed))
-            if len(found.first["differing"]) < shown:
-                found.first["differing"].append({"key": _select_columns(one, by), "columns": changed})
+            diff.columns.update(list(changed))
+            if len(diff.first["differing"]) < shown:
+                diff.first["differing"].append({"key": _select_columns(one, by), "columns": changed})
 
 
 def _select_columns(row: Mapping[str, Any], names: Sequence[str]) -> Row:

@@ -85,8 +85,8 @@ def to_key_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if t.is_string(kind) or t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind):
         return values.cast(pa.string())
     if t.is_timestamp(kind):
-        moments = pc.cast(values, pa.timestamp("us", "UTC" if kind.tz else None), safe=False)
-        return pc.utf8_rtrim(moments.cast(pa.string()), "Z")
+        times = pc.cast(values, pa.timestamp("us", "UTC" if kind.tz else None), safe=False)
+        return pc.utf8_rtrim(times.cast(pa.string()), "Z")
     if kind == pa.time64("ns"):
         # Without pandas, Arrow makes no Python object of a time of nanoseconds.
         values = values.cast(pa.time64("us"), safe=False)
@@ -120,9 +120,9 @@ def find_keys(columns: Sequence[str], documents: Any) -> Iterator[tuple[str, ...
     """The keys in a JSON document: of each nested object with all these columns."""
     if not isinstance(documents, dict):
         return
-    found = [to_key_text(documents[name]) for name in columns if name in documents]
-    if len(found) == len(columns):
-        key = tuple(text for text in found if text is not None)
+    texts = [to_key_text(documents[name]) for name in columns if name in documents]
+    if len(texts) == len(columns):
+        key = tuple(text for text in texts if text is not None)
         if len(key) == len(columns):
             yield key
     for name in ("payload", "before", "after"):

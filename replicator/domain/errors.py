@@ -96,7 +96,7 @@ class AlreadyWritten(DataLoss):
 
     def for_partitions(self, begun: Position) -> AlreadyWritten:
         """The same error, with a command for the partitions that the lane reads; they began at `begun` for it."""
-        ends = Position({place: end for place, end in self._ends.items() if begun.get(place, end) < end})
+        ends = Position({partition: end for partition, end in self._ends.items() if begun.get(partition, end) < end})
         return AlreadyWritten(self.sentence, lane=self._lane, step=self._step, ends=ends)
 
 
@@ -151,8 +151,8 @@ class Reject:
     @classmethod
     def parse(cls, text: str) -> Reject:
         """Parse the text of a reject; text without a code counts as malformed input."""
-        code, found, sentence = text.partition(": ")
-        return cls(code, sentence) if found else cls(RejectCode.MALFORMED, text)
+        code, separator, sentence = text.partition(": ")
+        return cls(code, sentence) if separator else cls(RejectCode.MALFORMED, text)
 
 
 AMBIGUOUS_DELETE = Reject(
@@ -301,17 +301,17 @@ def describe_reload(lane: str, *, is_short: bool = False) -> str:
 def find_remedy(reject: Reject, table: str) -> str:
     """The remedy for a record that was rejected for this reason; empty if none is known. `table`: the table of the
     record or of its source, empty if neither is known."""
-    if found := WRITE.search(reject.sentence):
-        return f"Write {found[1]} in the configuration, and replay the record."
+    if match := WRITE.search(reject.sentence):
+        return f"Write {match[1]} in the configuration, and replay the record."
     if WAITS_PATTERN.search(reject.sentence):
         return "Replay the record when the other row exists, or is deleted: `replicator dlq replay`."
-    if found := OTHER_NAME.search(reject.sentence):
+    if match := OTHER_NAME.search(reject.sentence):
         return (
-            f"Correct the name {found[1]} at the source, send the row again, and delete the record: `replicator dlq purge`. "
-            f"Or write {found[1]} under `keys` and `schema`, and replay the record."
+            f"Correct the name {match[1]} at the source, send the row again, and delete the record: `replicator dlq purge`. "
+            f"Or write {match[1]} under `keys` and `schema`, and replay the record."
         )
-    if found := LOOKS_LIKE.search(reject.sentence):
-        return f"If the records have that format, set {found[1]} for the source, and replay the record."
+    if match := LOOKS_LIKE.search(reject.sentence):
+        return f"If the records have that format, set {match[1]} for the source, and replay the record."
     if reject.code == RejectCode.UNKNOWN_OPERATION and reject.sentence.startswith("column "):
         return NAME_OPERATION
     malformed = ONE_PART if table and not reject.sentence.startswith(WHOLE_RECORD) else OTHER_FORMAT

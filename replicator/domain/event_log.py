@@ -46,11 +46,11 @@ ERASED_COLUMNS = tuple(column.name for column in EVENT_LOG if column.name not in
 times."""
 
 
-def make_duplicate_error(lane: str, place: TopicPartition, ends: Position) -> AlreadyWritten:
+def make_duplicate_error(lane: str, partition: TopicPartition, ends: Position) -> AlreadyWritten:
     """The error of a lane that may not begin a partition of which it has written nothing: its records would be in the
     log twice. `ends`: per partition the offset after the last record in the log."""
     return AlreadyWritten(
-        f"the event log contains records of topic {place.topic} that lane {lane} did not write, so the lane would write "
+        f"the event log contains records of topic {partition.topic} that lane {lane} did not write, so the lane would write "
         "them again",
         lane=lane,
         step="Give this log another location, or continue the lane after the records that are already there",
@@ -123,32 +123,32 @@ class LogCut:
         """True if a lane that began at `begun` and is at `position` has applied exactly the records before the cut. For
         a partition whose first records may be missing in the log, this is only known if the lane has applied nothing of
         it."""
-        if any(begun.get(place, 0) > first for place, first in self.firsts.items()):
+        if any(begun.get(partition, 0) > first for partition, first in self.firsts.items()):
             return False
-        if any(offset > begun.get(place, 0) for place, offset in position.items() if place not in self.end):
+        if any(offset > begun.get(partition, 0) for partition, offset in position.items() if partition not in self.end):
             return False
         return all(
-            self.below[place] <= position.get(place, 0) <= end
-            if place in self.below
-            else position.get(place, 0) <= begun.get(place, 0)
-            for place, end in self.end.items()
+            self.below[partition] <= position.get(partition, 0) <= end
+            if partition in self.below
+            else position.get(partition, 0) <= begun.get(partition, 0)
+            for partition, end in self.end.items()
         )
 
     def has_before(self, position: Position) -> bool:
         """True if `position`, the start of something, has a record before the cut."""
-        return any(offset < self.below.get(place, 0) for place, offset in position.items())
+        return any(offset < self.below.get(partition, 0) for partition, offset in position.items())
 
     def is_beyond(self, position: Position, newest: datetime | None) -> bool:
         """True if a state built from the records below `position` may contain records behind the cut. `newest` is the
         latest source time of these records."""
         later = self.at is not None and newest is not None and newest > self.at
-        return later or any(position.get(place, 0) > end for place, end in self.end.items())
+        return later or any(position.get(partition, 0) > end for partition, end in self.end.items())
 
 
 def is_time_ordered(early: Offsets, late: Offsets) -> bool:
     """True if the records are in the order of their times around one point in time. `early`: per partition the last
     offset of that time or earlier. `late`: the first offset of a later time."""
-    return all(place not in late or last < late[place] for place, last in early.items())
+    return all(partition not in late or last < late[partition] for partition, last in early.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +168,10 @@ class CutSides:
         """The cut before the records at or above `splits`, and behind all records of other partitions. `covered`: the
         offsets up to which the log's lane has read."""
         firsts, nexts = self.firsts, self.nexts
-        below = {place: last + 1 for place, last in self.lasts.items()}
+        below = {partition: last + 1 for partition, last in self.lasts.items()}
         # Records before the first one are unknown: there the cut is at the requested offset.
-        end = {place: nexts.get(place, max(offset, covered.get(place, 0))) for place, offset in below.items()}
-        end |= {place: min(first, splits[place]) for place, first in firsts.items() if place not in below}
+        end = {partition: nexts.get(partition, max(stop, covered.get(partition, 0))) for partition, stop in below.items()}
+        end |= {partition: min(first, splits[partition]) for partition, first in firsts.items() if partition not in below}
         return LogCut(Position(firsts), Position(below), Position(end))
 
 
@@ -207,7 +207,7 @@ class Checkpoint:
 
     def has_same_topics(self, identity: Mapping[str, str]) -> bool:
         """True if its offsets belong to the topics with these ids."""
-        return all(identity.get(topic, known) == known for topic, known in self.identity)
+        return all(identity.get(topic, topic_id) == topic_id for topic, topic_id in self.identity)
 
     def is_usable(self, rules: str, until: datetime | LogCut | None) -> bool:
         """True if a rebuild under these rules can start from it. `until` is the time or log cut at which the rebuild
@@ -275,7 +275,8 @@ class CheckpointSchedule:
         return late or (self.after_records is not None and behind >= self.after_records)
 
 
-def find_newest_usable(known: Iterable[Checkpoint], rules: str, until: datetime | LogCut | None = None) -> Checkpoint | None:
+def find_newest_usable(
+    checkpoints: Iterable[Checkpoint], rules: str, until: datetime | LogCut | None = None
+) -> Checkpoint | None:
     """The newest checkpoint from which a rebuild can start."""
-    found = [one for one in known if one.is_usable(rules, until)]
-    return max(found, key=lambda one: one.number, default=None)
+    return max((one for one in checkpoints if one.is_usable(rules, until)), key=lambda one: one.number, default=None)

@@ -159,10 +159,10 @@ class EventLimits:
             raise InvalidEvent(f"a value is nested deeper than the {self.depth} levels allowed (limits.depth)")
 
 
-def number_events(events: Sequence[NewEvent], known: StoredEvents, now: datetime) -> list[AppendedEvent]:
-    """The result of appending `events` to the `known` ones, in order. Events with a stored id stay as stored; all
+def number_events(events: Sequence[NewEvent], earlier: StoredEvents, now: datetime) -> list[AppendedEvent]:
+    """The result of appending `events` to the `earlier` ones, in order. Events with a stored id stay as stored; all
     others are the next versions of their aggregates. Raises VersionConflict if an event expects another version."""
-    stored, heads = dict(known.stored), dict(known.heads)
+    stored, heads = dict(earlier.stored), dict(earlier.heads)
     return [_number_event(new, stored, heads, now) for new in events]
 
 
@@ -208,11 +208,11 @@ def sort_events(events: Iterable[Event]) -> list[Event]:
 
 def find_heads(events: Iterable[Event]) -> Mapping[Aggregate, AggregateHead]:
     """The heads of the aggregates after these events."""
-    found: dict[Aggregate, AggregateHead] = {}
+    heads: dict[Aggregate, AggregateHead] = {}
     for event in events:
-        if event.event_version > found.get(event.aggregate, AggregateHead()).version:
-            found[event.aggregate] = AggregateHead(event.event_version, event.created_at)
-    return found
+        if event.event_version > heads.get(event.aggregate, AggregateHead()).version:
+            heads[event.aggregate] = AggregateHead(event.event_version, event.created_at)
+    return heads
 
 
 # Rules for an event's ids and maps, and JSON values as the texts of a map.
@@ -295,11 +295,11 @@ def measure_depth(text: str) -> int:
     if text[:1] not in "[{":
         return 0
     depth = deepest = 0
-    for found in STRUCTURE.finditer(text):
-        if found[0] in "[{":
+    for match in STRUCTURE.finditer(text):
+        if match[0] in "[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif found[0] in "]}":
+        elif match[0] in "]}":
             depth -= 1
     return deepest
 

@@ -28,8 +28,8 @@ def null_out_of_range(stamps: pa.Array) -> pa.Array:
     """`stamps`, in milliseconds or microseconds, with null for times outside the years 1 to 9999."""
     first, last = BOUNDS[stamps.type.unit]
     numbers = stamps.view(pa.int64())
-    found = pc.min_max(numbers)
-    least, most = found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(numbers)
+    least, most = extremes["min"].as_py(), extremes["max"].as_py()
     if least is None or (least >= first and most <= last):
         return stamps
     inside = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))

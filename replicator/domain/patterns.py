@@ -50,9 +50,9 @@ def find_best(patterns: Iterable[str], name: str) -> str | None:
     - the first matching regular expression
     - the glob with the most literal characters
     """
-    found = [pattern for pattern in patterns if matches(pattern, name)]
-    return next((p for p in found if p == name), None) or max(
-        found, key=lambda p: (is_exact(p), is_regex(p), 0 if is_regex(p) else count_literals(p)), default=None
+    matching = [pattern for pattern in patterns if matches(pattern, name)]
+    return next((p for p in matching if p == name), None) or max(
+        matching, key=lambda p: (is_exact(p), is_regex(p), 0 if is_regex(p) else count_literals(p)), default=None
     )
 
 
@@ -135,16 +135,16 @@ def list_groups(pattern: str) -> dict[str, int]:
 
 def find_unknown_groups(template: str, pattern: str) -> list[str]:
     """The names in braces in the template that are not groups of the regular expression, and `{` for a single brace."""
-    known = list_groups(pattern)
+    groups = list_groups(pattern)
     alone = ["{"] if set(GROUP.sub("", template)) & set("{}") else []
-    return [*(name for name in GROUP.findall(template) if name not in known), *alone]
+    return [*(name for name in GROUP.findall(template) if name not in groups), *alone]
 
 
 def expand_template(template: str, pattern: str, name: str) -> str:
     """The template with each `{1}` and `{group}` replaced by the text of that group in the name. The regular expression
     has to match the name. A group without a match is empty."""
-    known = list_groups(pattern)
-    return GROUP.sub(lambda found: _extract_group(pattern, name, known[found[1]]), template)
+    numbers = list_groups(pattern)
+    return GROUP.sub(lambda match: _extract_group(pattern, name, numbers[match[1]]), template)
 
 
 def _anchor(pattern: str) -> str:

@@ -125,12 +125,12 @@ class RefreshWork:
 def list_dependents(projections: Iterable[Projection], tables: Iterable[str]) -> tuple[Projection, ...]:
     """The projections that read one of the tables (by label), directly or through another projection. `projections`: in
     order, each after the projections that it reads."""
-    labels, found = {*tables}, []
+    labels, dependents = {*tables}, []
     for one in projections:
         if labels & {read.label for read in one.inputs}:
             labels.add(one.label)
-            found.append(one)
-    return tuple(found)
+            dependents.append(one)
+    return tuple(dependents)
 
 
 FindAffectedGroups = Callable[[ProjectionInput, int, int], Groups | None]
@@ -156,9 +156,9 @@ def plan_refresh(
     )
 
 
-def _plan_groups(projection: Projection, found: Iterable[tuple[ProjectionInput, Groups | None]]) -> RefreshWork:
+def _plan_groups(projection: Projection, affected: Iterable[tuple[ProjectionInput, Groups | None]]) -> RefreshWork:
     together: Groups = frozenset()
-    for one, groups in found:
+    for one, groups in affected:
         if groups is None:
             return RefreshWork(reason=_describe_full_refresh(projection, one))
         together |= groups

@@ -86,8 +86,8 @@ def _has_zone(text: str) -> bool:
 def parse_time(text: str) -> datetime:
     """The time in `text`, in UTC without a zone. ValueError for any other text."""
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except OverflowError:
         raise ValueError("not a time in the years 1 to 9999") from None
 

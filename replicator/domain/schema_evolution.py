@@ -114,10 +114,10 @@ class SchemaRules:
     @property
     def description(self) -> str:
         """The rules for people."""
-        said = [f"{kind}: {mode}" for kind, mode in self.modes.items()]
-        told = ", ".join([*said, f"others: {self.others}"]) if said else str(self.others)
+        modes = [f"{kind}: {mode}" for kind, mode in self.modes.items()]
+        rules = ", ".join([*modes, f"others: {self.others}"]) if modes else str(self.others)
         removed = ", dropped columns go" if self.removes else ""
-        return told + removed + "".join(f", {old} is renamed {new}" for old, new in self.renames)
+        return rules + removed + "".join(f", {old} is renamed {new}" for old, new in self.renames)
 
     def get_mode(self, kind: SchemaChangeKind) -> SchemaChangeMode:
         """The mode of a kind of change."""
@@ -218,35 +218,35 @@ class SchemaDecision:
     is_final: bool = False
 
 
-def list_changes(known: TableSpec, newer: TableSpec, renames: tuple[tuple[str, str], ...] = ()) -> tuple[SchemaChange, ...]:
+def list_changes(older: TableSpec, newer: TableSpec, renames: tuple[tuple[str, str], ...] = ()) -> tuple[SchemaChange, ...]:
     """The differences between two schemas of a table, in the order of the columns. The nullability and the order of
-    columns do not count. A key that is unknown in `known` may become known."""
-    old, new = ({c.name: c for c in table.columns} for table in (known, newer))
+    columns do not count. A key that is unknown in `older` may become known."""
+    old, new = ({c.name: c for c in table.columns} for table in (older, newer))
     moved = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
-    found = [*_list_key_changes(known, newer)]
+    changes = [*_list_key_changes(older, newer)]
     for name, column in old.items():
         if name in moved:
-            found.append(SchemaChange(SchemaChangeKind.RENAMED, name, to=moved[name]))
+            changes.append(SchemaChange(SchemaChangeKind.RENAMED, name, to=moved[name]))
         after = new.get(moved.get(name, name))
         if after is None:
-            found.append(SchemaChange(SchemaChangeKind.DROPPED, name, before=_describe_column(column)))
+            changes.append(SchemaChange(SchemaChangeKind.DROPPED, name, before=_describe_column(column)))
         elif (kind := classify_type_change(column, after)) is not None:
-            kind = SchemaChangeKind.KEY_CHANGED if name in known.keys and kind is SchemaChangeKind.TYPE_CHANGED else kind
+            kind = SchemaChangeKind.KEY_CHANGED if name in older.keys and kind is SchemaChangeKind.TYPE_CHANGED else kind
             named = f"type of key column {name!r}" if kind is SchemaChangeKind.KEY_CHANGED else name
-            found.append(SchemaChange(kind, named, _describe_column(column), _describe_column(after)))
+            changes.append(SchemaChange(kind, named, _describe_column(column), _describe_column(after)))
     added = (c for c in newer.columns if c.name not in old and c.name not in moved.values())
-    return (*found, *(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in added))
+    return (*changes, *(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in added))
 
 
-def _list_key_changes(known: TableSpec, newer: TableSpec) -> list[SchemaChange]:
-    found = []
-    if known.keys and known.keys != newer.keys:
-        keys = (", ".join(keys) or "none" for keys in (known.keys, newer.keys))
-        found.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "", *(f"({key})" for key in keys)))
-    if known.sequence != newer.sequence:
-        counts = (f"{table.sequence} elements" for table in (known, newer))
-        found.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "order of its changes", *counts))
-    return found
+def _list_key_changes(older: TableSpec, newer: TableSpec) -> list[SchemaChange]:
+    changes = []
+    if older.keys and older.keys != newer.keys:
+        keys = (", ".join(keys) or "none" for keys in (older.keys, newer.keys))
+        changes.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "", *(f"({key})" for key in keys)))
+    if older.sequence != newer.sequence:
+        counts = (f"{table.sequence} elements" for table in (older, newer))
+        changes.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "order of its changes", *counts))
+    return changes
 
 
 def _describe_column(column: Column) -> str:
@@ -254,56 +254,56 @@ def _describe_column(column: Column) -> str:
     return f"{column.type} ({named})" if named else str(column.type)
 
 
-def classify_type_change(known: Column, newer: Column) -> SchemaChangeKind | None:
+def classify_type_change(older: Column, newer: Column) -> SchemaChangeKind | None:
     """The kind of a type change; None if both types hold the same values. The source's type name only matters for its
     kind of text (`Column.text_kind`)."""
-    if known.type == newer.type:
-        if known.text_kind == newer.text_kind:
+    if older.type == newer.type:
+        if older.text_kind == newer.text_kind:
             return None
         # Plain text holds every kind of text.
         return (
             SchemaChangeKind.WIDENED
             if not newer.text_kind
             else SchemaChangeKind.NARROWED
-            if not known.text_kind
+            if not older.text_kind
             else SchemaChangeKind.TYPE_CHANGED
         )
-    if can_hold(newer.type, known.type):
+    if can_hold(newer.type, older.type):
         return SchemaChangeKind.WIDENED
-    return SchemaChangeKind.NARROWED if can_hold(known.type, newer.type) else SchemaChangeKind.TYPE_CHANGED
+    return SchemaChangeKind.NARROWED if can_hold(older.type, newer.type) else SchemaChangeKind.TYPE_CHANGED
 
 
 def decide_schema(
     columns: tuple[Column, ...],
-    known: TableSpec,
+    older: TableSpec,
     newer: TableSpec,
     rules: SchemaRules,
     *,
     policy: str = "scd1",
     is_accepted: bool = False,
 ) -> SchemaDecision:
-    """The reaction of a lane with these columns to records under `newer` after records under `known`. `is_accepted`: an
+    """The reaction of a lane with these columns to records under `newer` after records under `older`. `is_accepted`: an
     operator accepted this schema, so changes with a stopping mode evolve."""
     there = {c.name for c in columns}
     changes = tuple(
-        _add_old_column_note(change, there - set(known.column_names))
-        for change in list_changes(known, newer, rules.renames)
+        _add_old_column_note(change, there - set(older.column_names))
+        for change in list_changes(older, newer, rules.renames)
         if change.kind in (SchemaChangeKind.ADDED, SchemaChangeKind.KEY_CHANGED) or change.column in there
     )
     # Columns that were left out before, and need not be any more.
-    left_out = (c for c in newer.columns if c.name not in there and c.name in known.column_names)
+    left_out = (c for c in newer.columns if c.name not in there and c.name in older.column_names)
     if rules.get_mode(SchemaChangeKind.ADDED) in (SchemaChangeMode.EVOLVE, SchemaChangeMode.TRY_EVOLVE):
         changes += tuple(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in left_out)
-    asked = tuple(c for c in changes if rules.get_mode(c.kind) in STOPPING_MODES and not is_accepted)
-    taken = _LaneColumns({c.name: c for c in columns}, newer, rules, policy, accepted=is_accepted or bool(asked))
+    stopping = tuple(c for c in changes if rules.get_mode(c.kind) in STOPPING_MODES and not is_accepted)
+    lane_columns = _LaneColumns({c.name: c for c in columns}, newer, rules, policy, accepted=is_accepted or bool(stopping))
     for change in changes:
-        taken.apply_change(change)
-    if asked:
-        waits = all(rules.get_mode(c.kind) is SchemaChangeMode.QUARANTINE for c in asked)
-        return SchemaDecision(changes, columns, stops=asked, waits=waits, is_final=bool(taken.stops))
-    if taken.stops:
-        return SchemaDecision(changes, columns, stops=tuple(taken.stops), is_final=True)
-    return SchemaDecision(changes, tuple(taken.columns.values()), taken.reshaping)
+        lane_columns.apply_change(change)
+    if stopping:
+        waits = all(rules.get_mode(c.kind) is SchemaChangeMode.QUARANTINE for c in stopping)
+        return SchemaDecision(changes, columns, stops=stopping, waits=waits, is_final=bool(lane_columns.stops))
+    if lane_columns.stops:
+        return SchemaDecision(changes, columns, stops=tuple(lane_columns.stops), is_final=True)
+    return SchemaDecision(changes, tuple(lane_columns.columns.values()), lane_columns.reshaping)
 
 
 def _add_old_column_note(change: SchemaChange, gone: Set[str]) -> SchemaChange:
@@ -402,19 +402,19 @@ class _LaneColumns:
             self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(name, here, wide),)))
 
 
-def widen_column(known: Column, newer: Column) -> Column | None:
-    """`known` with a type that holds every value of both, all still distinct; None if there is none. Whole numbers,
+def widen_column(older: Column, newer: Column) -> Column | None:
+    """`older` with a type that holds every value of both, all still distinct; None if there is none. Whole numbers,
     decimals, booleans and dates become text if no other type holds the old and the new values. So do two kinds of text."""
-    if classify_type_change(known, newer) in (None, SchemaChangeKind.NARROWED):
-        return known
-    if classify_type_change(known, newer) is SchemaChangeKind.WIDENED:
-        return replace(known, type=newer.type, source_type=newer.source_type)
-    if pa.types.is_string(newer.type) and pa.types.is_string(known.type):
-        return replace(known, source_type="")
+    if classify_type_change(older, newer) in (None, SchemaChangeKind.NARROWED):
+        return older
+    if classify_type_change(older, newer) is SchemaChangeKind.WIDENED:
+        return replace(older, type=newer.type, source_type=newer.source_type)
+    if pa.types.is_string(newer.type) and pa.types.is_string(older.type):
+        return replace(older, source_type="")
     # Floats and times have several texts, so they never become text.
-    if _is_text_of(newer, known.type):
-        return replace(known, type=newer.type, source_type=newer.source_type)
-    return known if _is_text_of(known, newer.type) else None
+    if _is_text_of(newer, older.type):
+        return replace(older, type=newer.type, source_type=newer.source_type)
+    return older if _is_text_of(older, newer.type) else None
 
 
 def _is_text_of(column: Column, narrow: pa.DataType) -> bool:
@@ -455,9 +455,9 @@ class SchemaVersion:
     reshaping: TargetReshape = field(default=NO_RESHAPE, compare=False)
 
 
-def select_new(versions: Sequence[SchemaVersion], known: Sequence[SchemaVersion]) -> tuple[SchemaVersion, ...]:
+def select_new(versions: Sequence[SchemaVersion], stored: Sequence[SchemaVersion]) -> tuple[SchemaVersion, ...]:
     """The versions that are not stored in this state."""
-    states = {version.number: version.state for version in known}
+    states = {version.number: version.state for version in stored}
     return tuple(version for version in versions if states.get(version.number) != version.state)
 
 

@@ -132,8 +132,8 @@ class TableSpec:
 
     def union(self, newer: TableSpec) -> TableSpec:
         """This table with the additional columns of `newer` at the end; known columns keep their type."""
-        known = set(self.column_names)
-        added = tuple(c for c in newer.columns if c.name not in known)
+        names = set(self.column_names)
+        added = tuple(c for c in newer.columns if c.name not in names)
         return replace(self, columns=self.columns + added, fingerprint=newer.fingerprint)
 
     def refuse_reserved_names(self) -> None:

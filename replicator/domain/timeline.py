@@ -129,10 +129,10 @@ def _make_entry(sequence: tuple[Any, ...], change: Row, before: Row | None, afte
 
 def _compute_after(change: Row, columns: Sequence[str], before: tuple[Row, bool] | None) -> tuple[Row, bool]:
     """The row after a change: unchanged values are as before. A column that was added meanwhile was NULL before."""
-    unsent = set(change[UNCHANGED] or ())
-    known, whole = before or ({}, False)
-    row = {name: known.get(name) if name in unsent else change[name]
-           for name in columns if name not in unsent or whole or name in known}  # fmt: skip
+    unchanged = set(change[UNCHANGED] or ())
+    earlier, whole = before or ({}, False)
+    row = {name: earlier.get(name) if name in unchanged else change[name]
+           for name in columns if name not in unchanged or whole or name in earlier}  # fmt: skip
     return row, len(row) == len(columns)
 
 
@@ -174,20 +174,20 @@ AUDIT = pa.schema(
 def build_audit(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: pa.Table, by: str | None = None) -> pa.Table:
     """`AUDIT` of a changes frame. `envelopes` are the decoder's envelopes of the records `raw` from which it was
     decoded. `by`: the column that names the author of a change."""
-    places = zip(*(raw[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True)
-    images = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
-    known = dict(zip(places, images, strict=True))
+    positions = zip(*(raw[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True)
+    pairs = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
+    images = dict(zip(positions, pairs, strict=True))
     wanted = [OP, TS, TX, TOPIC, PARTITION, OFFSET, KEY_CHANGE_DELETE, UNCHANGED, *table.keys]
-    told = [_to_row(change, table.keys, known, by) for change in to_rows(changes.select(wanted))]
-    return pa.Table.from_pylist(told, AUDIT)
+    entries = [_to_row(change, table.keys, images, by) for change in to_rows(changes.select(wanted))]
+    return pa.Table.from_pylist(entries, AUDIT)
 
 
 def _to_row(
-    change: dict[str, Any], keys: Iterable[str], known: dict[tuple[Any, ...], tuple[str | None, str | None]], by: str | None
+    change: dict[str, Any], keys: Iterable[str], images: dict[tuple[Any, ...], tuple[str | None, str | None]], by: str | None
 ) -> dict[str, Any]:
-    place = change[TOPIC], change[PARTITION], change[OFFSET]
-    images = known.get(place, (None, None))
-    before, after = images if change[OP] == "u" else (None, None)
+    position = change[TOPIC], change[PARTITION], change[OFFSET]
+    pair = images.get(position, (None, None))
+    before, after = pair if change[OP] == "u" else (None, None)
     key = {name: to_json_value(change[name]) for name in keys} if change[OP] != "t" else {}
     return {
         "at": change[TS],
@@ -195,19 +195,19 @@ def _to_row(
         "key": json.dumps(key, default=str, ensure_ascii=False) if key else None,
         "changed": _list_audited_changes(before, after, change[UNCHANGED] or ()),
         "transaction": change[TX],
-        "who": None if by is None or by in (change[UNCHANGED] or ()) else _find_author(images, by),
-        "topic": place[0],
-        "partition": place[1],
-        "offset": place[2],
+        "who": None if by is None or by in (change[UNCHANGED] or ()) else _find_author(pair, by),
+        "topic": position[0],
+        "partition": position[1],
+        "offset": position[2],
     }
 
 
-def _list_audited_changes(before: str | None, after: str | None, unsent: Iterable[str]) -> list[str] | None:
+def _list_audited_changes(before: str | None, after: str | None, unchanged: Iterable[str]) -> list[str] | None:
     """Names of changed columns. Some sources send only the old values that changed. Unchanged values do not count."""
     old, new = (_parse_object(text) for text in (before, after))
     if old is None or new is None:
         return None
-    return [name for name, value in new.items() if name in old and name not in unsent and old[name] != value]
+    return [name for name, value in new.items() if name in old and name not in unchanged and old[name] != value]
 
 
 def _find_author(images: tuple[str | None, str | None], by: str) -> str | None:
@@ -219,6 +219,6 @@ def _find_author(images: tuple[str | None, str | None], by: str) -> str | None:
 
 def _parse_object(text: str | None) -> dict[str, Any] | None:
     """The image of one row. In a message with several rows it is unknown which one belongs to a change."""
-    found = json.loads(text) if text else None
-    found = found[0] if isinstance(found, list) and len(found) == 1 else found
-    return found if isinstance(found, dict) else None
+    document = json.loads(text) if text else None
+    document = document[0] if isinstance(document, list) and len(document) == 1 else document
+    return document if isinstance(document, dict) else None

@@ -113,8 +113,8 @@ class Pipeline:
         `change_data_feed` and `deletion_vectors`, and `partition_cols` is `partition_by`.
         """
         at = find_caller()
-        known = ("table_properties", "partition_cols", "cluster_by")
-        refuse_foreign(others, "create_streaming_table", known, TABLE_PARAMETERS, at)
+        allowed = ("table_properties", "partition_cols", "cluster_by")
+        refuse_foreign(others, "create_streaming_table", allowed, TABLE_PARAMETERS, at)
         options = to_options(table_properties or {}, at)
         layout = {"partition_by": partition_cols, "cluster_by": cluster_by}
         self._declared.add_table(name, TableSpecOptions({**_to_keys(layout, f"of table '{name}'", at), **options}, at))
@@ -168,9 +168,9 @@ class Pipeline:
         Columns and conditions are text.
         """
         at = find_caller()
-        said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
+        flow_keys = {key: value for key, value in locals().items() if key in FLOW_KEYS}
         refuse_foreign(others, "create_auto_cdc_flow", {*FLOW_KEYS, "target", "source", "name"}, FLOW_PARAMETERS, at)
-        self._add_flow(target, source, name, said, at)
+        self._add_flow(target, source, name, flow_keys, at)
 
     def create_auto_cdc_from_snapshot_flow(
         self,
@@ -190,9 +190,9 @@ class Pipeline:
         or a database's `dsn` and `table` instead of `path`.
         """
         at = find_caller()
-        said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
-        known = {*said, "target", "source", "name"}
-        refuse_foreign(others, "create_auto_cdc_from_snapshot_flow", known, FLOW_PARAMETERS, at)
+        flow_keys = {key: value for key, value in locals().items() if key in FLOW_KEYS}
+        allowed = {*flow_keys, "target", "source", "name"}
+        refuse_foreign(others, "create_auto_cdc_from_snapshot_flow", allowed, FLOW_PARAMETERS, at)
         if callable(source):
             raise make_config_error(at, "not_supported", "'source' of a flow from snapshots is a function", WRITE_SNAPSHOTS)
         named = split_source(_require_text(source, "source", at), at, self._list_names("sources"))[0]
@@ -200,19 +200,19 @@ class Pipeline:
         if transport not in (None, "snapshots"):
             sentence = f"the source '{named}' has the transport '{transport}', which does not read snapshots"
             raise make_config_error(at, "source", sentence, WRITE_SNAPSHOTS)
-        self._add_flow(target, source, name, said, at)
+        self._add_flow(target, source, name, flow_keys, at)
 
     def _get_transport(self, source: str) -> str | None:
         named = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
-        found = named.get(source) if isinstance(named, dict) else None
-        return found.get("transport") if isinstance(found, dict) else None
+        settings = named.get(source) if isinstance(named, dict) else None
+        return settings.get("transport") if isinstance(settings, dict) else None
 
-    def _add_flow(self, target: str, source: str, name: str | None, said: Keys, at: Origin) -> None:
+    def _add_flow(self, target: str, source: str, name: str | None, keys: Keys, at: Origin) -> None:
         name = _require_text(target if name is None else name, "name", at)
         source = _require_text(source, "source", at)
         origin, table = split_source(self._views.get(source, source), at, self._list_names("sources"))
         sink, into = split_target(_require_text(target, "target", at), at, self._list_names("sinks"))
-        self._declared.add_flow(FlowSpec(name, origin, table, sink, into, _to_keys(said, f"of flow '{name}'", at), at))
+        self._declared.add_flow(FlowSpec(name, origin, table, sink, into, _to_keys(keys, f"of flow '{name}'", at), at))
 
     def _list_names(self, part: str) -> list[str]:
         """The names of the sources, or of the sinks."""
@@ -286,17 +286,17 @@ FLOW_KEYS = frozenset(
 
 
 def _to_keys(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
-    said = {key: to_config_value(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
-    if said.get("stored_as_scd_type") == "bitemporal":
+    config = {key: to_config_value(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
+    if config.get("stored_as_scd_type") == "bitemporal":
         raise make_config_error(
             at, "not_supported", f"'stored_as_scd_type' {of} is 'bitemporal', which is not supported", BITEMPORAL
         )
-    return said
+    return config
 
 
-def _require_text(value: Any, what: str, at: Origin) -> str:
+def _require_text(value: Any, label: str, at: Origin) -> str:
     if not isinstance(value, str):
-        raise make_config_error(at, "type", f"'{what}' of a flow must be text")
+        raise make_config_error(at, "type", f"'{label}' of a flow must be text")
     return value
 
 
@@ -338,13 +338,13 @@ def temporary_view(*arguments: Any, **parameters: Any) -> Any:
 
 
 def _get_active(call: str) -> Pipeline:
-    found = _ACTIVE.get()
-    if found is None:
+    pipeline = _ACTIVE.get()
+    if pipeline is None:
         raise ConfigProblem(
             f"{call}() is called outside of a pipeline",
             next_step="Put it into `with Pipeline(...):`, or call it as a method of the pipeline.",
         )
-    return found
+    return pipeline
 
 
 # `col`, `expr`, `struct` and `spark.readStream.table`, as programs for AUTO CDC call them.
@@ -454,8 +454,8 @@ class PipelineSpec:
         targets = {flow.target for flow in self.flows}
         for name, table in self.tables.items():
             if name not in targets:
-                known = f"there are flows into {_join_names(targets)}" if targets else "there is no flow yet"
-                raise make_config_error(table.at, "unused_table", f"no flow writes table '{name}'", known)
+                hint = f"there are flows into {_join_names(targets)}" if targets else "there is no flow yet"
+                raise make_config_error(table.at, "unused_table", f"no flow writes table '{name}'", hint)
 
 
 def _write_entry(tables: Any, flow: FlowSpec, options: Mapping[str, Any], origins: OriginsByPath) -> tuple[str | int, ...]:
@@ -481,22 +481,22 @@ def _find_table_index(tables: Any, flow: FlowSpec, origins: OriginsByPath) -> in
     return len(tables) - 1
 
 
-def split_source(source: str, at: Origin, known: Sequence[str]) -> tuple[str, str]:
+def split_source(source: str, at: Origin, sources: Sequence[str]) -> tuple[str, str]:
     """The parts of `SOURCE.TABLE`."""
     name, dot, table = source.partition(".")
     if not dot or not name or not table:
-        example = f"{next(iter(known), 'shop')}.{source.strip('.') or 'customers'}"
+        example = f"{next(iter(sources), 'shop')}.{source.strip('.') or 'customers'}"
         raise make_config_error(
             at, "source", f"the source '{source}' names no table", f"write SOURCE.TABLE, such as '{example}'"
         )
     return name, table
 
 
-def split_target(target: str, at: Origin, known: Sequence[str]) -> tuple[str, str | None]:
+def split_target(target: str, at: Origin, sinks: Sequence[str]) -> tuple[str, str | None]:
     """The parts of `SINK.TABLE`, or of `SINK` alone. The target then has the name of the source table."""
     name, dot, into = target.partition(".")
-    if (dot and not (name and into)) or (not dot and name not in known):
-        example = f"{next(iter(known), 'lake')}.{target.strip('.') or 'customers'}"
+    if (dot and not (name and into)) or (not dot and name not in sinks):
+        example = f"{next(iter(sinks), 'lake')}.{target.strip('.') or 'customers'}"
         sentence = f"the target '{target}' names no sink of the pipeline"
         raise make_config_error(at, "target", sentence, f"write SINK.TABLE, such as '{example}'")
     return name, into or None
@@ -532,31 +532,31 @@ MAX_DEPTH = 32
 PLAIN_HINT = "import col, expr and struct from replicator.pipelines, or write text: 'id', \"operation = 'DELETE'\""
 
 
-def to_config_value(value: Any, what: str, at: Origin, depth: int = 0) -> Any:
+def to_config_value(value: Any, name: str, at: Origin, depth: int = 0) -> Any:
     """A copy of `value` with mappings as dicts, sequences as lists and paths as text.
 
     Raises ConfigError for values that a config cannot contain, such as Columns of Spark. The error names the line `at`
-    and the value `what`.
+    and the value `name`.
     """
     if depth > MAX_DEPTH:
-        raise make_config_error(at, "too_large", f"{what} is nested more than {MAX_DEPTH} levels deep")
+        raise make_config_error(at, "too_large", f"{name} is nested more than {MAX_DEPTH} levels deep")
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | PurePath):
         return str(value)
     if isinstance(value, Mapping):
-        items = [(_require_key(key, what, at), f"{what}[{key!r}]", item) for key, item in value.items()]
+        items = [(_require_key(key, name, at), f"{name}[{key!r}]", item) for key, item in value.items()]
         return {key: to_config_value(item, label, at, depth + 1) for key, label, item in items}
     if isinstance(value, list | tuple):
-        return [to_config_value(item, f"{what}[{index}]", at, depth + 1) for index, item in enumerate(value)]
+        return [to_config_value(item, f"{name}[{index}]", at, depth + 1) for index, item in enumerate(value)]
     kind = type(value).__name__
     step = PLAIN_HINT if kind == "Column" else "write it as text, a number, true or false, a list or a dict"
-    raise make_config_error(at, "type", f"{what} is a {kind}, which a config cannot contain", step)
+    raise make_config_error(at, "type", f"{name} is a {kind}, which a config cannot contain", step)
 
 
-def _require_key(key: Any, what: str, at: Origin) -> str:
+def _require_key(key: Any, name: str, at: Origin) -> str:
     if not isinstance(key, str):
-        raise make_config_error(at, "key", f"a key in {what} is not text")
+        raise make_config_error(at, "key", f"a key in {name} is not text")
     return str(key)
 
 
@@ -596,7 +596,7 @@ BITEMPORAL = "use 2, and add an event log of the table: it stores the arrival ti
 
 
 def refuse_foreign(
-    given: Mapping[str, Any], call: str, known: Iterable[str], instead: Mapping[str, str], at: Origin
+    given: Mapping[str, Any], call: str, names: Iterable[str], instead: Mapping[str, str], at: Origin
 ) -> None:
     """Raise for the first of the parameters `given` that the call does not have.
 
@@ -604,7 +604,7 @@ def refuse_foreign(
     """
     for name, value in given.items():
         if name not in instead:
-            hint = suggest_name(name, known)
+            hint = suggest_name(name, names)
             raise TypeError(f"{call}() has no parameter {name!r}{'; ' + hint if hint else ''}")
         if value is not None and value is not False:
             raise make_config_error(at, "not_supported", f"{call}() has no parameter '{name}'", instead[name])
@@ -612,12 +612,12 @@ def refuse_foreign(
 
 def to_options(properties: Mapping[str, Any], at: Origin) -> dict[str, bool]:
     """Properties of a Delta table as options of its `to` entry."""
-    found = {}
+    options = {}
     for name, value in properties.items():
         if name not in PROPERTIES:
             hint = suggest_name(name, PROPERTIES) or f"use {' or '.join(PROPERTIES)}"
             raise make_config_error(at, "not_supported", f"the table property {name!r} is not supported", hint)
         if str(value).lower() not in ("true", "false"):
             raise make_config_error(at, "value", f"the table property {name!r} must be true or false")
-        found[PROPERTIES[name]] = str(value).lower() == "true"
-    return found
+        options[PROPERTIES[name]] = str(value).lower() == "true"
+    return options

@@ -25,8 +25,8 @@ class RunFailed(Fatal):
     `report` of `--json`."""
 
     def __init__(self, problem: Problem | None, code: ExitCode, report: dict[str, Any]) -> None:
-        found = problem or Problem(code, "The pipeline stopped.")
-        super().__init__(found.sentence, next_step=found.next_step)
+        problem = problem or Problem(code, "The pipeline stopped.")
+        super().__init__(problem.sentence, next_step=problem.next_step)
         self.exit_code = code
         self.report = report
 
@@ -64,11 +64,11 @@ def run_pipeline(
 def plan_pipeline(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], table: str | None) -> list[dict[str, Any]]:
     """See `Pipeline.plan`."""
     every = [{"flow": _find_flow(loaded, names, lane), **lane} for lane in list_plans(ConfiguredComponents(loaded))]
-    found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
-    if table is not None and not found:
-        known = ", ".join(sorted({p["table"] for p in every})) or "none yet"
-        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
-    return found
+    plans = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
+    if table is not None and not plans:
+        tables = ", ".join(sorted({p["table"] for p in every})) or "none yet"
+        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {tables}.")
+    return plans
 
 
 def _find_flow(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], lane: Mapping[str, Any]) -> str | None:
@@ -86,11 +86,11 @@ def _serve_page(daemon: Any, *, served: bool) -> Iterator[None]:
     monitor = daemon.monitor()
     try:
         monitor.start(daemon.views())
-        taken = monitor.taken
+        failure = monitor.taken
     except EnvironmentProblem as failed:
-        taken = failed
-    if taken is not None:
-        warnings.warn(f"no status page: {taken}", stacklevel=5)
+        failure = failed
+    if failure is not None:
+        warnings.warn(f"no status page: {failure}", stacklevel=5)
     try:
         yield
     finally:

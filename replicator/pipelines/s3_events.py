@@ -69,17 +69,17 @@ def handle(
 def list_created(event: Mapping[str, Any] | str) -> Iterator[CreatedObject]:
     """The objects that an event announces as created; none for S3's own test of a notification. ConfigProblem for another
     event."""
-    said = _parse_event(event)
-    if "Records" in said:
-        for record in said["Records"]:
+    notification = _parse_event(event)
+    if "Records" in notification:
+        for record in notification["Records"]:
             yield from _list_record_objects(record)
-    elif said.get("source") == "aws.s3":
-        if said.get("detail-type") == "Object Created":
+    elif notification.get("source") == "aws.s3":
+        if notification.get("detail-type") == "Object Created":
             # EventBridge does not escape keys.
-            yield CreatedObject(said["detail"]["bucket"]["name"], said["detail"]["object"]["key"])
-    elif said.get("Type") == "Notification":
-        yield from list_created(said["Message"])
-    elif said.get("Event") != "s3:TestEvent":
+            yield CreatedObject(notification["detail"]["bucket"]["name"], notification["detail"]["object"]["key"])
+    elif notification.get("Type") == "Notification":
+        yield from list_created(notification["Message"])
+    elif notification.get("Event") != "s3:TestEvent":
         raise _make_event_error()
 
 
@@ -98,12 +98,12 @@ def _list_record_objects(record: Mapping[str, Any]) -> Iterator[CreatedObject]:
 
 def _parse_event(event: Mapping[str, Any] | str) -> Mapping[str, Any]:
     try:
-        said = json.loads(event) if isinstance(event, str) else event
+        notification = json.loads(event) if isinstance(event, str) else event
     except ValueError:
         raise _make_event_error() from None
-    if not isinstance(said, Mapping):
+    if not isinstance(notification, Mapping):
         raise _make_event_error()
-    return said
+    return notification
 
 
 def _make_event_error() -> ConfigProblem:
@@ -115,12 +115,12 @@ def _make_event_error() -> ConfigProblem:
 
 def _group_by_source(loaded: Loaded, created: Iterable[CreatedObject]) -> dict[str, list[CreatedObject]]:
     """The objects that are in the folder of a source, by its name."""
-    found: dict[str, list[CreatedObject]] = {}
+    by_source: dict[str, list[CreatedObject]] = {}
     for one in created:
         for name, source in loaded.settings.sources.items():
             if "through" in source.list_keys() and _is_in(one, getattr(source, "path", "")):
-                found.setdefault(name, []).append(one)
-    return found
+                by_source.setdefault(name, []).append(one)
+    return by_source
 
 
 def _is_in(one: CreatedObject, path: str) -> bool:

@@ -109,12 +109,12 @@ class AdapterOptions(Strict):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        found = handler(schema)
-        own = handler.resolve_ref_schema(found).get("properties", {})
+        json_schema = handler(schema)
+        own = handler.resolve_ref_schema(json_schema).get("properties", {})
         for name, info in cls.model_fields.items():
             if info.exclude:
                 own.pop(info.alias or name, None)
-        return found
+        return json_schema
 
 
 # Sources: the keys of the transport, of its formats, and of what all sources have.

@@ -222,8 +222,8 @@ def _check_source_dsn(secret: SecretStr) -> SecretStr:
 
 
 def _check_database_url(secret: SecretStr) -> SecretStr:
-    scheme, found, rest = secret.get_secret_value().partition("://")
-    if not found or not rest or not re.fullmatch(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?", scheme):
+    scheme, separator, rest = secret.get_secret_value().partition("://")
+    if not separator or not rest or not re.fullmatch(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?", scheme):
         raise make_value_error("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
     return _check_user(secret)
 
@@ -243,10 +243,10 @@ def _check_time(value: Any) -> Any:
 
 def _check_zoned_time(value: Any, wanted: str) -> Any:
     try:
-        moment = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise make_value_error("start", wanted) from None
-    if moment.tzinfo is None:
+    if time.tzinfo is None:
         raise make_value_error("start", "needs a time zone, such as 2026-01-31T12:00:00Z")
     return value
 
@@ -292,8 +292,8 @@ def _check_servers(text: str) -> str:
 
 def _check_address_list(text: str, lowest: int) -> str:
     for server in text.split(","):
-        found = SERVER.fullmatch(server.strip())
-        if "@" in server or not found or not lowest <= int(found["port"]) <= LAST_PORT:
+        match = SERVER.fullmatch(server.strip())
+        if "@" in server or not match or not lowest <= int(match["port"]) <= LAST_PORT:
             raise make_value_error("server", "must be HOST:PORT, or several with commas between them")
     return text
 

@@ -104,8 +104,8 @@ class DeadLetterFilter:
         globs = ((self.lane, letter.lane), (self.table, letter.table))
         return (
             (not self.events or letter.event_id in self.events)
-            and all(wanted in (None, found) for wanted, found in pairs)
-            and all(glob is None or fnmatchcase(found, glob) for glob, found in globs)
+            and all(wanted in (None, actual) for wanted, actual in pairs)
+            and all(glob is None or fnmatchcase(text, glob) for glob, text in globs)
             and (self.before is None or letter.last_seen < self.before)
         )
 

@@ -98,8 +98,8 @@ class BatchRecords(Generic[F]):
         """Start to pack the records of a batch in another thread, before they are needed."""
         if self._packer is None or self._find_packed(batch) is not None:
             return
-        kept = RecordFrame(batch.frame, batch.size)
-        self._begun.append((batch.span, kept, self._packer.submit(kept.pack)))
+        records = RecordFrame(batch.frame, batch.size)
+        self._begun.append((batch.span, records, self._packer.submit(records.pack)))
 
     def get_records(self, batch: Batch[F]) -> RecordFrame[F]:
         """The records of a batch."""
@@ -107,9 +107,9 @@ class BatchRecords(Generic[F]):
         packed_records = self._find_packed(batch)
         if packed_records is None:
             return RecordFrame(batch.frame, batch.size)
-        kept, packed = packed_records
+        records, packed = packed_records
         packed.result()
-        return kept
+        return records
 
     def _find_packed(self, batch: Batch[F]) -> tuple[RecordFrame[F], Future[None]] | None:
-        return next(((kept, packed) for span, kept, packed in self._begun if span == batch.span), None)
+        return next(((records, packed) for span, records, packed in self._begun if span == batch.span), None)

@@ -280,12 +280,12 @@ def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges
 
 def _merge_facts(parts: Sequence[Facts], again: Facts) -> Facts:
     """The facts of joined writes. Folding again sees rows only; the reach of the changes is in the facts of `parts`."""
-    known, cleared = merge_facts(parts), find_highest(*(f.truncated_at for f in parts))
+    merged, cleared = merge_facts(parts), find_highest(*(f.truncated_at for f in parts))
     return replace(
         again,
-        lowest=known.lowest,
-        highest=known.highest,
-        max_delete=known.max_delete,
+        lowest=merged.lowest,
+        highest=merged.highest,
+        max_delete=merged.max_delete,
         truncated_at=cleared,
-        newest=known.newest,
+        newest=merged.newest,
     )

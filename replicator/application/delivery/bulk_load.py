@@ -137,12 +137,12 @@ class SpillFiles:
 
     def read_partition(self, number: int) -> list[pa.RecordBatch]:
         """The rows of one partition, in the order in which they were spilled."""
-        found = []
+        batches = []
         for piece in self.slices:
             first = sum(piece.batches[:number])
             reader = self._open_slice(piece)
-            found += [reader.get_batch(first + i) for i in range(piece.batches[number])]
-        return found
+            batches += [reader.get_batch(first + i) for i in range(piece.batches[number])]
+        return batches
 
     def read_records(self) -> Iterator[RecordFrame[Any]]:
         """The records behind the rows, packed."""
@@ -377,15 +377,15 @@ class _FoldedPartitions(Generic[F]):
 
     def _group_partitions(self) -> Iterator[list[pa.Table]]:
         """Whole partitions, in groups of limited size."""
-        found: list[pa.Table] = []
+        group: list[pa.Table] = []
         for number in range(SPILL_PARTITIONS):
             batches = self._spill_files.read_partition(number)
-            found += [pa.Table.from_batches(batches)] if batches else []
-            if sum(part.nbytes for part in found) >= LOAD_BYTES:
-                yield found
-                found = []
-        if found:
-            yield found
+            group += [pa.Table.from_batches(batches)] if batches else []
+            if sum(part.nbytes for part in group) >= LOAD_BYTES:
+                yield group
+                group = []
+        if group:
+            yield group
 
 
 def _make_orphan_error(lane: str, why: str) -> Fatal:

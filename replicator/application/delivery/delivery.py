@@ -430,9 +430,9 @@ class Delivery(Generic[F]):
         self._store_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in mine for one in item.raw}.values())))
 
     def _store_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
-        kept = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
+        stored = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
         by_record: dict[tuple[TopicPartition, int], list[RejectKind]] = {}
-        for one in kept:
+        for one in stored:
             by_record.setdefault((one.partition, one.offset), []).append(one.kind)
         self._reject_kinds.setdefault(lane.id, {}).update(by_record)
         if lane.stops:

@@ -68,19 +68,19 @@ def resolve_as_of(parts: Components, lane: Lane, value: AsOfValue) -> AsOf:
         raise InvalidReadQuery(
             f"no record of table {lane.table} has been read yet", next_step="Start the daemon, or query by time."
         )
-    with closing(parts.open_sink(log.sink)) as kept:
-        state = kept.state(log)
-        find_cut = require_feature(kept.features.find_cut, f"the event log {log.sink} finds no records by time or position")
-        border = find_cut(topics, value, state.position if state else Position())
-    if isinstance(value, Position) and border is not None:
-        _refuse_unknown_partition(value, border)
-    if border is None and lane.deletes_by_tombstones:
+    with closing(parts.open_sink(log.sink)) as sink:
+        state = sink.state(log)
+        find_cut = require_feature(sink.features.find_cut, f"the event log {log.sink} finds no records by time or position")
+        cut = find_cut(topics, value, state.position if state else Position())
+    if isinstance(value, Position) and cut is not None:
+        _refuse_unknown_partition(value, cut)
+    if cut is None and lane.deletes_by_tombstones:
         raise InvalidReadQuery(
             f"records of table {lane.table} are not in the order of their times, and its tombstones, which delete rows, "
             "have no time. So the records up to that time are unknown",
             next_step="Query by position, TOPIC:PARTITION:OFFSET, as `history` and `audit` show it.",
         )
-    return AsOf(value, border)
+    return AsOf(value, cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +92,17 @@ class TargetVersion:
     is_ahead: bool
 
 
-def find_version(parts: Components, lane: Lane, sink: Sink[Any], moment: AsOf) -> TargetVersion | None:
+def find_version(parts: Components, lane: Lane, sink: Sink[Any], as_of: AsOf) -> TargetVersion | None:
     """The newest such version of the lane's target; None if there is none, or none is known. Older ones may have
     other rules."""
-    border, versions = moment.cut, sink.features.versions
-    if border is None or versions is None:
+    cut, versions = as_of.cut, sink.features.versions
+    if cut is None or versions is None:
         return None
     begun = parts.register.load(lane.source).beginnings.get(lane.id, Position())
-    number = next((version for version, at in versions.read_version_positions(lane) if border.is_at(at, begun)), None)
+    number = next((version for version, at in versions.read_version_positions(lane) if cut.is_at(at, begun)), None)
     if number is None:
         return None
-    altered = find_altered_columns(border, lane, read_schema_versions(sink, lane))
+    altered = find_altered_columns(cut, lane, read_schema_versions(sink, lane))
     return TargetVersion(number, bool(altered) and _is_ahead(versions, lane.into, number, altered))
 
 
@@ -117,21 +117,21 @@ def _is_ahead(versions: TargetVersions, table: str, version: int, altered: Mappi
 
 def to_places(position: Position) -> str:
     """The last record of each partition below the position, in the form of `history`, `audit` and `--as-of`."""
-    return Position({place: offset - 1 for place, offset in position.items()}).to_option()
+    return Position({partition: offset - 1 for partition, offset in position.items()}).to_option()
 
 
 def _refuse_unknown_partition(value: Position, cut: LogCut) -> None:
-    known, last = set(cut.firsts), to_places(cut.below)
-    strange, missing = sorted(set(value) - known), sorted(known - set(value))
+    in_log, last = set(cut.firsts), to_places(cut.below)
+    strange, missing = sorted(set(value) - in_log), sorted(in_log - set(value))
     if strange:
-        step = f"There are records of: {', '.join(map(str, sorted(known))) or 'none'}."
+        step = f"There are records of: {', '.join(map(str, sorted(in_log))) or 'none'}."
         raise InvalidReadQuery(f"the event log has no records of {strange[0]}", next_step=step)
     if missing:
         raise InvalidReadQuery(
-            f"the table's records are in {format_count(len(known), 'partition')}, but there is no offset for {missing[0]}",
+            f"the table's records are in {format_count(len(in_log), 'partition')}, but there is no offset for {missing[0]}",
             next_step=f"Name an offset of each partition, for example {to_places(Position({**cut.end, **value}))}.",
         )
-    beyond = sorted(place for place, offset in value.items() if offset > cut.end[place])
+    beyond = sorted(partition for partition, offset in value.items() if offset > cut.end[partition])
     if beyond:
         raise InvalidReadQuery(f"the event log ends before that offset of {beyond[0]}", next_step=f"It ends at {last}.")
 
@@ -178,8 +178,8 @@ def read_rows_as_of(
                     f"the event log of {lane.table} has no changes up to {at}",
                     next_step="Query a later time. `replicator history` shows when a row first appeared.",
                 )
-            found = read(sink, AS_OF_FOLDER)
-            return found.replace_schema_metadata(None)
+            rows = read(sink, AS_OF_FOLDER)
+            return rows.replace_schema_metadata(None)
 
 
 @contextmanager

@@ -170,17 +170,17 @@ class BackfillOperation:
         applied. If the snapshot contained them, they would be newer.
         """
         self.check()
-        taken = self.backfill.rows(self._report_progress, from_scratch=from_scratch)
-        searched, without = find_deletable_lanes(lanes, taken.keys)
+        snapshot = self.backfill.rows(self._report_progress, from_scratch=from_scratch)
+        searched, notes = find_deletable_lanes(lanes, snapshot.keys)
         # Everything in the stream now is older than any change after the snapshot.
-        self._wait_until_applied(Position({**self.end(), **taken.end}), "lanes apply the rows")
-        deleted, end = self._delete_missing(searched, taken)
+        self._wait_until_applied(Position({**self.end(), **snapshot.end}), "lanes apply the rows")
+        deleted, end = self._delete_missing(searched, snapshot)
         if deleted:
             self._wait_until_applied(end, "lanes apply the deletes")
-        without += [sentence for lane in searched if (sentence := self._describe_foreign_rows(lane))]
+        notes += [sentence for lane in searched if (sentence := self._describe_foreign_rows(lane))]
         self.backfill.finish()
         return BackfillOutcome(
-            table, taken.rows, deleted, taken.resumed, taken.begun, tuple(lane.id for lane in searched), tuple(without)
+            table, snapshot.rows, deleted, snapshot.resumed, snapshot.begun, tuple(one.id for one in searched), tuple(notes)
         )
 
     def _report_progress(self, sentence: str) -> None:
@@ -200,16 +200,16 @@ class BackfillOperation:
             "they are wrong."
         )
 
-    def _wait_until_applied(self, position: Position, what: str) -> None:
-        self.report(what)
+    def _wait_until_applied(self, position: Position, sentence: str) -> None:
+        self.report(sentence)
         self.wait_until_applied(position)
 
     def _delete_missing(self, lanes: Sequence[Lane], snapshot: BackfillSnapshot) -> tuple[int, Position]:
-        found = [self.find_older_rows(lane, older_rows_condition(lane, snapshot.below)) for lane in lanes]
+        older_rows = [self.find_older_rows(lane, older_rows_condition(lane, snapshot.below)) for lane in lanes]
         names = list(snapshot.keys)
         parts = [
             rows.select([lane.row_transforms.column_transforms.get_new_name(name) for name in names]).rename_columns(names)
-            for lane, rows in zip(lanes, found, strict=True)
+            for lane, rows in zip(lanes, older_rows, strict=True)
             if rows is not None and rows.num_rows
         ]
         if not parts:
@@ -307,7 +307,7 @@ class BackfilledSource(Generic[F]):
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """Losses of the stream. The journal loses nothing: a newer backfill replaces its records."""
         others = self._split_position(position)[1]
-        return self._main.losses(others, {t: known for t, known in identity.items() if not _is_backfilled(t)})
+        return self._main.losses(others, {t: topic_id for t, topic_id in identity.items() if not _is_backfilled(t)})
 
     def start(self) -> Position:
         """See `Source`. Lanes without a position start with the whole journal, wherever they start in the stream."""

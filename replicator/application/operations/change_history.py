@@ -51,8 +51,8 @@ class ChangeLogResult:
     def missing_sentences(self) -> list[str]:
         """A sentence for each partition with missing records."""
         return [
-            f"log retention has removed the records below offset {first} of {place} from the event log"
-            for place, first in sorted(self.missing.items())
+            f"log retention has removed the records below offset {first} of {partition} from the event log"
+            for partition, first in sorted(self.missing.items())
         ]
 
 
@@ -89,7 +89,7 @@ class ChangeLogReader:
         self._source.read(self._source.beginning(), self._source.end(), batch, stop or threading.Event())
         find_removed = self._source.features.removed
         removed = Position() if find_removed is None else find_removed()
-        mine = removed.only(place for place in removed if place.topic in topics or not topics)
+        mine = removed.only(partition for partition in removed if partition.topic in topics or not topics)
         return ChangeLogResult(records, changes, rejected, self._catalog.get_union(table), mine)
 
     def _find_schema(self, run: RecordSlice[pa.Table]) -> TableSpec:
@@ -109,27 +109,27 @@ def read_history(
     does not fit the table.
     """
     wanted: list[tuple[Any, ...]] = []
-    known: set[tuple[Any, ...]] = set()
+    all_keys: set[tuple[Any, ...]] = set()
     frames: list[tuple[pa.Table, TableSpec]] = []
 
     def take(changes: pa.Table, schema: TableSpec, _: pa.Table) -> None:
         keys = wanted or [tuple(value.as_py() for value in parse_key(schema, key))]
-        known.update(keys)
-        found = changes.filter(_match_keys(changes, schema, keys))
-        if found.num_rows:
-            frames.append((found, schema))
+        all_keys.update(keys)
+        matching = changes.filter(_match_keys(changes, schema, keys))
+        if matching.num_rows:
+            frames.append((matching, schema))
 
     read = log.read_changes(table, take, report, stop)
-    if not known:
+    if not all_keys:
         raise Fatal(
             f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
             next_step="Use the table's name at the source (`replicator plan` lists them), or see `replicator dlq list`.",
         )
-    asked = frozenset(known)  # Several if the type of the key has changed.
-    while fresh := find_old_keys(frames) - known:
+    first_keys = frozenset(all_keys)  # Several if the type of the key has changed.
+    while fresh := find_old_keys(frames) - all_keys:
         wanted[:] = fresh
         log.read_changes(table, take, report, stop)
-    entries = [entry for one in asked for entry in build_timeline(frames, one)]
+    entries = [entry for one in first_keys for entry in build_timeline(frames, one)]
     return sorted(entries, key=lambda entry: (entry.sequence, entry.topic, entry.partition, entry.offset)), read
 
 
@@ -157,14 +157,14 @@ def read_audit(
 
 def _match_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, ...]]) -> pa.Array:
     """A mask of the changes of rows with these keys, and of truncates."""
-    found = pc.equal(changes[OP], Op.TRUNCATE.value)
+    mask = pc.equal(changes[OP], Op.TRUNCATE.value)
     for key in keys:
         mine: Any = True
         for name, value in zip(table.keys, key, strict=True):
             equal = pc.equal(changes[name], pa.scalar(value, table.column(name).type))
             mine = pc.and_(mine, pc.fill_null(equal, False))
-        found = pc.or_(found, mine)
-    return found
+        mask = pc.or_(mask, mine)
+    return mask
 
 
 def parse_key(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:

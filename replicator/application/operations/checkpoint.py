@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -69,7 +69,7 @@ class CheckpointStore:
 
     def describe_damaged(self) -> list[str]:
         """For each damaged checkpoint: what is missing, and how to fix it."""
-        return [said for one in self.list_all() if (said := self.describe_damage(one))]
+        return [damage for one in self.list_all() if (damage := self.describe_damage(one))]
 
     def describe_damage(self, snapshot: Checkpoint) -> str:
         """Why a checkpoint cannot be used; empty if it can."""
@@ -90,14 +90,14 @@ class CheckpointStore:
 
     def list_all(self) -> list[Checkpoint]:
         """Every checkpoint, damaged ones too, the oldest first. A checkpoint without a readable manifest is left out."""
-        found = []
+        checkpoints = []
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
             if path.name.isdecimal():
                 try:
-                    found.append(Checkpoint.from_json(json.loads((path / MANIFEST).read_bytes())))
+                    checkpoints.append(Checkpoint.from_json(json.loads((path / MANIFEST).read_bytes())))
                 except (OSError, ValueError, KeyError, TypeError, AttributeError):
                     continue
-        return sorted(found, key=lambda one: one.number)
+        return sorted(checkpoints, key=lambda one: one.number)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -106,11 +106,11 @@ class CheckpointStore:
         lock = InstanceLock(self.folder, "")
         try:
             lock.acquire()
-        except Fenced as taken:
+        except Fenced as locked:
             raise Fenced(
                 f"another program is writing or changing the snapshots in {self.folder}",
                 next_step="Repeat the command when it has finished.",
-            ) from taken
+            ) from locked
         try:
             yield
         finally:
@@ -208,8 +208,8 @@ class CheckpointStore:
 
 def _list_files(folder: Path) -> None:
     files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    kept = {name: size for name, size in sorted(files.items()) if name not in OWN_FILES}
-    (folder / FILE_LIST).write_text(json.dumps(kept), encoding="utf-8")
+    listed = {name: size for name, size in sorted(files.items()) if name not in OWN_FILES}
+    (folder / FILE_LIST).write_text(json.dumps(listed), encoding="utf-8")
 
 
 def _read_size(path: Path) -> int | None:
@@ -279,8 +279,8 @@ def describe_damaged(parts: Components, lane: Lane) -> list[str]:
 def get_topic_identity(parts: Components, lane: Lane) -> tuple[tuple[str, str], ...]:
     """The broker's topic ids, as stored in the lane of the event log."""
     log = parts.find_log(lane.table)
-    with closing(parts.open_sink(log.sink)) as kept:
-        state: LaneState | None = kept.state(log)
+    with closing(parts.open_sink(log.sink)) as sink:
+        state: LaneState | None = sink.state(log)
     return state.identity if state is not None else ()
 
 
@@ -298,9 +298,9 @@ def take_checkpoint(parts: Components, lane: Lane, tell: ShowLine = lambda _: No
     log = parts.find_log(lane.table).sink
     store = find_store(parts, lane)
     if store is None:
-        place = "a database" if parts.sinks[log].is_log_in_database else "an object store"
+        storage = "a database" if parts.sinks[log].is_log_in_database else "an object store"
         raise ConfigProblem(
-            f"the event log {log} is in {place}, for which snapshots are not supported yet",
+            f"the event log {log} is in {storage}, for which snapshots are not supported yet",
             next_step="Run `replicator replay` without a snapshot: it reads the whole log.",
         )
     with store.lock():
@@ -336,20 +336,20 @@ def prepare_lake(
     `until`. The result does not depend on the lane's target. Tombstones are kept forever, because their arrival
     times are not those of the repeated records.
     """
-    border = until.end.to_json() if isinstance(until, LogCut) else None
+    below = until.end.to_json() if isinstance(until, LogCut) else None
     time = until.isoformat() if isinstance(until, datetime) else None
-    asked = RebuildRequest(lane, AS_OF_FOLDER, until=time, below=border)
+    request = RebuildRequest(lane, AS_OF_FOLDER, until=time, below=below)
     topics, lake = list_topics(parts, lane, begun), parts.use_lake(lane.sink, folder)
-    return prepare_rebuild(lake, asked, topics, from_scratch=begun is not None, is_plain=True)
+    return prepare_rebuild(lake, request, topics, from_scratch=begun is not None, is_plain=True)
 
 
 def copy_newest(parts: Components, lane: Lane, folder: Path, until: datetime | LogCut | None) -> Checkpoint | None:
     """Copy the newest checkpoint that the lane can use up to `until` into `folder`, replacing its content. None if
     there is none."""
 
-    def copy_checkpoint(found: Checkpoint) -> Checkpoint:
-        cast(CheckpointStore, find_store(parts, lane)).copy_checkpoint(found, folder)
-        return found
+    def copy_checkpoint(snapshot: Checkpoint) -> Checkpoint:
+        cast(CheckpointStore, find_store(parts, lane)).copy_checkpoint(snapshot, folder)
+        return snapshot
 
     return use_checkpoint(lambda: find_newest(parts, lane, until), copy_checkpoint)
 
@@ -366,8 +366,8 @@ def _is_covering(position: Position, gone: Position, until: datetime | LogCut | 
     """True if none of the log's removed records is needed after the position."""
     wanted = until.end if isinstance(until, LogCut) else None
     return all(
-        position.get(place, 0) >= (first if wanted is None else min(first, wanted.get(place, 0)))
-        for place, first in gone.items()
+        position.get(partition, 0) >= (first if wanted is None else min(first, wanted.get(partition, 0)))
+        for partition, first in gone.items()
     )
 
 
@@ -377,11 +377,11 @@ def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpo
     After CheckpointRemoved both are called again, and EnvironmentProblem if that repeats.
     """
     for _ in range(MAX_TRIES):
-        found = find()
-        if found is None:
+        snapshot = find()
+        if snapshot is None:
             return None
         try:
-            return use(found)
+            return use(snapshot)
         except CheckpointRemoved:
             continue
     raise EnvironmentProblem(
@@ -415,21 +415,21 @@ def report_truncated(parts: Components, lane: Lane, tell: ShowLine) -> None:
 
 def _describe_truncated(parts: Components, lane: Lane, missing: Position) -> str:
     log = parts.find_log(lane.table).sink
-    gone = ", ".join(f"below offset {first} of {place}" for place, first in sorted(missing.items()))
+    gone = ", ".join(f"below offset {first} of {partition}" for partition, first in sorted(missing.items()))
     return f"log retention has removed the records {gone} from the event log {log}"
 
 
 def get_removed(parts: Components, lane: Lane) -> Position:
     """For each partition without its first records, the first offset in the event log."""
-    with closing(parts.open_log(parts.find_log(lane.table), list_topics(parts, lane))) as kept:
-        removed = kept.features.removed
+    with closing(parts.open_log(parts.find_log(lane.table), list_topics(parts, lane))) as source:
+        removed = source.features.removed
         return Position() if removed is None else removed()
 
 
 def list_topics(parts: Components, lane: Lane, begun: Checkpoint | None = None) -> Collection[str]:
     """The topics with records of the lane's table, as this pipeline has read them. Empty if none yet."""
     seen = parts.register.load(lane.source).topics.get(lane.table, frozenset())
-    before = {place.topic for place in begun.position} if begun else set()
+    before = {partition.topic for partition in begun.position} if begun else set()
     return {*seen, *before, BACKFILL_TOPICS + lane.table} if seen else ()
 
 
@@ -445,11 +445,11 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
         require_feature(sink.features.erasure, STORES_NONE).end_versions(then)
         rows = require_feature(sink.features.count_rows, STORES_NONE)(then)
     begun = lake.register.load(lane.source).beginnings.get(then.id, Position())
-    with closing(parts.open_sink(parts.find_log(lane.table).sink)) as kept:
-        find_newest_time = require_feature(kept.features.find_newest_time, "the event log finds no records by their time")
+    with closing(parts.open_sink(parts.find_log(lane.table).sink)) as opened:
+        find_newest_time = require_feature(opened.features.find_newest_time, "the event log finds no records by their time")
         newest = find_newest_time(last.position if last else Position(), state.position)
     times = [time for time in (newest, last.newest if last else None) if time is not None]
-    topics = {place.topic for place in state.position}
+    topics = {partition.topic for partition in state.position}
     return Checkpoint(
         number=0,
         lane=lane.id,
@@ -501,19 +501,19 @@ def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report:
     return made
 
 
-def _restore(parts: Components, request: RebuildRequest, report: ShowLine, taken: Checkpoint) -> Components:
+def _restore(parts: Components, request: RebuildRequest, report: ShowLine, snapshot: Checkpoint) -> Components:
     """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
 
     If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
     a target, if the checkpoint was removed meanwhile.
     """
-    made = prepare_rebuild(parts, request, list_topics(parts, request.lane, taken))
+    made = prepare_rebuild(parts, request, list_topics(parts, request.lane, snapshot))
     folder = get_rebuild_folder(parts, request.id) / BEGIN_FILE
-    cast(CheckpointStore, find_store(parts, request.lane)).copy_checkpoint(taken, folder)
+    cast(CheckpointStore, find_store(parts, request.lane)).copy_checkpoint(snapshot, folder)
     try:
         _restore_state(parts, made, request, folder)
     except CheckpointUnsupported as unfit:
-        return _prepare_from_log(parts, request, report, f"none can be used, because number {taken.number} {unfit}")
+        return _prepare_from_log(parts, request, report, f"none can be used, because number {snapshot.number} {unfit}")
     return made
 
 
@@ -538,13 +538,13 @@ def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine
         if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
             return None
         why = _describe_unsupported(request, rebuilt, sink) or NO_CHECKPOINT_REASON
-    for said in describe_damaged(parts, request.lane):
-        report(f"{request.id}: {said}")
+    for damage in describe_damaged(parts, request.lane):
+        report(f"{request.id}: {damage}")
     until = None if request.until is None else datetime.fromisoformat(request.until)
-    found = find_newest(parts, request.lane, until) if why == NO_CHECKPOINT_REASON else None
-    if found is not None:
-        report(f"{request.id}: starting from snapshot {found.number} of {found.taken_at.isoformat()}")
-        return found
+    snapshot = find_newest(parts, request.lane, until) if why == NO_CHECKPOINT_REASON else None
+    if snapshot is not None:
+        report(f"{request.id}: starting from snapshot {snapshot.number} of {snapshot.taken_at.isoformat()}")
+        return snapshot
     if request.since is None:
         refuse_truncated(parts, request.lane, why)
     else:
@@ -562,9 +562,9 @@ def refuse_incomplete_rebuild(parts: Components, request: RebuildRequest) -> Non
 
 def _find_rebuild_start(parts: Components, request: RebuildRequest) -> Position:
     """The position from which the rebuilt target has all records."""
-    found = find_checkpoint(parts, request)
-    if found is not None:
-        return found.begun
+    snapshot = find_checkpoint(parts, request)
+    if snapshot is not None:
+        return snapshot.begun
     register = FileRegister(get_rebuild_folder(parts, request.id) / parts.pipeline / "sources")
     return register.load(request.lane.source).beginnings.get(request.id, Position())
 
@@ -599,8 +599,8 @@ def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane]
     """Copy the register entry of the run that made the checkpoint."""
     folder, origin = begun
     pipeline = parts.pipeline
-    kept = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
-    seen = FileRegister(kept).load(rebuilt.source)
+    registers = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
+    seen = FileRegister(registers).load(rebuilt.source)
     beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
     made.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
 
@@ -608,8 +608,8 @@ def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane]
 def _copy_dead_letters(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the dead letters of the checkpoint to the lane."""
     folder, origin = begun
-    with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as kept:
-        letters = kept.read()
+    with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
+        letters = rejected.read()
     _refuse_missing_rows(made, rebuilt, letters)
     if letters:
         with closing(made.open_dead_letters()) as store:
@@ -639,9 +639,9 @@ def refuse_incomplete(parts: Components, lane: Lane, begun: Position, step: str)
         return
     seen = parts.register.load(log.source)
     first = seen.beginnings.get(lane.id, Position())
-    needed = {place: first.get(place, 0) for place, offset in live.position.items() if offset > first.get(place, 0)}
-    kept = (_find_log_start(parts, lane, seen, log), _read_first_offsets(parts, log), begun)
-    refuse_missing_records(lane, log.sink, needed, kept, step)
+    needed = {p: first.get(p, 0) for p, offset in live.position.items() if offset > first.get(p, 0)}
+    starts = (_find_log_start(parts, lane, seen, log), _read_first_offsets(parts, log), begun)
+    refuse_missing_records(lane, log.sink, needed, starts, step)
 
 
 def _find_log_start(parts: Components, lane: Lane, seen: RegisterEntry, log: Lane) -> Position:
@@ -653,31 +653,30 @@ def _find_log_start(parts: Components, lane: Lane, seen: RegisterEntry, log: Lan
         return Position()
     began = seen.beginnings.get(log.id, Position())
     removed = get_removed(parts, lane)
-    return began.only(place for place in began if place not in removed)
+    return began.only(partition for partition in began if partition not in removed)
 
 
 def _read_first_offsets(parts: Components, log: Lane) -> Position:
     with closing(parts.open_log(log)) as opened:
-        found: Position = opened.start()
-        return found
+        first_offsets: Position = opened.start()
+        return first_offsets
 
 
 def refuse_missing_records(
-    lane: Lane, log: str, needed: Mapping[TopicPartition, int], kept: Iterable[Position], step: str
+    lane: Lane, log: str, needed: Mapping[TopicPartition, int], log_starts: Sequence[Position], step: str
 ) -> None:
     """Raise DataLoss, with the missing offsets, unless the log has all records from `needed` on, the start of the
     lane.
 
-    `kept`: first offsets of the log, from its start position and from its first records. Each partition needs one
+    `log_starts`: first offsets of the log, from its start position and from its first records. Each partition needs one
     of them.
     """
-    known = list(kept)
-    for place, offset in sorted(needed.items()):
-        firsts = [position[place] for position in known if place in position]
+    for partition, offset in sorted(needed.items()):
+        firsts = [position[partition] for position in log_starts if partition in position]
         if not any(first <= offset for first in firsts):
             missing = f"from {offset} to {min(firsts) - 1}" if firsts else f"from {offset} on"
             raise DataLoss(
-                f"the event log {log} lacks the records {missing} of {place}, with which lane {lane.id} began",
+                f"the event log {log} lacks the records {missing} of {partition}, with which lane {lane.id} began",
                 next_step=f"Some rows would be missing without them. {step}, or load the lane again with "
                 f"`replicator lanes resync {lane.id}`.",
             )

@@ -119,22 +119,22 @@ class CheckpointScheduler:
 
     def list_problems(self) -> Mapping[str, Problem]:
         """Why the last attempt failed, by lane. The empty lane name stands for log truncation. Safe from any thread."""
-        found = {lane: one.problem for lane, one in dict(self._scheduled).items() if one.problem is not None}
-        return {**found, **({} if self._truncate_problem is None else {"": self._truncate_problem})}
+        problems = {lane: one.problem for lane, one in dict(self._scheduled).items() if one.problem is not None}
+        return {**problems, **({} if self._truncate_problem is None else {"": self._truncate_problem})}
 
     def take_due_until(self, stop: Stop) -> None:
         """Take the due checkpoints, until `stop`."""
         for one in self._list_lanes():
             self._scheduled.setdefault(one.lane, one)
-        positions, taken = self._positions(), False
+        positions, has_new = self._positions(), False
         for one in self._scheduled.values():
             if stop.is_set() or self._clock() < one.next_at:
                 continue
             if not one.has_looked:
                 one.checkpoint, one.has_looked = one.last(), True
             if one.schedule.is_due(one.checkpoint, positions.get(one.lane, Position()), self._now()):
-                taken = self._take_checkpoint(one) or taken
-        if taken:
+                has_new = self._take_checkpoint(one) or has_new
+        if has_new:
             self._truncate_logs()
 
     def _run(self) -> None:
@@ -205,8 +205,8 @@ def truncate_logs(parts: Components, ask_sink: AskSink) -> dict[str, dict[TopicP
         for source, rules in parts.sources.items():
             for lane in rules.event_logs:
                 if lane.sink == log and (below := find_unneeded(parts, source, log)):
-                    found = ask_sink(log, partial(_truncate_log, lane, below, before))
-                    done.setdefault(log, {}).update(found)
+                    removed = ask_sink(log, partial(_truncate_log, lane, below, before))
+                    done.setdefault(log, {}).update(removed)
     return done
 
 
@@ -225,16 +225,16 @@ def find_unneeded(parts: Components, source: str, log: str) -> Position:
     with ExitStack() as opened:
         states = _LanePositions(parts, opened)
         end = states.get_position(make_event_log_lane(parts.pipeline, source, log))
-        found = {place: min([end[place], *_list_needed_offsets(parts, (source, log, seen), place, states)]) for place in end}
-    return Position({place: offset for place, offset in found.items() if offset > 0})
+        offsets = {p: min([end[p], *_list_needed_offsets(parts, (source, log, seen), p, states)]) for p in end}
+    return Position({partition: offset for partition, offset in offsets.items() if offset > 0})
 
 
 def _list_needed_offsets(
-    parts: Components, of_log: tuple[str, str, RegisterEntry], place: TopicPartition, states: _LanePositions
+    parts: Components, of_log: tuple[str, str, RegisterEntry], partition: TopicPartition, states: _LanePositions
 ) -> Iterator[int]:
     """For each reader of a partition the first offset that it needs."""
     source, log, seen = of_log
-    tables = [table for table, topics in seen.topics.items() if place.topic in topics]
+    tables = [table for table, topics in seen.topics.items() if partition.topic in topics]
     if not tables:
         yield 0  # The tables of the topic are unknown.
     for table in tables:
@@ -244,22 +244,22 @@ def _list_needed_offsets(
         if not any(can_rebuild(parts, lane) for lane in rules.lanes):
             yield 0  # Only the log has the table, for targets that may be built later.
         for lane in rules.lanes:
-            yield states.get_position(lane).get(place, 0)
+            yield states.get_position(lane).get(partition, 0)
             if can_rebuild(parts, lane):
                 digest = parts.digest(lane)
-                kept = [one for one in list_checkpoints(parts, lane) if one.rules == digest]
-                yield min((one.position.get(place, 0) for one in kept), default=0)
-        yield from (states.get_position(lane).get(place, 0) for lane in list_rebuilds(parts, table, source))
-    yield from _list_layer_offsets(parts, log, place, states)
+                usable = [one for one in list_checkpoints(parts, lane) if one.rules == digest]
+                yield min((one.position.get(partition, 0) for one in usable), default=0)
+        yield from (states.get_position(lane).get(partition, 0) for lane in list_rebuilds(parts, table, source))
+    yield from _list_layer_offsets(parts, log, partition, states)
 
 
-def _list_layer_offsets(parts: Components, log: str, place: TopicPartition, states: _LanePositions) -> Iterator[int]:
+def _list_layer_offsets(parts: Components, log: str, partition: TopicPartition, states: _LanePositions) -> Iterator[int]:
     """Offsets that sources of this config need, if they read the log."""
     for name, rules in parts.sources.items():
         if rules.lake and rules.lake == parts.sinks[log].log_folder:
             tables = parts.register.load(name).topics
-            mine = [lane for lane in states.lanes if lane.source == name and place.topic in tables.get(lane.table, ())]
-            yield from (states.get_position(lane).get(place, 0) for lane in mine)
+            mine = [lane for lane in states.lanes if lane.source == name and partition.topic in tables.get(lane.table, ())]
+            yield from (states.get_position(lane).get(partition, 0) for lane in mine)
             if not mine:
                 yield 0
 
@@ -324,22 +324,22 @@ def report_checkpoints(
     Each dict has the lane and the fields of `Checkpoint.to_json`. `usable`: under the current rules and topics.
     `kept`: the number of checkpoints. `error`: of the last attempt.
     """
-    found, identities = [], dict[str, Mapping[str, str] | None]()
+    report, identities = [], dict[str, Mapping[str, str] | None]()
     for lane in _list_mirror_lanes(parts, lanes):
         store = checkpoint.find_store(parts, lane)
         judged = [] if store is None else [(one, store.describe_damage(one)) for one in store.list_all()]
         there, damaged = [one for one, wrong in judged if not wrong], [wrong for _, wrong in judged if wrong]
-        asked = _get_schedule(parts, lane) is not None
-        if there or asked or damaged:
+        is_scheduled = _get_schedule(parts, lane) is not None
+        if there or is_scheduled or damaged:
             last = there[-1] if there else None
             problem = problems.get(lane.id)
             error = problem.sentence if problem else next(iter(damaged), None)
-            said = last.to_json() if last else {"lane": lane.id, "number": None}
+            entry = last.to_json() if last else {"lane": lane.id, "number": None}
             usable = last is not None and _is_usable(parts, lane, last, identities)
-            found.append({**said, "usable": usable, "kept": len(there), "error": error})
+            report.append({**entry, "usable": usable, "kept": len(there), "error": error})
     if "" in problems:
-        found.append({"lane": "", "number": None, "usable": False, "kept": 0, "error": problems[""].sentence})
-    return found
+        report.append({"lane": "", "number": None, "usable": False, "kept": 0, "error": problems[""].sentence})
+    return report
 
 
 def _is_usable(parts: Components, lane: Lane, last: Checkpoint, identities: dict[str, Mapping[str, str] | None]) -> bool:
@@ -350,25 +350,25 @@ def _is_usable(parts: Components, lane: Lane, last: Checkpoint, identities: dict
     """
     if last.rules != parts.digest(lane):
         return False
-    place = parts.find_log(lane.table).id
-    if place not in identities:
+    log = parts.find_log(lane.table).id
+    if log not in identities:
         try:
-            identities[place] = dict(checkpoint.get_topic_identity(parts, lane))
+            identities[log] = dict(checkpoint.get_topic_identity(parts, lane))
         except ReplicatorError:
-            identities[place] = None
-    identity = identities[place]
+            identities[log] = None
+    identity = identities[log]
     return identity is not None and last.has_same_topics(identity)
 
 
 def _list_scheduled(parts: Components, lanes: LaneRuns) -> list[ScheduledCheckpoint]:
     named = {run.lane.id: run.lane.table for run in lanes.list_runs() if run.lane.table}
-    kept = []
+    scheduled = []
     for lane in _list_mirror_lanes(parts, named):
         schedule = _get_schedule(parts, lane)
         if schedule is not None:
             take, find = partial(checkpoint.take_checkpoint, parts, lane), partial(_find_last, parts, lane)
-            kept.append(ScheduledCheckpoint(lane.id, schedule, take, find))
-    return kept
+            scheduled.append(ScheduledCheckpoint(lane.id, schedule, take, find))
+    return scheduled
 
 
 def _find_last(parts: Components, lane: Lane) -> Any:

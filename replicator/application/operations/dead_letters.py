@@ -92,8 +92,8 @@ def describe_remedy(letter: DeadLetter, on_reject: str) -> str:
 
 def describe_position(letter: DeadLetter) -> str:
     """The position of the record: a file and line, or topic, partition and offset."""
-    scheme, found, path = letter.topic.partition("archive:")
-    if found and not scheme:
+    scheme, separator, path = letter.topic.partition("archive:")
+    if separator and not scheme:
         return f"{path} line {letter.offset}"
     return f"{letter.topic} partition {letter.partition} offset {letter.offset}" if letter.is_placed else letter.event_id
 
@@ -164,8 +164,8 @@ def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
     """Raise ConfigProblem if a named record has no dead letter in any state."""
     if not which.events:
         return
-    known = {letter.event_id for letter in store.read(replace(which, state=None))}
-    missing = sorted(which.events - known)
+    stored = {letter.event_id for letter in store.read(replace(which, state=None))}
+    missing = sorted(which.events - stored)
     if missing:
         named = ", ".join(map(repr, missing))
         raise ConfigProblem(f"there is no dead letter {named}", next_step="`replicator dlq list` shows the known ids.")
@@ -173,9 +173,9 @@ def refuse_unknown(store: DeadLetters, which: DeadLetterFilter) -> None:
 
 def refuse_unknown_code(store: DeadLetters, which: DeadLetterFilter) -> None:
     """Raise ConfigProblem for a code that neither the program knows nor a dead letter has."""
-    known = RejectCode.list_all()
-    if which.code not in (None, *known) and not store.read(DeadLetterFilter(code=which.code), limit=1):
-        raise ConfigProblem(f"there is no code {which.code}", next_step=f"Use one of {', '.join(known)}.")
+    codes = RejectCode.list_all()
+    if which.code not in (None, *codes) and not store.read(DeadLetterFilter(code=which.code), limit=1):
+        raise ConfigProblem(f"there is no code {which.code}", next_step=f"Use one of {', '.join(codes)}.")
 
 
 class RetryAttempt(Generic[F]):
@@ -203,9 +203,9 @@ class RetryAttempt(Generic[F]):
     def reject_rows(self, rows: F, stage: str, lane: str) -> None:
         """Store the rows as dead letters; durable on return."""
         now = self._shared.now()
-        found = self._shared.engine.frames.rejected(rows, [self.raw])
-        self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in found])
-        self.failed_positions |= {(r.topic, r.partition, r.offset) for r in found}
+        rejects = self._shared.engine.frames.rejected(rows, [self.raw])
+        self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in rejects])
+        self.failed_positions |= {(r.topic, r.partition, r.offset) for r in rejects}
 
     def _make_dead_letter(self, rejected: RejectedRecord, stage: str, lane: str, now: object) -> DeadLetter:
         letter = self.dead_letters[rejected.topic, rejected.partition, rejected.offset]
@@ -259,9 +259,9 @@ class DeadLetterRetry(Generic[F]):
         mask_records = self._decoder.features.mask_records
         if mask_records is None:
             return letters
-        known = [letter for letter in letters if letter.code != RejectCode.CRASHED]
-        hashes, frame = self._get_hashes(), mask_records(to_raw_frame(known))
-        kept = zip(known, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
+        decodable = [letter for letter in letters if letter.code != RejectCode.CRASHED]
+        hashes, frame = self._get_hashes(), mask_records(to_raw_frame(decodable))
+        masked = zip(decodable, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
         new = {
             (letter.event_id, letter.lane): replace(
                 letter,
@@ -270,7 +270,7 @@ class DeadLetterRetry(Generic[F]):
                 record=value,
                 headers=_headers_to_text(headers),
             )
-            for letter, key, value, headers in kept
+            for letter, key, value, headers in masked
         }
         return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
 
@@ -302,8 +302,8 @@ class DeadLetterRetry(Generic[F]):
         letters_of_lane = {}
         for lane in lanes.values():
             own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in misplaced]
-            taken = {_record_position(letter) for letter in own}
-            own += [letter for letter in without_lane if _record_position(letter) not in taken]
+            positions = {_record_position(letter) for letter in own}
+            own += [letter for letter in without_lane if _record_position(letter) not in positions]
             letters_of_lane[lane.id] = sorted(own, key=_record_position)
         failed_events |= self._retry_lanes(lanes, letters_of_lane)
         tried = [letter for letter in letters if letter.event_id not in misplaced]
@@ -315,21 +315,21 @@ class DeadLetterRetry(Generic[F]):
 
     def _find_misplaced(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
         """Dead letters of removed lanes, and those whose record now belongs to a table that their lane does not read."""
-        found: dict[str, str] = {}
+        misplaced: dict[str, str] = {}
         for name in sorted({letter.lane for letter in letters if letter.lane}):
             lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
             if lane is None:
-                found |= {letter.event_id: f"lane {name} does not exist any more; purge the dead letter" for letter in own}
+                misplaced |= {one.event_id: f"lane {name} does not exist any more; purge the dead letter" for one in own}
             elif self._find_tables(own) - {lane.table}:
-                found |= {letter.event_id: why for letter in own if (why := self._describe_other_table(letter, lane))}
-        return found
+                misplaced |= {letter.event_id: why for letter in own if (why := self._describe_other_table(letter, lane))}
+        return misplaced
 
     def _describe_other_table(self, letter: DeadLetter, lane: Lane) -> str:
         tables = self._find_tables([letter])
         if not tables or lane.table in tables:
             return ""
-        said = f"its record now belongs to table {', '.join(sorted(tables))}, which lane {lane.id} does not read"
-        return f"{said}; correct the source, or purge the dead letter"
+        sentence = f"its record now belongs to table {', '.join(sorted(tables))}, which lane {lane.id} does not read"
+        return f"{sentence}; correct the source, or purge the dead letter"
 
     def _find_tables(self, letters: Sequence[DeadLetter]) -> set[str]:
         """The tables of the records now, without records that cannot be routed."""
@@ -360,13 +360,13 @@ class DeadLetterRetry(Generic[F]):
     def _find_blocked(self, letters: Sequence[DeadLetter]) -> dict[str, str]:
         """Dead letters that must wait for an earlier record of their key, with the reason."""
         tried = {letter.event_id for letter in letters}
-        known = {
+        by_event = {
             letter.event_id: letter for letter in (*self._waiting, *letters) if letter.source in ("", self._context.name)
         }
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
-        held = find_blocked(sorted(known.values(), key=_record_position), tried)
+        held = find_blocked(sorted(by_event.values(), key=_record_position), tried)
         stuck = [event for event, waits in held.items() if waits and event in tried]
-        self._waiting = [*self._waiting, *(known[event] for event in stuck)]
+        self._waiting = [*self._waiting, *(by_event[event] for event in stuck)]
         return dict.fromkeys(stuck, "an earlier record of its key is not replayed yet")
 
     def _reject_undecodable(self, attempt: RetryAttempt[F]) -> set[str]:
@@ -395,11 +395,11 @@ class DeadLetterRetry(Generic[F]):
 
     def _list_lanes(self, tables: Iterable[str]) -> list[Lane]:
         """The lanes of the tables, without those that have no target of their own."""
-        found = []
+        lanes = []
         for table in sorted(tables):
             rules = self._context.rules_for(table)
-            found += [lane for lane in (rules.lanes if rules else ()) if not find_target_problem(lane, self._entry)]
-        return found
+            lanes += [lane for lane in (rules.lanes if rules else ()) if not find_target_problem(lane, self._entry)]
+        return lanes
 
     def _retry_lanes(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:
         """The event ids that a lane rejects. Dead letters that wait for rows of other lanes are retried after
@@ -547,8 +547,8 @@ def _headers_to_text(headers: Sequence[Mapping[str, Any]] | None) -> str | None:
 
 
 def _headers_from_text(text: str | None) -> list[dict[str, object]] | None:
-    found = headers_from_text(text)
-    return None if found is None else [{"name": name, "value": value} for name, value in found]
+    headers = headers_from_text(text)
+    return None if headers is None else [{"name": name, "value": value} for name, value in headers]
 
 
 def _make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:

@@ -140,11 +140,11 @@ class DiffOperation:
                 refuse_unknown_columns(snapshot, self.condition)
                 again = []
                 for lane in pending:
-                    found = self._compare_lane(lane, before, snapshot)
-                    if found is None:
+                    lane_diff = self._compare_lane(lane, before, snapshot)
+                    if lane_diff is None:
                         again.append(lane)
                     else:
-                        yield found
+                        yield lane_diff
             pending = again
             if not pending:
                 return
@@ -179,12 +179,12 @@ class DiffOperation:
             columns = DiffColumns(lane, snapshot, target, frozenset(rules.masks if rules is not None else ()))
             self.report(f"{lane.id}: comparing {target.commit}")
             compared = hash_compared(lane, target)
-            known = None if self.from_scratch or self.where else progress.read()
-            if known is None or known.compared != compared:
-                known = UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point, begun, compared)
-            if known.upto is not None:
-                self.report(f"{lane.id}: resuming after {snapshot.keys[0]} {known.upto:,}")
-            tail = records.read_tail(self.source, known.before, target.position.advanced_to(end), folder / "tail.parquet")
+            earlier = None if self.from_scratch or self.where else progress.read()
+            if earlier is None or earlier.compared != compared:
+                earlier = UnfinishedDiff(before, None, 0, NO_KEYS, snapshot.point, begun, compared)
+            if earlier.upto is not None:
+                self.report(f"{lane.id}: resuming after {snapshot.keys[0]} {earlier.upto:,}")
+            tail = records.read_tail(self.source, earlier.before, target.position.advanced_to(end), folder / "tail.parquet")
             # A lane that has not stopped has applied all changes up to `end`.
             unapplied = records.read_tail(self.source, target.position, end, folder / "unapplied.parquet")
             if tail.is_truncated or unapplied.is_truncated:
@@ -196,7 +196,7 @@ class DiffOperation:
                     )
                 return None
             one = LaneComparison(self, lane, records, snapshot, target, columns, tail.with_keys(unapplied.keys), folder)
-            totals = one.run(known, progress)
+            totals = one.run(earlier, progress)
             progress.remove()
             if not delivered and totals.count_differences():
                 raise build_unproven_error(lane, snapshot, totals)
@@ -205,7 +205,7 @@ class DiffOperation:
                 lane=lane.id,
                 table=lane.table,
                 against="source",
-                position=(known.point, snapshot.point),
+                position=(earlier.point, snapshot.point),
                 commit=target.commit,
                 rows=totals.rows,
                 missing=totals.missing,
@@ -256,8 +256,8 @@ def describe_empty(lane: Lane, snapshot: SourceSnapshot, begun: datetime) -> Lan
             next_step="Start the daemon. If it runs, `replicator dlq list` shows rejected records, and "
             f"`replicator backfill {lane.table}` loads rows that were never sent.",
         )
-    places = snapshot.point, snapshot.point
-    return LaneDiff(lane.id, lane.table, "source", places, "no target yet", 0, 0, 0, 0, (), (), begun.isoformat(), 0.0)
+    points = snapshot.point, snapshot.point
+    return LaneDiff(lane.id, lane.table, "source", points, "no target yet", 0, 0, 0, 0, (), (), begun.isoformat(), 0.0)
 
 
 def describe_letter(letter: DeadLetter) -> str:
@@ -280,25 +280,25 @@ class LaneComparison:
     totals: DiffTotals = field(default_factory=DiffTotals)
     _reported: float = field(default_factory=time.monotonic)
 
-    def run(self, known: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
+    def run(self, unfinished: UnfinishedDiff, progress: DiffProgressFile) -> DiffTotals:
         """Compare the splits that are not yet compared, then the keys of the tail and those that differed before."""
         if self.columns.has_other_keys:
             whole = TableSplit((), self.source.keys, None, NO_KEYS, self.operation.condition)
             expected, rejected = self._build(self.source.read(whole, None), self.tail.frames)
             self._add(expected, self.target.read(self.columns.to_target(whole), None), rejected)
             return self.totals
-        self.tail = self.tail.with_keys(known.keys)
-        self.totals.rows = known.rows
+        self.tail = self.tail.with_keys(unfinished.keys)
+        self.totals.rows = unfinished.rows
         summed = None if self.operation.where else self.columns.list_summed()
         ranges, total = self.source.list_ranges(self._choose_split_rows(with_sums=summed is not None))
         started = time.monotonic()
-        for within in skip_ranges(ranges, self.source.keys[0], known.upto):
-            self._pause(self.totals.rows - known.rows, started)
+        for within in skip_ranges(ranges, self.source.keys[0], unfinished.upto):
+            self._pause(self.totals.rows - unfinished.rows, started)
             split = TableSplit(summed or (), self.source.keys, within, self.tail.keys, self.operation.condition)
             self._compare_split(split, with_sums=summed is not None)
             if within is not None and within.upto is not None and not self.operation.where:
-                keys = merge_keys([known.keys, self.list_keys()])
-                progress.write(replace(known, upto=within.upto, rows=self.totals.rows, keys=keys))
+                keys = merge_keys([unfinished.keys, self.list_keys()])
+                progress.write(replace(unfinished, upto=within.upto, rows=self.totals.rows, keys=keys))
             self._report_progress(total, started)
         self._compare_tail()
         return self.totals
@@ -307,7 +307,7 @@ class LaneComparison:
         """The keys of all rows that differ, with the source's names."""
         if self.columns.has_other_keys:
             return NO_KEYS
-        return merge_keys([found.rename_columns(list(self.source.keys)) for found in self.totals.keys])
+        return merge_keys([keys.rename_columns(list(self.source.keys)) for keys in self.totals.keys])
 
     def _compare_split(self, split: TableSplit, *, with_sums: bool) -> None:
         groups: Iterable[list[int] | None] = [None]
@@ -378,29 +378,29 @@ class LaneComparison:
     def _find_rejected(self, letters: Sequence[DeadLetter]) -> tuple[pa.Table, Sequence[DeadLetter]]:
         """The keys of the rows whose last record was rejected, with the names of the target, and these records. A record
         without a key that can be read is one missing row."""
-        found = list(self.records.read_keys(letters))
-        located = {to_place(letter) for letter, _ in found}
+        pairs = list(self.records.read_keys(letters))
+        located = {to_place(letter) for letter, _ in pairs}
         for letter in letters:
             if to_place(letter) not in located:
                 self.totals.add_rejected(letter, {}, is_present=False, show=self.operation.show)
-        keys = pa.table({name: [key[name] for _, key in found] for name in self.source.keys})
+        keys = pa.table({name: [key[name] for _, key in pairs] for name in self.source.keys})
         chosen: dict[str, int] = {}
-        for at, text in enumerate(to_key_texts(keys.columns, len(found)).to_pylist()):
-            place = to_place(found[at][0])
-            if self.tail.last.get(text, place) == place:
+        for at, text in enumerate(to_key_texts(keys.columns, len(pairs)).to_pylist()):
+            position = to_place(pairs[at][0])
+            if self.tail.last.get(text, position) == position:
                 chosen[text] = at
         keys = keys.take(pa.array(list(chosen.values()), pa.int64())).rename_columns(self.columns.keys)
         converted = {name: self.target.convert(name, keys[name].combine_chunks()) for name in self.columns.keys}
-        return pa.table(converted), [found[at][0] for at in chosen.values()]
+        return pa.table(converted), [pairs[at][0] for at in chosen.values()]
 
     def _leave_out(self, rows: pa.Table) -> pa.Table:
         """The rows without the keys of the tail, which are compared last."""
         keys = self.tail.keys
         if not rows.num_rows or not keys.num_rows:
             return rows
-        known = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
+        tail_keys = to_key_texts([keys[name].combine_chunks() for name in self.source.keys], keys.num_rows)
         mine = to_key_texts([rows[name].combine_chunks() for name in self.columns.keys], rows.num_rows)
-        return rows.filter(pc.invert(pc.is_in(mine, value_set=known)))
+        return rows.filter(pc.invert(pc.is_in(mine, value_set=tail_keys)))
 
     def _choose_split_rows(self, *, with_sums: bool) -> int:
         """The rows of a split: few of them at a limited rate, as there is a pause between two splits only."""
@@ -505,18 +505,18 @@ class DiffColumns:
         if self.masked or not is_plain(transforms):
             return None
         rename = transforms.column_transforms.get_new_name
-        found = []
+        summed = []
         for name, kind in kinds.items():
             if (transforms.columns is not None and name not in transforms.columns) or not rename(name):
                 continue
             if kind is None or rename(name) not in there:
                 return None
-            found.append(ComparedColumn(name, rename(name), kind))
-        compared = {*(column.target for column in found), *self.rename(list(self.source.unread))}
+            summed.append(ComparedColumn(name, rename(name), kind))
+        compared = {*(column.target for column in summed), *self.rename(list(self.source.unread))}
         for name in self.target.columns.names:
             if name not in compared and not is_reserved(name):
                 self.exclude(f"{name} is not compared: only the target has this column.")
-        return tuple(found) if self.target.can_sum(found) else None
+        return tuple(summed) if self.target.can_sum(summed) else None
 
     def to_target(self, split: TableSplit) -> TableSplit:
         """The split with the column names of the target."""
@@ -542,9 +542,9 @@ class DiffColumns:
             expected = actual.select(shared).schema.empty_table()
         converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}
         for name in shared:
-            wanted, found = converted[name].type, actual[name].type
-            if name not in self.keys and not are_comparable(wanted, found):
-                self.exclude(f"{name} is not compared: its type is {found} in the target, and {wanted} in the source.")
+            wanted, target_type = converted[name].type, actual[name].type
+            if name not in self.keys and not are_comparable(wanted, target_type):
+                self.exclude(f"{name} is not compared: its type is {target_type} in the target, and {wanted} in the source.")
                 del converted[name]
         return self._ignore_nulls(pa.table(converted), actual.select(list(converted)))
 
@@ -572,12 +572,12 @@ def refuse_changed_columns(lane: Lane, condition: Expr | None) -> None:
 
 def refuse_unknown_columns(snapshot: SourceSnapshot, condition: Expr | None) -> None:
     """ConfigProblem if the source has no column of the condition that can be read."""
-    known = snapshot.kinds
-    unknown = sorted(list_columns(condition) - known.keys()) if condition is not None else []
+    kinds = snapshot.kinds
+    unknown = sorted(list_columns(condition) - kinds.keys()) if condition is not None else []
     if unknown:
         raise ConfigProblem(
             f"`--where` names column {unknown[0]!r}, which is not among the columns of the source that can be read",
-            next_step=f"The columns are: {', '.join(known)}.",
+            next_step=f"The columns are: {', '.join(kinds)}.",
         )
 
 
@@ -646,14 +646,14 @@ def find_row_keys(parts: Components, lane: Lane) -> list[str]:
     """The columns that identify a row of the target."""
     if lane.policy in CHANGE_POLICIES:
         return [EVENT_ID]
-    known = parts.register.load(lane.source).keys.get(lane.table, ())
-    keys = [lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or known]
+    source_keys = parts.register.load(lane.source).keys.get(lane.table, ())
+    keys = [lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or source_keys]
     return [*keys, START_AT] if lane.policy in VERSION_POLICIES else keys
 
 
 def _await_log(parts: Components, lane: Lane, target: TargetSnapshot, patience: float) -> AsOf:
     topics, deadline = list_topics(parts, lane), time.monotonic() + patience
-    position = Position({place: offset for place, offset in target.position.items() if place.topic in topics and offset})
+    position = Position({p: offset for p, offset in target.position.items() if p.topic in topics and offset})
     while True:
         try:
             return resolve_as_of(parts, lane, position)

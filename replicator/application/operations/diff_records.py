@@ -82,27 +82,27 @@ class TableRecords:
         So the first records of other topics are read here."""
         registered = self._parts.register.load(self._source).topics
         own = {*registered.get(self._table, ()), BACKFILL_TOPICS + self._table}
-        known = {topic for topics in registered.values() for topic in topics} | own
-        for topic in {place.topic for place in position} - known:
+        known_topics = {topic for topics in registered.values() for topic in topics} | own
+        for topic in {partition.topic for partition in position} - known_topics:
             if self._has_records(source, topic):
                 own.add(topic)
-        return position.only(place for place in position if place.topic in own)
+        return position.only(partition for partition in position if partition.topic in own)
 
     def _has_records(self, source: Source[pa.Table], topic: str) -> bool:
         """True if the first records of a topic are of the table."""
         if not self._looked.get(topic):
             first, end = source.beginning(), source.end()
-            places = [place for place in end if place.topic == topic and first.get(place, 0) < end[place]]
-            found, stop = list[pa.Table](), Event()
+            partitions = [p for p in end if p.topic == topic and first.get(p, 0) < end[p]]
+            frames, stop = list[pa.Table](), Event()
 
             def read_batch(batch: Batch[pa.Table]) -> None:
-                found.append(batch.frame)
+                frames.append(batch.frame)
                 if batch.records:
                     stop.set()
 
-            for place in places:
-                source.read(first.only([place]), end.only([place]), read_batch, stop)
-            runs = [run for frame in found for run in self._engine.route(frame, self._decoder).slices]
+            for partition in partitions:
+                source.read(first.only([partition]), end.only([partition]), read_batch, stop)
+            runs = [run for frame in frames for run in self._engine.route(frame, self._decoder).slices]
             self._looked[topic] = any(run.table == self._table for run in runs)
         return self._looked[topic]
 
@@ -111,8 +111,8 @@ class TableRecords:
         partition that `start` does not name is read from its beginning."""
         first = source.beginning()
         until = self.only_own(source, end)
-        begin = Position({place: start.get(place, first.get(place, 0)) for place in until})
-        until = until.only(place for place, offset in until.items() if begin[place] < offset)
+        begin = Position({partition: start.get(partition, first.get(partition, 0)) for partition in until})
+        until = until.only(partition for partition, offset in until.items() if begin[partition] < offset)
         changes: list[pa.Table] = []
         with pq.ParquetWriter(file, RAW) as writer:
 
@@ -124,7 +124,7 @@ class TableRecords:
             if until:
                 source.read(begin.only(until), until, read_batch, Event())
         truncated = any(pc.any(pc.equal(frame[OP], Op.TRUNCATE.value)).as_py() for frame in changes)
-        last = {text: place for frame in changes for place, text in _locate_keys(frame)}
+        last = {text: position for frame in changes for position, text in _locate_keys(frame)}
         return ChangeTail(StoredRecords(file), _list_keys(changes), last, truncated)
 
     def read_keys(self, letters: Sequence[DeadLetter]) -> Iterator[tuple[DeadLetter, dict[str, Any]]]:
@@ -159,27 +159,27 @@ def to_place(letter: DeadLetter) -> RecordPlace:
 def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPlace, str]]:
     """The place and the text of the key of each change."""
     keys = changes.drop_columns(CHANGE_COLUMNS)
-    places = zip(*(changes[name].to_pylist() for name in RECORD_POSITION), strict=True)
-    yield from zip(places, to_key_texts(keys.combine_chunks().columns, len(keys)).to_pylist(), strict=True)
+    positions = zip(*(changes[name].to_pylist() for name in RECORD_POSITION), strict=True)
+    yield from zip(positions, to_key_texts(keys.combine_chunks().columns, len(keys)).to_pylist(), strict=True)
 
 
 def _list_keys(changes: Sequence[pa.Table]) -> pa.Table:
     """The keys in changes frames, also old ones, each once."""
-    found = []
+    tables = []
     for frame in changes:
         keys = frame.drop_columns(CHANGE_COLUMNS)
         old = frame.filter(pc.is_valid(frame[OLD_KEY]))[OLD_KEY]
         former = {name: pc.struct_field(old, name) for name in keys.column_names}
-        found += [keys, pa.table(former, schema=keys.schema)] if len(old) else [keys]
-    return merge_keys(found).drop_null()
+        tables += [keys, pa.table(former, schema=keys.schema)] if len(old) else [keys]
+    return merge_keys(tables).drop_null()
 
 
 def merge_keys(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of all tables, each once. Fatal if a column has lists or structs."""
-    found = [table for table in tables if table.num_columns]
-    if not found:
+    with_columns = [table for table in tables if table.num_columns]
+    if not with_columns:
         return pa.table({})
-    whole = pa.concat_tables(found, promote_options="permissive").replace_schema_metadata(None)
+    whole = pa.concat_tables(with_columns, promote_options="permissive").replace_schema_metadata(None)
     for column in whole.schema:
         if pa.types.is_nested(column.type):
             raise Fatal(
@@ -305,4 +305,4 @@ class DiffWait:
 
 def subtract(end: Position, position: Position) -> dict[TopicPartition, int]:
     """Per partition the offsets from `position` to `end`, where it is behind."""
-    return {place: offset - position.get(place, 0) for place, offset in end.items() if position.get(place, 0) < offset}
+    return {p: offset - position.get(p, 0) for p, offset in end.items() if position.get(p, 0) < offset}

@@ -119,15 +119,15 @@ def keep_run(folder: Path, run: StoredDiff | LaneDiff) -> None:
 
     If attempts fail one after the other, only the last is kept.
     """
-    kept = to_run(run) if isinstance(run, LaneDiff) else run
-    last = read_last_run(folder, kept.lane)
-    place = _get_folder(folder, kept.lane)
-    make_folder(place)
-    path = place / f"{kept.begun_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
-    replace_file(path, json.dumps(asdict(kept)).encode(), 0o600)
-    old = _list_files(folder, kept.lane)[KEPT_RUNS:]
-    if last is not None and last.error and kept.error:
-        old = [*old, *_list_files(folder, kept.lane)[1:2]]
+    stored = to_run(run) if isinstance(run, LaneDiff) else run
+    last = read_last_run(folder, stored.lane)
+    lane_folder = _get_folder(folder, stored.lane)
+    make_folder(lane_folder)
+    path = lane_folder / f"{stored.begun_at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}.json"
+    replace_file(path, json.dumps(asdict(stored)).encode(), 0o600)
+    old = _list_files(folder, stored.lane)[KEPT_RUNS:]
+    if last is not None and last.error and stored.error:
+        old = [*old, *_list_files(folder, stored.lane)[1:2]]
     for one in old:
         one.unlink(missing_ok=True)
 
@@ -179,10 +179,10 @@ def open_work_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder for a comparison, as of `open_temporary_folder`. In /tmp if the state folder cannot be written."""
     with ExitStack() as opened:
         try:
-            place = opened.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
+            work_folder = opened.enter_context(open_temporary_folder(_get_temporary(folder).absolute()))
         except OSError:
-            place = Path(opened.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
-        yield place
+            work_folder = Path(opened.enter_context(TemporaryDirectory(prefix="replicator-diff-")))
+        yield work_folder
 
 
 def get_progress_path(folder: Path, lane: str) -> Path:
@@ -264,24 +264,24 @@ class DiffProgressFile:
             return None
         try:
             keys = pa.ipc.open_file(self._path).read_all()
-            said = json.loads(keys.schema.metadata[NOTES])
+            notes = json.loads(keys.schema.metadata[NOTES])
         except FileNotFoundError:
             return None
         except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise EnvironmentProblem(
                 f"{self._path} cannot be read ({type(error).__name__}).", next_step="Remove it, and repeat the command."
             ) from error
-        begun = datetime.fromisoformat(said["begun"])
+        begun = datetime.fromisoformat(notes["begun"])
         if datetime.now(UTC) - begun > LONGEST:
             return None
-        before = Position.from_json(said["before"])
-        return UnfinishedDiff(before, said["upto"], said["rows"], keys, said["point"], begun, said["compared"])
+        before = Position.from_json(notes["before"])
+        return UnfinishedDiff(before, notes["upto"], notes["rows"], keys, notes["point"], begun, notes["compared"])
 
     def write(self, progress: UnfinishedDiff) -> None:
         """Replace the progress."""
         if not self._is_kept:
             return
-        said = {
+        notes = {
             "before": progress.before.to_json(),
             "upto": progress.upto,
             "rows": progress.rows,
@@ -289,7 +289,7 @@ class DiffProgressFile:
             "begun": progress.begun.isoformat(),
             "compared": progress.compared,
         }
-        keys = progress.keys.replace_schema_metadata({NOTES: json.dumps(said)})
+        keys = progress.keys.replace_schema_metadata({NOTES: json.dumps(notes)})
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_file(buffer, keys.schema) as writer:
             writer.write_table(keys)

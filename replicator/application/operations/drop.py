@@ -46,24 +46,24 @@ def find_lane_to_drop(parts: Components, name: str) -> DropScope:
     lanes, refused = _list_candidates(parts, name)
     with ExitStack() as opened:
         removals = _open_removals(parts, {lane.sink for lane in lanes}, opened)
-        known = [
+        scopes = [
             DropScope(lane, list_artifacts(removals[lane.sink], parts.register, parts.sources, lane))
             for lane in lanes
             if lane.sink in removals
         ]
-    found = [one for one in known if one.artifacts]
-    found = [one for one in found if one.lane.id == name] or found
-    if len(found) > 1:
-        names = ", ".join(sorted(one.lane.id for one in found))
+    existing = [one for one in scopes if one.artifacts]
+    existing = [one for one in existing if one.lane.id == name] or existing
+    if len(existing) > 1:
+        names = ", ".join(sorted(one.lane.id for one in existing))
         raise ConfigProblem(f"{name!r} matches several targets", next_step=f"Name one of them: {names}.")
-    if not found and refused:
+    if not existing and refused:
         raise make_target_taken_error(refused[0])
-    if found:
-        _refuse_out_of_reach(parts, found[0].lane)
+    if existing:
+        _refuse_out_of_reach(parts, existing[0].lane)
     else:
         raise _make_not_found_error(parts, name, sorted({lane.sink for lane in lanes if lane.sink not in removals}))
-    with _hold_lane(parts, found[0].lane):
-        return found[0]
+    with _hold_lane(parts, existing[0].lane):
+        return existing[0]
 
 
 def drop_lane(parts: Components, lane: Lane) -> None:
@@ -149,21 +149,21 @@ def _refuse_stored_events(parts: Components, name: str) -> None:
 def _list_candidates(parts: Components, name: str) -> tuple[list[Lane], list[Lane]]:
     """The lanes that the name may mean, in sinks that are not event logs, and those whose target another table's
     lane has."""
-    known = {lane.id: lane for lane in list_lanes(parts)}
-    found: dict[str, Lane] = {}
+    lanes = {lane.id: lane for lane in list_lanes(parts)}
+    candidates: dict[str, Lane] = {}
     refused: list[Lane] = []
     for sink, text in _split_name(parts, name):
-        for lane in known.values():
+        for lane in lanes.values():
             if lane.sink == sink and text in (lane.into, lane.table, get_unqualified_name(lane.table)):
                 if lane.id == make_refused_id(lane):
                     refused.append(lane)
                 else:
-                    found[lane.id] = lane
+                    candidates[lane.id] = lane
         for lane in (*_list_configured(parts, sink, text), *_list_former_lanes(parts, sink, text)):
             # A target that a known table writes belongs to that table, even if another lane has the same name.
-            if lane.id not in known:
-                found.setdefault(lane.id, lane)
-    return list(found.values()), refused
+            if lane.id not in lanes:
+                candidates.setdefault(lane.id, lane)
+    return list(candidates.values()), refused
 
 
 def _split_name(parts: Components, name: str) -> list[tuple[str, str]]:

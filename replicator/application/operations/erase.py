@@ -132,18 +132,18 @@ def find_row(
 
 
 def erase_row(
-    parts: Components, open_refresher: OpenRefresher, found: ErasureScope, *, end_versions: bool, report: ShowLine
+    parts: Components, open_refresher: OpenRefresher, scope: ErasureScope, *, end_versions: bool, report: ShowLine
 ) -> ErasureOutcome:
     """Erase the row, permanently from the first step on. Fenced as `find_row`."""
     with _hold_instance(parts), ExitStack() as opened:
         targets: list[tuple[Lane, KeyErasure]] = [
-            (lane, _require_erasure(_open_sink(parts, lane, opened).features.erasure, lane)) for lane in found.targets
+            (lane, _require_erasure(_open_sink(parts, lane, opened).features.erasure, lane)) for lane in scope.targets
         ]
         stores: list[Any] = [opened.enter_context(closing(parts.open_dead_letters()))]
-        for lane, copy, rejected in open_checkpoints(parts, found.table, found.source, opened):
+        for lane, copy, rejected in open_checkpoints(parts, scope.table, scope.source, opened):
             targets.append((lane, copy))
             stores.append(rejected)
-        for lane in found.targets:
+        for lane in scope.targets:
             remove_unfinished(parts.folder, lane.id)
         for folder in list_rebuild_folders(parts):
             # The checkpoint copy of a killed rebuild, which copies it again; its spill files, as it starts again.
@@ -151,21 +151,21 @@ def erase_row(
             if (spilled := folder / parts.pipeline / SPILL_FOLDER).exists():
                 shutil.rmtree(spilled)
         logs = [
-            (lane, _require_erasure(_open_sink(parts, lane, opened).features.record_erasure, lane)) for lane in found.logs
+            (lane, _require_erasure(_open_sink(parts, lane, opened).features.record_erasure, lane)) for lane in scope.logs
         ]
-        topics = parts.register.load(found.source).topics.get(found.table, frozenset()) | {BACKFILL_TOPICS + found.table}
-        asked = Erasure(found.source, found.table, found.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
+        topics = parts.register.load(scope.source).topics.get(scope.table, frozenset()) | {BACKFILL_TOPICS + scope.table}
+        erasure = Erasure(scope.source, scope.table, scope.columns, "", datetime.now(UTC), _get_user(), frozenset(topics))
         letters: Any = stores[0] if len(stores) == 1 else CombinedDeadLetters(stores)
         erasing = ErasureOperation(
             ErasureList(parts.erasures),
-            parts.build_decoder(found.source, with_erased=True),
+            parts.build_decoder(scope.source, with_erased=True),
             ErasureTargets(targets, logs, letters),
             report,
         )
-        done = erasing.run(asked, found.texts, end_versions=end_versions)
-        if found.projections:
+        done = erasing.run(erasure, scope.texts, end_versions=end_versions)
+        if scope.projections:
             with open_refresher() as refreshing:
-                refresh_projections(refreshing, found.projections, done, end_versions=end_versions)
+                refresh_projections(refreshing, scope.projections, done, end_versions=end_versions)
         return done
 
 
@@ -188,22 +188,22 @@ class ErasureOperation:
         """Erase the key of `erasure`, whose hash is not set yet. With `end_versions`, older versions become
         unreadable too."""
         hashes = self._list.open_hashes()
-        found = self._find_existing(
+        stored = self._find_existing(
             replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
         )
-        self._list.put_erasure(hashes, found)
-        done, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, found)
+        self._list.put_erasure(hashes, stored)
+        done, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, stored)
         records = self._find_records(looking)
         letters = self._find_dead_letters(looking)
         if looking.messages:  # These message keys identify records that cannot be decoded.
             records = self._find_records(looking)
-        found = replace(found, messages=found.messages | looking.messages)
-        self._list.put_erasure(hashes, found)
+        stored = replace(stored, messages=stored.messages | looking.messages)
+        self._list.put_erasure(hashes, stored)
         self._erase_everywhere(done, records, letters, dict(zip(erasure.columns, texts, strict=True)))
         if end_versions:
             self._end_old_versions(done)
         done.linked = looking.linked
-        self._list.put_erasure(hashes, replace(found, removed=_add_counts(found.removed, done.removed)))
+        self._list.put_erasure(hashes, replace(stored, removed=_add_counts(stored.removed, done.removed)))
         return done
 
     def _find_records(self, looking: _RecordSearch) -> dict[str, list[tuple[str, int, int]]]:
@@ -211,8 +211,8 @@ class ErasureOperation:
 
     def _find_existing(self, erasure: Erasure) -> Erasure:
         """The erasure as stored when the key was first erased."""
-        known = self._list.load()
-        before = next((one for one in (known.erasures if known else ()) if one.identity == erasure.identity), None)
+        entries = self._list.load()
+        before = next((one for one in (entries.erasures if entries else ()) if one.identity == erasure.identity), None)
         return erasure if before is None else replace(before, topics=before.topics | erasure.topics)
 
     def _find_dead_letters(self, looking: _RecordSearch) -> list[Any]:
@@ -285,9 +285,9 @@ class _RecordSearch:
         gone = self._withholding.find_erased(raw)
         if gone is None:
             return [False] * raw.num_rows
-        found = raw.filter(gone)
-        self.linked |= self._withholding.list_other_keys(found)
-        for topic, key in zip(found["topic"].to_pylist(), found["key"].to_pylist(), strict=True):
+        matching = raw.filter(gone)
+        self.linked |= self._withholding.list_other_keys(matching)
+        for topic, key in zip(matching["topic"].to_pylist(), matching["key"].to_pylist(), strict=True):
             if key is not None and not self._is_plain(key):
                 self.messages.add(self._hashes.hash_message(topic, key))
         return [bool(hit) for hit in gone.to_pylist()]
@@ -301,21 +301,21 @@ class _RecordSearch:
 
     def find_positions(self, frames: Iterable[pa.Table], tell: Callable[[str], None]) -> list[tuple[str, int, int]]:
         """Topic, partition and offset of the records of the key."""
-        found, seen = [], 0
+        positions, seen = [], 0
         for raw in frames:
             hits = pa.array(self.find_matches(raw), pa.bool_())
             at = raw.filter(hits)
-            found += list(zip(*(at[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True))
+            positions += list(zip(*(at[name].to_pylist() for name in RAW_RECORD_POSITION), strict=True))
             if (seen + raw.num_rows) // 1_000_000 > seen // 1_000_000:
-                tell(f"{format_count(seen + raw.num_rows, 'record')} of the event log read, {len(found):,} of the key")
+                tell(f"{format_count(seen + raw.num_rows, 'record')} of the event log read, {len(positions):,} of the key")
             seen += raw.num_rows
-        return found
+        return positions
 
 
 def _add_counts(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str, int]:
     """The sums of both. A repeated erasure includes the earlier counts."""
-    known = before or {}
-    return {place: known.get(place, 0) + now.get(place, 0) for place in {**known, **now}}
+    earlier = before or {}
+    return {name: earlier.get(name, 0) + now.get(name, 0) for name in {**earlier, **now}}
 
 
 def _get_user() -> str:
@@ -326,21 +326,21 @@ def _get_user() -> str:
 
 
 def _find_source(parts: Components, table: str, source: str | None) -> str:
-    known = [name for name, rules in parts.sources.items() if rules.rules_for(table) is not None]
-    if source is not None and source not in known:
+    sources = [name for name, rules in parts.sources.items() if rules.rules_for(table) is not None]
+    if source is not None and source not in sources:
         raise ConfigProblem(
             f"source {source!r} has no table {table!r}",
-            next_step=f"Sources with such a table: {', '.join(known) or 'none'}.",
+            next_step=f"Sources with such a table: {', '.join(sources) or 'none'}.",
         )
-    if not known:
+    if not sources:
         raise ConfigProblem(
             f"no entry of `tables` matches {table!r}", next_step="Use the table's name at the source: SCHEMA.TABLE."
         )
-    if source is None and len(known) > 1:
+    if source is None and len(sources) > 1:
         raise ConfigProblem(
-            f"several sources have a table {table!r}", next_step=f"Name one with `--source`: {', '.join(known)}."
+            f"several sources have a table {table!r}", next_step=f"Name one with `--source`: {', '.join(sources)}."
         )
-    return source or known[0]
+    return source or sources[0]
 
 
 def _refuse_stored_events(parts: Components, table: str, rules: TableRules) -> None:
@@ -408,9 +408,9 @@ def _describe_remaining(parts: Components, table: str, source: str) -> Iterator[
     backfill = parts.sources[source].backfill_folder / quote(table, safe="")
     if backfill.is_dir():
         yield f"{backfill} has the rows that `replicator backfill` read of the table, until the next backfill replaces them"
-    kept = parts.sources[source].kept_folder
-    if kept.is_dir():
-        yield f"{kept} has the rows that source {source} compares its table with: remove the row at the source"
+    folder = parts.sources[source].kept_folder
+    if folder.is_dir():
+        yield f"{folder} has the rows that source {source} compares its table with: remove the row at the source"
     yield f"topics, files and tables of source {source} itself stay unchanged; later records of the row are ignored"
 
 
@@ -435,13 +435,13 @@ def _hold_instance(parts: Components) -> Iterator[None]:
 def list_stores(parts: Components, table: str, source: str) -> list[CheckpointStore]:
     """The checkpoint folders of the pipeline's lanes at the event logs of the table, including lanes no longer
     configured."""
-    found: list[CheckpointStore] = []
+    stores: list[CheckpointStore] = []
     rules = parts.sources[source].rules_for(table)
     for log in sorted(rules.event_logs if rules else ()):
         folder = parts.sinks[log].log_folder
         home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(parts.pipeline, safe="")
-        found += [CheckpointStore(path) for path in sorted(home.glob("*"))] if folder is not None else []
-    return found
+        stores += [CheckpointStore(path) for path in sorted(home.glob("*"))] if folder is not None else []
+    return stores
 
 
 def make_checkpoint_erasure(lake: Sink[Any], of: Lane) -> KeyErasure:
@@ -493,7 +493,7 @@ def open_checkpoints(parts: Components, table: str, source: str, stack: ExitStac
     for store in list_stores(parts, table, source):
         stack.enter_context(store.lock())
         store.remove_leftovers()
-        for one in (known for known in store.list_all() if known.table == table):
+        for one in (stored for stored in store.list_all() if stored.table == table):
             lane, path = _make_lane(parts, one, source), store.get_folder(one)
             stack.enter_context(store.mark_changing(one))
             lake = parts.use_lake(lane.sink, path)

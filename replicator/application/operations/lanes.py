@@ -46,12 +46,12 @@ def find_source_table(parts: Components, name: str) -> str:
     seen = {table for source in parts.sources.values() for table in source.tables}
     for source, rules in parts.sources.items():
         seen |= {table for table in parts.register.load(source).topics if rules.rules_for(table) is not None}
-    found = sorted(table for table in seen if get_unqualified_name(table) == name)
-    if name in seen or not found:
+    matching = sorted(table for table in seen if get_unqualified_name(table) == name)
+    if name in seen or not matching:
         return name
-    if len(found) > 1:
-        raise ConfigProblem(f"there are several tables {name!r}", next_step=f"Name one: {', '.join(found)}.")
-    return found[0]
+    if len(matching) > 1:
+        raise ConfigProblem(f"there are several tables {name!r}", next_step=f"Name one: {', '.join(matching)}.")
+    return matching[0]
 
 
 def find_lane(parts: Components, lane_id: str) -> Lane:
@@ -81,11 +81,11 @@ def require_lane(parts: Components, lane_id: str) -> None:
 
 def read_status(parts: Components) -> dict[str, Any]:
     """The status of every lane from its sink, in the form of the daemon's status."""
-    known, counts = list_lanes(parts), count_open_dead_letters(parts)
-    waiting = _group_by_lane(known, counts)
+    all_lanes, counts = list_lanes(parts), count_open_dead_letters(parts)
+    waiting = _group_by_lane(all_lanes, counts)
     with ExitStack() as opened:
-        asked = _SinkReader(parts, opened)
-        lanes = [{**asked.read_lane(lane), "dead_letters": waiting.get(lane.id)} for lane in known]
+        reader = _SinkReader(parts, opened)
+        lanes = [{**reader.read_lane(lane), "dead_letters": waiting.get(lane.id)} for lane in all_lanes]
     state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
     counted = {"dead_letters": list_open_dead_letters(counts)}
     return {"pipeline": parts.pipeline, **state, "sources": [], "lanes": lanes, **counted}
@@ -157,9 +157,9 @@ class _SinkReader:
         return self._sinks[name]
 
 
-def _make_other_error(lane: Lane, asked: Lane, away: Retryable) -> Retryable:
-    """The error of a sink for another lane `asked`, with the name of `lane` in its sentence."""
-    return Retryable(re.sub(rf"{re.escape(asked.id)}(?!\w)", lambda _: lane.id, away.sentence), next_step=away.next_step)
+def _make_other_error(lane: Lane, other: Lane, away: Retryable) -> Retryable:
+    """The error of a sink for another lane `other`, with the name of `lane` in its sentence."""
+    return Retryable(re.sub(rf"{re.escape(other.id)}(?!\w)", lambda _: lane.id, away.sentence), next_step=away.next_step)
 
 
 def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def resync_lane(parts: Components, lane_id: str, *, accept_missing: bool = False
     with closing(parts.open_sink(lane.sink, "write")) as sink, closing(parts.open_source(lane.source)) as source:
         if not accept_missing:
             topic = rules.transactions.topic if rules.transactions else ""
-            found = describe_missing_when_stopped(source, parts.register, lane, topic)
-            refuse_missing(lane, found, has_backfills=rules.has_backfills)
+            missing = describe_missing_when_stopped(source, parts.register, lane, topic)
+            refuse_missing(lane, missing, has_backfills=rules.has_backfills)
         resync_stopped(sink, source, parts.register, lane)
 
 
@@ -219,12 +219,12 @@ def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
     """The schemas of each lane with this table, target or id, from its sink. ConfigProblem if there is none."""
     lanes = [lane for lane in list_lanes(parts) if lane.table]
     names = {lane.id: {lane.id, lane.table, get_unqualified_name(lane.table), lane.into} for lane in lanes}
-    asked = [lane for lane in lanes if table in names[lane.id]]
-    if not asked:
-        known = ", ".join(sorted({lane.table for lane in lanes})) or "none yet"
-        raise ConfigProblem(f"no lane has a table {table!r}", next_step=f"The tables are: {known}.")
+    matching = [lane for lane in lanes if table in names[lane.id]]
+    if not matching:
+        tables = ", ".join(sorted({lane.table for lane in lanes})) or "none yet"
+        raise ConfigProblem(f"no lane has a table {table!r}", next_step=f"The tables are: {tables}.")
     with ExitStack() as opened:
-        names_of_sinks = dict.fromkeys(lane.sink for lane in asked)
+        names_of_sinks = dict.fromkeys(lane.sink for lane in matching)
         sinks = {name: opened.enter_context(closing(parts.open_sink(name))) for name in names_of_sinks}
         return [
             {
@@ -232,5 +232,5 @@ def read_schema_history(parts: Components, table: str) -> list[dict[str, Any]]:
                 "table": lane.table,
                 "schemas": [to_json(v) for v in read_schema_versions(sinks[lane.sink], lane)],
             }
-            for lane in asked
+            for lane in matching
         ]

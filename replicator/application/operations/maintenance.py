@@ -85,12 +85,12 @@ def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
 
 def _list_targets(parts: Components) -> dict[str, Lane | None]:
     """The targets by name, each once, because several lanes may share an event log. None stands for the dead letters."""
-    found: dict[str, Lane | None] = {}
+    targets: dict[str, Lane | None] = {}
     for lane in list_lanes(parts):
         if lane.refused or lane.id == make_refused_id(lane) or lane.sink == EVENT_STORE:
             continue
-        found.setdefault(lane.id if lane.table else lane.sink, lane)
-    return {**found, DEAD_LETTERS: None}
+        targets.setdefault(lane.id if lane.table else lane.sink, lane)
+    return {**targets, DEAD_LETTERS: None}
 
 
 def _is_named(label: str, lane: Lane | None, names: Sequence[str]) -> bool:

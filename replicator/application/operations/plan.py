@@ -56,7 +56,7 @@ def list_plans(parts: Components) -> Iterator[dict[str, Any]]:
     local = parts.use_local()
     engine = local.build_engine()
     readers = {name: parts.open_sink(name) for name in sinks}  # Reading stored state needs no engine.
-    asked, counts = _StoredLanes(readers), count_open_dead_letters(parts)
+    stored, counts = _StoredLanes(readers), count_open_dead_letters(parts)
     try:
         for name in sorted(name for name, rules in parts.sources.items() if rules.has_tables):
             rules = parts.sources[name]
@@ -72,12 +72,12 @@ def list_plans(parts: Components) -> Iterator[dict[str, Any]]:
                     if planned.lane.refused:
                         planned = replace(planned, plan=None, problem=make_target_name_error(planned.lane))  # noqa: PLW2901
                     if planned.problem is None:
-                        problem = asked.second_writer(planned.lane) or asked.changed_rule(planned)
+                        problem = stored.second_writer(planned.lane) or stored.changed_rule(planned)
                         planned = replace(planned, problem=problem)  # noqa: PLW2901
                     planned, stages = _explain_plan(planned, sinks[planned.lane.sink])  # noqa: PLW2901
                     lane = planned.lane
                     waiting = None if counts is None else count_for_lane(counts, lane.source, lane.table, lane.id)
-                    yield {**_to_json(planned), "stages": stages, "schemas": asked.schemas(lane), "dead_letters": waiting}
+                    yield {**_to_json(planned), "stages": stages, "schemas": stored.schemas(lane), "dead_letters": waiting}
             finally:
                 source.close()
     finally:

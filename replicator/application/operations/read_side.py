@@ -99,12 +99,12 @@ def read_target(
 
     `choose`, `seconds`: see `ports.sink.SinkFeatures.select`.
     """
-    asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
+    request = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split_name(parts, name)
     if sink is not None:
         with _open_sink(parts, sink) as opened:
             try:
-                return _read_rows(parts, (sink, table), opened, asked, tell)
+                return _read_rows(parts, (sink, table), opened, request, tell)
             except Fatal as error:
                 if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(opened):
                     raise
@@ -115,7 +115,7 @@ def read_target(
             if candidate not in seen:
                 seen[candidate] = _list_tables(opened)
             if table in seen[candidate]:
-                return _read_rows(parts, (candidate, table), opened, asked, tell)
+                return _read_rows(parts, (candidate, table), opened, request, tell)
     raise _make_unknown_error(name, seen)
 
 
@@ -131,11 +131,11 @@ def _read_rows(
     except ConfigProblem:
         if request.from_log or isinstance(request.as_of, Position):
             raise
-        found = request.read_from(sink, target[1])
+        rows = request.read_from(sink, target[1])
         report(
             f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since its table has no event log"
         )
-        return found
+        return rows
     return _read_as_of(parts, lane, sink, request, report)
 
 
@@ -148,28 +148,28 @@ def _find_event_log_lane(parts: Components, target: tuple[str, str]) -> Lane:
 def _read_as_of(
     parts: Components, lane: Lane, sink: Sink[Any], request: ReadRequest, report: Callable[[str], None]
 ) -> pa.Table:
-    moment = resolve_as_of(parts, lane, cast(AsOfValue, request.as_of))
-    name, now = f"{lane.id} as it was at {moment}", replace(request, as_of=None)
-    version = None if request.from_log else find_version(parts, lane, sink, moment)
+    as_of = resolve_as_of(parts, lane, cast(AsOfValue, request.as_of))
+    name, now = f"{lane.id} as it was at {as_of}", replace(request, as_of=None)
+    version = None if request.from_log else find_version(parts, lane, sink, as_of)
     if version is not None and not version.is_ahead:
-        found = _read_version(version.number, lane, sink, now)
-        if found is not None:
+        rows = _read_version(version.number, lane, sink, now)
+        if rows is not None:
             report(f"{name}: version {version.number}")
-            return found
+            return rows
     report(f"{name}: from the event log")
     try:
-        return read_rows_as_of(parts, lane, moment, now.read_from, request.seconds, tell=report)
+        return read_rows_as_of(parts, lane, as_of, now.read_from, request.seconds, tell=report)
     except (ConfigProblem, ReadTimeout):
         raise
     except Fatal as unable:
-        found = _read_version(version.number, lane, sink, now) if version is not None and version.is_ahead else None
-        if version is None or found is None:
+        rows = _read_version(version.number, lane, sink, now) if version is not None and version.is_ahead else None
+        if version is None or rows is None:
             raise
         report(
             f"{name}: version {version.number}, with columns of later records; the event log has no answer: "
             f"{unable.sentence}"
         )
-        return found
+        return rows
 
 
 def _read_version(version: int, lane: Lane, sink: Sink[Any], now: ReadRequest) -> pa.Table | None:
@@ -195,9 +195,9 @@ def _list_candidates(parts: Components, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigProblem:
-    known = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
+    names = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
     near = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
-    near = near or suggest_name(name, known)
+    near = near or suggest_name(name, names)
     listing = "`replicator lanes list` names the known targets, `replicator status` shows their progress."
     return ConfigProblem(f"no sink has a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
 
@@ -275,14 +275,14 @@ class PageQuery:
     def make_page(self, rows: pa.Table) -> Page:
         """The rows of the page. Rows of the last page may be gone meanwhile; then nothing is skipped for them."""
         # A page starts at values, not at a row number: rows that were inserted or deleted meanwhile would shift all others.
-        places = [tuple(to_place_text(value) for value in row) for row in zip(*(rows[n] for n in self._order), strict=True)]
-        before = min(self._passed, sum(1 for _ in takewhile(lambda place: place == self._start, places)))
+        positions = [tuple(map(to_place_text, row)) for row in zip(*(rows[n] for n in self._order), strict=True)]
+        before = min(self._passed, sum(1 for _ in takewhile(lambda position: position == self._start, positions)))
         end = before + self._wanted.limit
         page = rows.slice(before, self._wanted.limit)
         if rows.num_rows <= end:
             return Page(page, None)
-        last = places[end - 1]
-        alike = sum(1 for _ in takewhile(lambda place: place == last, reversed(places[:end])))
+        last = positions[end - 1]
+        alike = sum(1 for _ in takewhile(lambda position: position == last, reversed(positions[:end])))
         return Page(page, _encode_place(last, alike))
 
     def _make_key_filters(self) -> list[Filter]:
@@ -324,8 +324,8 @@ def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
             )
         return ReadCondition(filter_.column, NULL_OPERATORS[filter_.text])
     if filter_.operator not in OPERATORS:
-        known = ", ".join((*OPERATORS, "null"))
-        raise InvalidReadQuery(f"there is no comparison {filter_.operator!r}", next_step=f"There are: {known}.")
+        operators = ", ".join((*OPERATORS, "null"))
+        raise InvalidReadQuery(f"there is no comparison {filter_.operator!r}", next_step=f"There are: {operators}.")
     if not is_comparable(kind):
         raise InvalidReadQuery(
             f"column {filter_.column!r} is a {kind}, which cannot be compared",
@@ -347,8 +347,8 @@ def _parse_start(text: str | None, kind: pa.DataType) -> pa.Scalar:
         raise _make_place_error() from None
 
 
-def _encode_place(place: PagePlace, alike: int) -> str:
-    return urlsafe_b64encode(json.dumps([list(place), alike], separators=(",", ":")).encode()).decode().rstrip("=")
+def _encode_place(position: PagePlace, alike: int) -> str:
+    return urlsafe_b64encode(json.dumps([list(position), alike], separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def _decode_place(after: str | None, columns: int) -> tuple[PagePlace, int]:
@@ -409,8 +409,8 @@ class ConfiguredTargets:
     def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
         target = self._find_target(name)
         with self._limit_readers():
-            found = read_target(self._parts, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
-        return target, found.schema
+            rows = read_target(self._parts, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
+        return target, rows.schema
 
     def rows(self, name: str, wanted: PageRequest) -> Page:
         if wanted.from_log and wanted.as_of is None:
@@ -420,11 +420,11 @@ class ConfiguredTargets:
         notes: list[str] = []
         then: dict[str, Any] = {"as_of": wanted.as_of, "from_log": wanted.from_log}
         with self._limit_readers(of_the_past=wanted.as_of is not None):
-            found = read_target(
+            rows = read_target(
                 self._parts, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
             )
-        page = paging.make_page(found)
-        if wanted.key and not wanted.filters and not found.num_rows:
+        page = paging.make_page(rows)
+        if wanted.key and not wanted.filters and not rows.num_rows:
             raise NotFound(f"table {name} has no row with this key", next_step=NO_ROW_STEP if target.has_history else "")
         return replace(page, notes=tuple(notes))
 
@@ -439,13 +439,13 @@ class ConfiguredTargets:
         doing = f"reading the event log of {target.source_table}"
         turn, late = self._limit_readers(of_the_past=True), stop_after(self._seconds, stop, doing)
         with turn, late, self._open_history(target.source_table) as log:
-            entries, known = read_history(log, target.source_table, key, lambda _: None, stop)
+            entries, read = read_history(log, target.source_table, key, lambda _: None, stop)
         if not entries:
             sentence = f"the event log of table {target.source_table} has no row with this key"
-            raise NotFound("; ".join([sentence, *known.missing_sentences]))
-        shown = _map_shown_columns(lanes[0], known.table.column_names if known.table else ())
+            raise NotFound("; ".join([sentence, *read.missing_sentences]))
+        shown = _map_shown_columns(lanes[0], read.table.column_names if read.table else ())
         return RowHistory(
-            target, [_rename_entry(one, shown) for one in entries], known.rejected, tuple(known.missing_sentences)
+            target, [_rename_entry(one, shown) for one in entries], read.rejected, tuple(read.missing_sentences)
         )
 
     @contextmanager
@@ -477,13 +477,13 @@ class ConfiguredTargets:
 
     def _list_lanes(self) -> dict[str, list[Lane]]:
         """The lanes by target, of all tables that were read so far or are named in the config."""
-        found: dict[str, list[Lane]] = {}
+        lanes: dict[str, list[Lane]] = {}
         for name, source in self._parts.sources.items():
             for table in sorted({*self._parts.register.load(name).topics, *source.tables}):
                 rules = source.rules_for(table)
                 for lane in rules.lanes if rules else ():
-                    found.setdefault(lane.id, []).append(lane)
-        return found
+                    lanes.setdefault(lane.id, []).append(lane)
+        return lanes
 
     def _make_target(self, name: str, lanes: Lanes) -> ReadTarget:
         mine = lanes.get(name, ())

@@ -90,11 +90,11 @@ def list_rebuilds(parts: Components, table: str, source: str) -> Iterator[Lane]:
     rules = parts.sources[source].rules_for(table)
     lanes = {lane.id: lane for lane in (rules.lanes if rules else ())}
     for folder in list_rebuild_folders(parts):
-        said = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
-        if said["lane"] in lanes:
-            lane = lanes[said["lane"]]
+        request = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
+        if request["lane"] in lanes:
+            lane = lanes[request["lane"]]
             rebuilt = replace(
-                lane, id=f"{lane.sink}.{said['into']}", into=said["into"], policy=said["policy"] or lane.policy
+                lane, id=f"{lane.sink}.{request['into']}", into=request["into"], policy=request["policy"] or lane.policy
             )
             if not _is_of_other_table(parts, folder, rebuilt):
                 yield rebuilt
@@ -125,11 +125,11 @@ def _refuse_name(parts: Components, request: RebuildRequest) -> None:
     why = describe_target_problem(request.into) or ("cannot be made of groups" if "{" in request.into else None)
     if why:
         raise ConfigProblem(f"the new target's name {request.into!r} {why}", next_step="Choose another name.")
-    taken = dict(parts.list_configured_targets(request.lane.table))
-    taken |= {one.id: one.config_line for one in list_lanes(parts)}
-    if request.id in taken:
+    targets = dict(parts.list_configured_targets(request.lane.table))
+    targets |= {one.id: one.config_line for one in list_lanes(parts)}
+    if request.id in targets:
         raise ConfigProblem(
-            f"{request.id} is a target of the config ({taken[request.id]})",
+            f"{request.id} is a target of the config ({targets[request.id]})",
             next_step="Replay into another name, compare, and then choose.",
         )
 
@@ -137,21 +137,21 @@ def _refuse_name(parts: Components, request: RebuildRequest) -> None:
 def _write_request(parts: Components, request: RebuildRequest, *, from_scratch: bool) -> None:
     """Store the request next to the state. Files of a target that no longer exists are removed."""
     folder = get_rebuild_folder(parts, request.id)
-    said = {**{one.name: getattr(request, one.name) for one in fields(request)}, "lane": request.lane.id}
-    said = {name: value for name, value in said.items() if value or name not in {"apart", "below"}}
+    request_json = {**{one.name: getattr(request, one.name) for one in fields(request)}, "lane": request.lane.id}
+    request_json = {name: value for name, value in request_json.items() if value or name not in {"apart", "below"}}
     file, is_there = folder / REQUEST_FILE, _has_target(parts, request)
     rebuilt = replace(request.lane, id=request.id, into=request.into)
     if not is_there:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        file.write_text(json.dumps(said), encoding="utf-8")
+        file.write_text(json.dumps(request_json), encoding="utf-8")
     elif from_scratch:
-        file.write_text(json.dumps(said), encoding="utf-8")
+        file.write_text(json.dumps(request_json), encoding="utf-8")
     elif not file.exists():
         raise ConfigProblem(
             f"{request.id} already exists, and no replay on this machine created it", next_step="Choose another name."
         )
-    elif json.loads(file.read_text(encoding="utf-8")) != said or _is_of_other_table(parts, folder, rebuilt):
+    elif json.loads(file.read_text(encoding="utf-8")) != request_json or _is_of_other_table(parts, folder, rebuilt):
         raise ConfigProblem(
             f"{request.id} was started with other options",
             next_step="Use the same options, or name another target. To start from scratch: `replicator drop "
@@ -189,10 +189,10 @@ class Cutover:
         """The combined state. DataLoss if the lane has applied records of a partition in which the rebuilt rows
         have no position."""
         live = live or LaneState()
-        for place, offset in without_transaction_topic(live.position, self.transactions).items():
-            if place not in rebuilt.position and offset > self.begun.get(place, 0):
+        for partition, offset in without_transaction_topic(live.position, self.transactions).items():
+            if partition not in rebuilt.position and offset > self.begun.get(partition, 0):
                 raise DataLoss(
-                    f"the event log has no records of {place}, but lane {self.lane.id} has applied some",
+                    f"the event log has no records of {partition}, but lane {self.lane.id} has applied some",
                     next_step="Record the table's topics in the event log (`to: [{sink: LOG}]`), or keep the table as it "
                     "is.",
                 )
@@ -219,12 +219,12 @@ def find_gap(live: LaneState | None, rebuilt: LaneState | None) -> Position:
 
 def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt: LaneState | None) -> None:
     """Raise DataLoss if the lane is ahead of the rebuilt rows and its source has lost the records between them."""
-    place = find_gap(live, rebuilt)
-    lost = source.losses(place, dict(live.identity if live else ())) if place else {}
+    gap = find_gap(live, rebuilt)
+    lost = source.losses(gap, dict(live.identity if live else ())) if gap else {}
     if lost:
         sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
         raise DataLoss(
-            f"the event log ends at {place.to_option()}, and lane {lane.id} could not continue from there: {sentences}",
+            f"the event log ends at {gap.to_option()}, and lane {lane.id} could not continue from there: {sentences}",
             next_step="Check that the lane of the event log is running (`replicator lanes list`), and repeat the command.",
         )
 
@@ -257,8 +257,8 @@ def swap_to_text(swap: SwapRequest) -> str:
 def swap_from_text(words: str) -> SwapRequest:
     """The request from `swap_to_text`. ConfigProblem for any other text."""
     try:
-        said = json.loads(words)
-        return SwapRequest(str(said["table"]), str(said["into"]), str(said["digest"]))
+        request = json.loads(words)
+        return SwapRequest(str(request["table"]), str(request["into"]), str(request["digest"]))
     except (ValueError, KeyError, TypeError) as wrong:
         raise ConfigProblem(
             "a swap needs the table, its new target and the digest of the rules", next_step="Use `replicator replay TABLE`."

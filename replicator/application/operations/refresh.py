@@ -74,7 +74,7 @@ class ProjectionRefresher:
         if todo is None:
             return _make_result(projection, RefreshWork(frozenset()), reads, began)
         record = RefreshRecord(str(uuid.uuid4()), projection.fingerprint, reads, todo.kind, self.now().isoformat())
-        datasets = {label: to_dataset(place) for label, place in start.places.items()}
+        datasets = {label: to_dataset(location) for label, location in start.places.items()}
         run = LineageRun(record.run, self.namespace, projection, reads, datasets)
         self._send_lineage(run, "START")
         try:
@@ -153,13 +153,13 @@ class ProjectionScheduler:
 
     def __init__(
         self,
-        kept: Sequence[ScheduledProjection],
+        scheduled: Sequence[ScheduledProjection],
         opening: Callable[[], AbstractContextManager[ProjectionRefresher]],
         committed: CommittedVersions,
         clock: Clock = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._kept = kept
+        self._kept = scheduled
         self._opening = opening
         self._committed = committed
         self._clock = clock
@@ -262,11 +262,11 @@ Datasets = Mapping[str, tuple[str, str]]
 """Per table label its OpenLineage namespace and name."""
 
 
-def to_dataset(place: str) -> tuple[str, str]:
+def to_dataset(location: str) -> tuple[str, str]:
     """The OpenLineage namespace and name of a table at this location."""
-    scheme, is_url, rest = place.partition("://")
+    scheme, is_url, rest = location.partition("://")
     if not is_url:
-        return "file", place
+        return "file", location
     bucket, _, key = rest.partition("/")
     return f"{scheme}://{bucket}", key or "/"
 

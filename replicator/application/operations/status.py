@@ -246,8 +246,8 @@ def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str
     (`to_purge_summary`). None for a lane without tombstones."""
     if lane.policy not in CURRENT_ROW_POLICIES:
         return None
-    kept = None if lane.retention is None else str(lane.retention)
-    return {"retention": kept, "forgotten": to_purge_summary(forgotten) or None}
+    retention = None if lane.retention is None else str(lane.retention)
+    return {"retention": retention, "forgotten": to_purge_summary(forgotten) or None}
 
 
 def _measure_age(run: LaneRun, left: int | None, now: datetime) -> float | None:

@@ -90,8 +90,8 @@ def _call_safely(made: Callable[[], Any]) -> tuple[Any, str]:
     except ReplicatorError as problem:
         return {"error": problem.sentence, "next_step": problem.next_step}, problem.sentence
     except Exception as bug:
-        places = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(bug.__traceback__)]
-        return {"error": type(bug).__qualname__, "at": places}, f"an unexpected {type(bug).__qualname__}"
+        positions = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(bug.__traceback__)]
+        return {"error": type(bug).__qualname__, "at": positions}, f"an unexpected {type(bug).__qualname__}"
 
 
 def _read_end(log: IO[bytes]) -> str:
@@ -104,12 +104,12 @@ def _read_end(log: IO[bytes]) -> str:
 
 def _redact_secrets(secrets: Collection[str], text: str) -> str:
     """The daemon logs no secrets, but other programs may write to the same stream."""
-    known = {*secrets}
-    known |= {part for secret in known for part in IN_URLS.findall(secret)}
+    forms = {*secrets}
+    forms |= {part for secret in forms for part in IN_URLS.findall(secret)}
     # A driver may have split the URL inside the password.
-    known |= {part for secret in known for part in IN_PASSWORDS.split(unquote(secret)) if "://" not in secret}
-    known |= {unquote(secret) for secret in known} | {json.dumps(secret)[1:-1] for secret in known}
-    for secret in sorted(known - {"true", "false"}, key=len, reverse=True):
+    forms |= {part for secret in forms for part in IN_PASSWORDS.split(unquote(secret)) if "://" not in secret}
+    forms |= {unquote(secret) for secret in forms} | {json.dumps(secret)[1:-1] for secret in forms}
+    for secret in sorted(forms - {"true", "false"}, key=len, reverse=True):
         if len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, MASK)
     return text

@@ -60,12 +60,12 @@ class SwapPositions:
     rebuilt_state: LaneState | None
 
 
-def make_request(parts: Components, lane: Lane, ending: str, **asked: Any) -> RebuildRequest:
+def make_request(parts: Components, lane: Lane, ending: str, **options: Any) -> RebuildRequest:
     """A rebuild into a temporary target, whose rejected records are stored separately."""
     into = f"{lane.into}{ending}"
     if len(into.encode()) > LONGEST_NAME:
         into = f"{hashlib.sha256(lane.into.encode()).hexdigest()[:16]}{ending}"
-    return RebuildRequest(lane, into, apart=parts.digest(lane, with_target=True), **asked)
+    return RebuildRequest(lane, into, apart=parts.digest(lane, with_target=True), **options)
 
 
 def swap_target(parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing) -> dict[str, Any]:
@@ -74,28 +74,28 @@ def swap_target(parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine
     After a kill the target is the old or the new one, and another call resumes. DataLoss, without any change, if
     the log or the source lacks records that the lane needs. Fenced if another instance writes the lane.
     """
-    asked = make_request(parts, lane, REBUILD_SUFFIX)
+    request = make_request(parts, lane, REBUILD_SUFFIX)
     _refuse_lane_without_target(parts, lane)
-    refuse_incomplete_rebuild(parts, asked)
-    _remove_leftovers(parts, asked)
-    rebuild = prepare_restored_rebuild(parts, asked, tell)
-    said = catch_up_with_lane(parts, rebuild, asked, make)
-    _copy_dead_letters(parts, rebuild, asked)
-    state = _swap_tables(parts, asked)
-    remove_rebuild(parts, asked)
-    return {**said, "lane": lane.id, "position": state.position.to_json() if state else None}
+    refuse_incomplete_rebuild(parts, request)
+    _remove_leftovers(parts, request)
+    rebuild = prepare_restored_rebuild(parts, request, tell)
+    totals = catch_up_with_lane(parts, rebuild, request, make)
+    _copy_dead_letters(parts, rebuild, request)
+    state = _swap_tables(parts, request)
+    remove_rebuild(parts, request)
+    return {**totals, "lane": lane.id, "position": state.position.to_json() if state else None}
 
 
 def catch_up_with_lane(parts: Components, rebuild: Components, request: RebuildRequest, make: BuildTarget) -> dict[str, Any]:
     """Run the rebuild until it has reached the lane, as far as the log goes."""
-    said = make(rebuild)
+    totals = make(rebuild)
     for _ in range(MAX_CATCH_UPS):
-        found = read_positions(parts, request)
-        if not find_gap(found.live_state, found.rebuilt_state):
+        positions = read_positions(parts, request)
+        if not find_gap(positions.live_state, positions.rebuilt_state):
             break
         more = make(rebuild)
-        said = {**said, **{name: said[name] + more[name] for name in ("records", "applied", "rejected")}}
-    return said
+        totals = {**totals, **{name: totals[name] + more[name] for name in ("records", "applied", "rejected")}}
+    return totals
 
 
 def read_positions(parts: Components, request: RebuildRequest) -> SwapPositions:
@@ -149,31 +149,31 @@ def _copy_dead_letters(parts: Components, rebuild: Components, request: RebuildR
 
 def _swap_tables(parts: Components, request: RebuildRequest) -> LaneState | None:
     """In the running daemon if it writes the lane, otherwise in this process, while no daemon can start."""
-    found = read_positions(parts, request)
+    positions = read_positions(parts, request)
     running = parts.ask_daemon()
     if running is not None:
-        if found.lane.id not in {one["id"] for one in running["lanes"]}:
+        if positions.lane.id not in {one["id"] for one in running["lanes"]}:
             raise ConfigProblem(
-                f"the daemon runs without lane {found.lane.id}",
+                f"the daemon runs without lane {positions.lane.id}",
                 next_step="Stop the daemon, repeat the command, and start the daemon again.",
             )
         words = swap_to_text(SwapRequest(request.lane.table, request.into, parts.digest(request.lane, with_target=True)))
-        parts.command_daemon("swap", found.lane.id, words)
+        parts.command_daemon("swap", positions.lane.id, words)
         return read_positions(parts, request).live_state
     with InstanceLock(parts.folder, parts.pipeline):
-        return _swap_here(parts, found)
+        return _swap_here(parts, positions)
 
 
-def _swap_here(parts: Components, found: SwapPositions) -> LaneState:
-    lane = found.lane
-    if find_gap(found.live_state, found.rebuilt_state):
+def _swap_here(parts: Components, positions: SwapPositions) -> LaneState:
+    lane = positions.lane
+    if find_gap(positions.live_state, positions.rebuilt_state):
         with closing(parts.use_local().open_source(lane.source)) as source:
-            refuse_lost_records(source, lane, found.live_state, found.rebuilt_state)
+            refuse_lost_records(source, lane, positions.live_state, positions.rebuilt_state)
     seen = parts.register.load(lane.source)
     rules = parts.sources[lane.source].transactions
     judge = Cutover(lane, seen.beginnings.get(lane.id, Position()), rules)
     with closing(parts.open_sink(lane.sink, "rewrite")) as sink:
-        return swap_tables(sink, lane, found.rebuilt, judge)
+        return swap_tables(sink, lane, positions.rebuilt, judge)
 
 
 # `replay --dry-run`: shows how the rows of a target would differ under the current rules. Changes nothing.
@@ -183,32 +183,32 @@ MAX_SHOWN = 5
 
 
 def compare_target(
-    parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing, **asked: Any
+    parts: Components, lane: Lane, make: BuildTarget, tell: ShowLine = show_nothing, **options: Any
 ) -> dict[str, Any]:
     """Rebuild the target of the lane as a second table, compare, and remove it again; returns the differences.
 
-    `asked`: policy and times of the `RebuildRequest`. Both tables are read into memory. `exact` is false if the
+    `options`: policy and times of the `RebuildRequest`. Both tables are read into memory. `exact` is false if the
     positions of the log and the lane differ.
     """
-    wanted = make_request(parts, lane, DRY_RUN_SUFFIX, **asked)
+    wanted = make_request(parts, lane, DRY_RUN_SUFFIX, **options)
     _remove_killed_comparison(parts, wanted)
     rebuild = prepare_restored_rebuild(parts, wanted, tell)
     try:
-        said = catch_up_with_lane(parts, rebuild, wanted, make)
+        totals = catch_up_with_lane(parts, rebuild, wanted, make)
         before, after, there = _read_tables(parts, lane.into, wanted)
         keys = rebuild.register.load(lane.source).keys.get(lane.table, lane.keys)
-        found = compare_tables(
+        diff = compare_tables(
             before, after, _list_identity_columns(wanted, keys, before), ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN
         )
     finally:
         remove_rebuild(parts, wanted)
     rules = parts.sources[lane.source].transactions
-    places = [
+    positions = [
         without_transaction_topic(state.position, rules) if state else None
         for state in (there.live_state, there.rebuilt_state)
     ]
-    exact = places[0] is not None and places[0] == places[1]
-    return {**said, "lane": lane.id, "exact": exact, **_to_json(found, before, after)}
+    exact = positions[0] is not None and positions[0] == positions[1]
+    return {**totals, "lane": lane.id, "exact": exact, **_to_json(diff, before, after)}
 
 
 def _remove_killed_comparison(parts: Components, wanted: RebuildRequest) -> None:
@@ -223,8 +223,8 @@ def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[
     with closing(parts.open_sink(wanted.lane.sink)) as sink:
         reader = get_reader(sink)
         names = set(reader.tables())
-        found = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
-    return found[0], found[1], there
+        tables = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
+    return tables[0], tables[1], there
 
 
 def _list_identity_columns(wanted: RebuildRequest, keys: Sequence[str], rows: pa.Table) -> Sequence[str]:
@@ -235,20 +235,20 @@ def _list_identity_columns(wanted: RebuildRequest, keys: Sequence[str], rows: pa
     return [*keys, *(n for n in rows.column_names if n.startswith(SEQUENCE))] if policy in VERSION_POLICIES else keys
 
 
-def _to_json(found: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:
+def _to_json(diff: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:
     return {
         "rows": {"live": before.num_rows, "rebuilt": after.num_rows},
-        "same": found.same,
-        "only_live": found.only_before,
-        "only_rebuilt": found.only_after,
-        "differing": found.different,
-        "columns": dict(found.columns),
-        "columns_only_live": found.columns_only_before,
-        "columns_only_rebuilt": found.columns_only_after,
+        "same": diff.same,
+        "only_live": diff.only_before,
+        "only_rebuilt": diff.only_after,
+        "differing": diff.different,
+        "columns": dict(diff.columns),
+        "columns_only_live": diff.columns_only_before,
+        "columns_only_rebuilt": diff.columns_only_after,
         "first": {
-            "only_live": [to_json_value(row) for row in found.first["only_before"]],
-            "only_rebuilt": [to_json_value(row) for row in found.first["only_after"]],
-            "differing": [to_json_value(row) for row in found.first["differing"]],
+            "only_live": [to_json_value(row) for row in diff.first["only_before"]],
+            "only_rebuilt": [to_json_value(row) for row in diff.first["only_after"]],
+            "differing": [to_json_value(row) for row in diff.first["differing"]],
         },
     }
 

@@ -68,18 +68,18 @@ class ErasureList:
             raise self._make_read_error(self._list, error) from error
         try:
             hashes = ErasureHashes(bytes.fromhex(self._key.read_text("ascii")))
-            found = ErasureEntries(hashes, tuple(_from_stored(one) for one in content["erasures"]))
+            entries = ErasureEntries(hashes, tuple(_from_stored(one) for one in content["erasures"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._make_read_error(self._key if isinstance(error, OSError) else self._list, error) from error
         if hashes.check != content.get("check"):
             raise self._make_read_error(self._key, ValueError("it is not the secret of the list"))
-        return found
+        return entries
 
     def open_hashes(self) -> ErasureHashes:
         """The hash function of the list. Creates its key if there is no list yet."""
-        known = self.load()
-        if known is not None:
-            return known.hashes
+        entries = self.load()
+        if entries is not None:
+            return entries.hashes
         try:
             make_folder(self._list.parent)
             key = secrets.token_bytes(KEY_BYTES)
@@ -90,8 +90,8 @@ class ErasureList:
 
     def put_erasure(self, hashes: ErasureHashes, erasure: Erasure) -> None:
         """Add an erasure, or replace the entry of its key. Durable on return."""
-        known = self.load()
-        others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
+        entries = self.load()
+        others = [one for one in (entries.erasures if entries else ()) if one.identity != erasure.identity]
         content = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
         try:
             replace_file(self._list, (json.dumps(content, indent=1) + "\n").encode(), 0o644)
@@ -205,7 +205,7 @@ class ErasureFilter:
     def list_other_keys(self, raw: pa.Table) -> set[tuple[str, ...]]:
         """The keys of changes in these records that were not erased, as texts: the row had them before or after a
         key change."""
-        routes, found = self._decoder.route(raw), set()
+        routes, keys = self._decoder.route(raw), set()
         for one in self._erased_keys:
             of_table = _is_routed_to(routes, one.table)
             mine, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
@@ -213,11 +213,11 @@ class ErasureFilter:
                 records = mine.filter(pc.equal(prints, fingerprint))
                 spec = self._find_key_schema(records, one, fingerprint)
                 for columns in [] if spec is None else _read_keys(self._decoder.decode(records, spec), one.columns):
-                    found |= {row for row in zip(*columns, strict=True) if None not in row and not one.has_key(row)}
-                found |= {
+                    keys |= {row for row in zip(*columns, strict=True) if None not in row and not one.has_key(row)}
+                keys |= {
                     row for row in self._read_old_keys(records, one.columns) if row is not None and not one.has_key(row)
                 }
-        return found
+        return keys
 
     def _find_erased_records(self, raw: pa.Table, routes: pa.Table) -> pa.Array | None:
         erased: set[int] = set()
@@ -225,31 +225,31 @@ class ErasureFilter:
         for table in {one.table for one in self._erased_keys}:
             mine = pc.indices_nonzero(_is_routed_to(routes, table))
             if len(mine):
-                found, unread = self._find_in_table(
+                in_table, unread = self._find_in_table(
                     raw, routes, mine, [one for one in self._erased_keys if one.table == table]
                 )
-                erased |= found
+                erased |= in_table
                 unclear[table] |= unread
         for table, numbers in unclear.items():
-            asked = [one for one in self._erased_keys if table in ("", one.table)]
-            erased |= self._find_by_message(raw, sorted(numbers - erased), asked, routed=bool(table))
+            erased_keys = [one for one in self._erased_keys if table in ("", one.table)]
+            erased |= self._find_by_message(raw, sorted(numbers - erased), erased_keys, routed=bool(table))
         if not erased:
             return None
         return pa.array([number in erased for number in range(raw.num_rows)], pa.bool_())
 
     def _group_unrouted(self, raw: pa.Table, routes: pa.Table) -> dict[str, set[int]]:
         """The unrouted records in topics of tables with erased keys, under the empty table name."""
-        found: dict[str, set[int]] = defaultdict(set)
+        unrouted: dict[str, set[int]] = defaultdict(set)
         if self._topics:
             near = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
-            found[""] = set(pc.indices_nonzero(pc.and_(near, pc.is_null(routes["fingerprint"]))).to_pylist())
-        return found
+            unrouted[""] = set(pc.indices_nonzero(pc.and_(near, pc.is_null(routes["fingerprint"]))).to_pylist())
+        return unrouted
 
     def _find_in_table(
         self, raw: pa.Table, routes: pa.Table, mine: pa.Array, erased_keys: Sequence[ErasedKeys]
     ) -> tuple[set[int], set[int]]:
         """The records (of `mine`) that belong to an erased key, and the ones whose key cannot be decoded."""
-        found: set[int] = set()
+        erased: set[int] = set()
         unread: set[int] = set()
         prints = routes["fingerprint"].take(mine)
         for fingerprint in pc.unique(prints).to_pylist():
@@ -257,13 +257,13 @@ class ErasureFilter:
             records = raw.take(at)
             for one in erased_keys:
                 hits, errors = self._decode_keys(records, one, fingerprint)
-                found |= {
+                erased |= {
                     at[number].as_py() for number in _find_matching_images(self._read_old_keys(records, one.columns), one)
                 }
                 numbers = _find_row_numbers(records, at, hits | errors)
-                found |= {number for place, number in numbers.items() if place in hits}
-                unread |= {number for place, number in numbers.items() if place in errors}
-        return found, unread - found
+                erased |= {number for position, number in numbers.items() if position in hits}
+                unread |= {number for position, number in numbers.items() if position in errors}
+        return erased, unread - erased
 
     def _read_old_keys(self, records: pa.Table, columns: KeyColumns) -> list[KeyTexts]:
         """The keys in the before images, read as JSON, by record.
@@ -295,13 +295,13 @@ class ErasureFilter:
 
     def _find_key_schema(self, records: pa.Table, one: ErasedKeys, fingerprint: str) -> TableSpec | None:
         """The key columns of the table, under the schema of the fingerprint; None if unknown."""
-        known = (one.table, fingerprint)
-        if known not in self._specs:
+        schema_key = (one.table, fingerprint)
+        if schema_key not in self._specs:
             try:
-                self._specs[known] = self._decoder.learn(records.slice(0, SAMPLE_RECORDS), one.table, fingerprint)
+                self._specs[schema_key] = self._decoder.learn(records.slice(0, SAMPLE_RECORDS), one.table, fingerprint)
             except Fatal:
-                self._specs[known] = None
-        spec = self._specs[known]
+                self._specs[schema_key] = None
+        spec = self._specs[schema_key]
         if spec is None or not set(one.columns) <= set(spec.column_names):
             return None
         return replace(spec, columns=tuple(c for c in spec.columns if c.name in one.columns), keys=one.columns)
@@ -327,8 +327,8 @@ def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
 
 def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Decoder:
     """The decoder with a filter, or itself if nothing was erased."""
-    found = tuple(_group_erasures(hashes, erasures))
-    return ErasureFilter(decoder, found) if found else decoder
+    groups = tuple(_group_erasures(hashes, erasures))
+    return ErasureFilter(decoder, groups) if groups else decoder
 
 
 def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Iterator[ErasedKeys]:
@@ -344,21 +344,21 @@ def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Itera
 def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> set[int]:
     """The numbers of the rows with an erased key. Repeated keys are checked once."""
     rows = list(zip(*(to_key_texts(column).to_pylist() for column in columns), strict=True))
-    known = {row for row in set(rows) if None not in row and one.has_key(row)}
-    return {number for number, row in enumerate(rows) if row in known} if known else set()
+    erased = {row for row in set(rows) if None not in row and one.has_key(row)}
+    return {number for number, row in enumerate(rows) if row in erased} if erased else set()
 
 
 def _find_matching_images(keys: Sequence[KeyTexts], one: ErasedKeys) -> set[int]:
-    known = {key for key in set(keys) if key is not None and one.has_key(key)}
-    return {number for number, key in enumerate(keys) if key in known} if known else set()
+    erased = {key for key in set(keys) if key is not None and one.has_key(key)}
+    return {number for number, key in enumerate(keys) if key in erased} if erased else set()
 
 
 def _parse_key(read: Callable[[str], Any], text: str) -> KeyTexts:
     try:
-        found = [to_key_text(value) for value in msgspec.structs.astuple(read(text))]
+        texts = [to_key_text(value) for value in msgspec.structs.astuple(read(text))]
     except msgspec.MsgspecError:
         return None
-    return None if None in found else tuple(map(str, found))
+    return None if None in texts else tuple(map(str, texts))
 
 
 def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[list[str | None]]]:
@@ -376,8 +376,8 @@ def _find_row_numbers(records: pa.Table, at: pa.Array, wanted: set[RecordPositio
     """The number of the record at each wanted position."""
     if not wanted:
         return {}
-    places = zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True)
-    return {place: number for place, number in places if place in wanted}
+    numbered = zip(_read_positions(records, RAW_RECORD_POSITION), at.to_pylist(), strict=True)
+    return {position: number for position, number in numbered if position in wanted}
 
 
 def _read_images(envelopes: pa.Table) -> list[list[Any]]:
@@ -394,7 +394,7 @@ def _is_match(
     if key is not None and one.is_message_erased(topic, key):
         return True
     documents = [_parse_document(text) for text in (key, value, *images) if text]
-    return any(one.has_key(found) for document in documents for found in find_keys(one.columns, document))
+    return any(one.has_key(row_key) for document in documents for row_key in find_keys(one.columns, document))
 
 
 def _unqualified_name(table: str) -> str:

@@ -77,8 +77,8 @@ class PoisonRecordFilter:
         poison = self.find_poison_records(raw)
         if find_erased is None or poison is None:
             return None if find_erased is None else find_erased(raw)
-        found = find_erased(raw.filter(pc.invert(poison)))
-        hits = iter(found.to_pylist()) if found is not None else None
+        erased = find_erased(raw.filter(pc.invert(poison)))
+        hits = iter(erased.to_pylist()) if erased is not None else None
         return hits and pa.array([not is_poison and next(hits) for is_poison in poison.to_pylist()], pa.bool_())
 
     def read_marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
@@ -98,10 +98,10 @@ class PoisonRecordFilter:
         decoded, poison_rows = mask_records(raw.filter(pc.invert(poison))), raw.filter(poison)
         shown = mask_records(_make_unreadable(poison_rows))["value"].to_pylist()
         rows = [row if value else {**row, **_NOTHING} for row, value in zip(poison_rows.to_pylist(), shown, strict=True)]
-        kept = pa.Table.from_pylist(rows, decoded.schema)
+        masked = pa.Table.from_pylist(rows, decoded.schema)
         positions = iter(range(decoded.num_rows, raw.num_rows))
         at = [next(positions) if is_poison else 0 for is_poison in poison.to_pylist()]
-        return pa.concat_tables([decoded, kept]).take(_merge_order(poison, decoded.num_rows, at))
+        return pa.concat_tables([decoded, masked]).take(_merge_order(poison, decoded.num_rows, at))
 
     def _decode_others(self, raw: pa.Table, ask: Any) -> pa.Table:
         """The result of `ask` for the other records, and an error for each poison record, in record order."""
@@ -115,12 +115,12 @@ class PoisonRecordFilter:
 
     def find_poison_records(self, raw: pa.Table) -> pa.Array | None:
         """True for each poison record; None without any."""
-        found = pa.repeat(pa.scalar(False), raw.num_rows)
+        mask = pa.repeat(pa.scalar(False), raw.num_rows)
         for at, offsets in self._offsets.items():
             mine = pc.and_(pc.equal(raw["topic"], at.topic), pc.equal(raw["partition"], at.partition))
             hit = pc.and_(mine, pc.is_in(raw["offset"], pa.array(offsets, pa.int64())))
-            found = pc.or_(found, hit.combine_chunks() if isinstance(hit, pa.ChunkedArray) else hit)
-        return found if pc.any(found).as_py() else None
+            mask = pc.or_(mask, hit.combine_chunks() if isinstance(hit, pa.ChunkedArray) else hit)
+        return mask if pc.any(mask).as_py() else None
 
     def _remove_poison_records(self, raw: pa.Table) -> pa.Table:
         poison = self.find_poison_records(raw)
@@ -201,11 +201,11 @@ class CrashNotes:
 
     def count_crash(self) -> CrashNotes:
         """The notes after a run that may have crashed."""
-        died, known = self.decoding, self.suspect
+        died, suspect = self.decoding, self.suspect
         if not self.running or died is None:
             return self
-        if known is not None and (known.span, known.reader) == (died.span, died.reader):
-            died = replace(died, deaths=known.deaths + 1)
+        if suspect is not None and (suspect.span, suspect.reader) == (died.span, died.reader):
+            died = replace(died, deaths=suspect.deaths + 1)
         if died.record_position is not None and died.deaths >= MAX_CRASHES:
             return CrashNotes(True, None, None, (*self.poison_records, died.record_position), True)
         return replace(self, decoding=None, suspect=died)
@@ -234,9 +234,9 @@ class PoisonRecordFinder(Generic[F]):
         self._rejects = rejects
         self._source = source
         self._turn = turn
-        found = _load_notes(path)
-        self._watches = found.running
-        self._notes = found.count_crash()
+        notes = _load_notes(path)
+        self._watches = notes.running
+        self._notes = notes.count_crash()
         self._by = MAIN_READER
         self._died = False
 
@@ -250,9 +250,9 @@ class PoisonRecordFinder(Generic[F]):
         if not notes.poison_records and not notes.rejected:
             return decoder
         letters = self._rejects.list_crashed(self._source)
-        known = {(letter.topic, letter.partition, letter.offset): letter.is_open for letter in letters}
-        condemned = tuple(position for position in notes.poison_records if position not in known)
-        poison = {*condemned, *(position for position, is_open in known.items() if is_open)}
+        stored = {(letter.topic, letter.partition, letter.offset): letter.is_open for letter in letters}
+        condemned = tuple(position for position in notes.poison_records if position not in stored)
+        poison = {*condemned, *(position for position, is_open in stored.items() if is_open)}
         self._notes = replace(notes, poison_records=condemned, rejected=bool(poison))
         return filter_poison_records(decoder, sorted(poison))
 
@@ -360,9 +360,9 @@ def split_span(span: Span, suspected: Span) -> Sequence[Span]:
         width = max(1, -(-(ends[p] - begin) // SPLITS))
         pieces += [_make_span({p: (at, min(at + width, ends[p]))}) for at in range(begin, ends[p], width)]
     pieces.append(_make_span({p: (ends[p], e) for p, e in span.end.items()}))
-    found = [piece for piece in pieces if piece]
+    nonempty = [piece for piece in pieces if piece]
     empty = span.only(p for p, e in span.end.items() if span.start[p] == e)
-    return [empty.then(found[0]), *found[1:]] if found else [span]
+    return [empty.then(nonempty[0]), *nonempty[1:]] if nonempty else [span]
 
 
 def _drop_empty(span: Span) -> Span:

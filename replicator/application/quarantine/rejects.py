@@ -140,10 +140,10 @@ class KeyFile:
                     f"{self._path.parent} cannot be written ({error.strerror})",
                     next_step="Make the folder named by `state` writable.",
                 ) from error
-        found = bytes.fromhex(self._path.read_text("ascii"))
-        if len(found) != BYTES:
-            raise ValueError(f"it has {format_count(len(found), 'byte')} instead of {BYTES}")
-        return found
+        secret = bytes.fromhex(self._path.read_text("ascii"))
+        if len(secret) != BYTES:
+            raise ValueError(f"it has {format_count(len(secret), 'byte')} instead of {BYTES}")
+        return secret
 
 
 MAX_KINDS = 1_000
@@ -246,11 +246,12 @@ class Rejects(Generic[F]):
         If `table` is empty, it is read from each record. DeadLetterStoreDown if the store cannot be written.
         """
         now = self._now()
-        found = self._frames.rejected(rows, raw)
-        tables = [table] * len(found) if table else self._read_tables(source, found)
+        rejects = self._frames.rejected(rows, raw)
+        tables = [table] * len(rejects) if table else self._read_tables(source, rejects)
         try:
-            hashes = self.get_hashes(source) if found else UNKEYED_HASHES
-            stored = zip(self._mask_records(source, found), (hashes.hash_key(one.key) for one in found), tables, strict=True)
+            hashes = self.get_hashes(source) if rejects else UNKEYED_HASHES
+            key_hashes = (hashes.hash_key(one.key) for one in rejects)
+            stored = zip(self._mask_records(source, rejects), key_hashes, tables, strict=True)
             dead_letters = [
                 _make_dead_letter(rejected, error_text, stage=stage, source=source, table=of, lane=lane, now=now)
                 for rejected, error_text, of in stored
@@ -332,20 +333,20 @@ class Rejects(Generic[F]):
 
     def list_open(self, source: str) -> Sequence[DeadLetter]:
         """The open dead letters of a source from before fan-out. DeadLetterStoreDown if the store cannot be read."""
-        found: list[DeadLetter] = []
-        self._call_with_patience(READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", state=OPEN))))
-        return [dead_letter for dead_letter in found if dead_letter.source == source]
+        letters: list[DeadLetter] = []
+        self._call_with_patience(READING, lambda: letters.extend(self._store.read(DeadLetterFilter(lane="", state=OPEN))))
+        return [letter for letter in letters if letter.source == source]
 
     def list_crashed(self, source: str) -> Sequence[DeadLetter]:
         """The dead letters of a source's poison records, retried ones included.
 
         DeadLetterStoreDown if the store cannot be read.
         """
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         self._call_with_patience(
-            READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", code=RejectCode.CRASHED)))
+            READING, lambda: letters.extend(self._store.read(DeadLetterFilter(lane="", code=RejectCode.CRASHED)))
         )
-        return [dead_letter for dead_letter in found if dead_letter.source == source]
+        return [letter for letter in letters if letter.source == source]
 
     def _write_dead_letters(self, dead_letters: Sequence[DeadLetter]) -> None:
         self._call_with_patience(WRITING, lambda: self._store.write(dead_letters))
@@ -421,10 +422,10 @@ def _to_pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | N
 
 def make_stop_error(rejected: RejectedRecord) -> DataLoss:
     """The error of a lane that is to stop at its first rejected record."""
-    place = f"{rejected.topic}-{rejected.partition}-{rejected.offset}"
+    record = f"{rejected.topic}-{rejected.partition}-{rejected.offset}"
     return DataLoss(
-        f"Record {place} was rejected as {Reject.parse(rejected.error).code}, and on_reject is stop_lane.",
-        next_step=f"`replicator dlq explain {place}` shows why. Correct the configuration and start again: the lane reads "
+        f"Record {record} was rejected as {Reject.parse(rejected.error).code}, and on_reject is stop_lane.",
+        next_step=f"`replicator dlq explain {record}` shows why. Correct the configuration and start again: the lane reads "
         "it again. Or set on_reject to continue or hold_key to continue without it.",
     )
 
@@ -529,9 +530,9 @@ def _add_key(since: dict[BlockedKey, int], one: RejectedRecord | DeadLetter, key
     if not key_hash:
         return False
     at, after = (one.topic, one.partition, key_hash), one.offset + 1
-    known = since.get(at)
-    since[at] = after if known is None else min(known, after)
-    return since[at] != known
+    before = since.get(at)
+    since[at] = after if before is None else min(before, after)
+    return since[at] != before
 
 
 def find_blocked(dead_letters: Iterable[DeadLetter], tried_ids: set[str]) -> dict[str, bool]:
@@ -540,12 +541,12 @@ def find_blocked(dead_letters: Iterable[DeadLetter], tried_ids: set[str]) -> dic
     `dead_letters`: in the order of their records. `tried_ids`: the event ids to retry.
     """
     waiting: set[BlockedKey] = set()
-    found: dict[str, bool] = {}
+    blocked: dict[str, bool] = {}
     for dead_letter in dead_letters:
         has_key = dead_letter.key_hash and dead_letter.is_placed
         at = (dead_letter.topic, dead_letter.partition, dead_letter.key_hash) if has_key else None
         if dead_letter.code == RejectCode.HELD and at is not None:
-            found[dead_letter.event_id] = at in waiting
-        if at is not None and (dead_letter.event_id not in tried_ids or found.get(dead_letter.event_id)):
+            blocked[dead_letter.event_id] = at in waiting
+        if at is not None and (dead_letter.event_id not in tried_ids or blocked.get(dead_letter.event_id)):
             waiting.add(at)
-    return found
+    return blocked

@@ -80,13 +80,13 @@ class BatchDecoder(Generic[F]):
         )
         with self._count_rejects(NO_TABLE, batch.span) as rejected:
             if routed.reject_count:
-                kept = self._rejects.keep_rejects(
+                stored = self._rejects.keep_rejects(
                     routed.rejects, [batch.frame], stage="route", source=self._source, table=""
                 )
-                count = len(kept)
+                count = len(stored)
                 sentence = f"Rejected: {format_count(routed.reject_count, 'record')}, but {count} became dead letters."
                 ensure_accounting(count == routed.reject_count, sentence)
-                rejected.extend(kept)
+                rejected.extend(stored)
                 self._handle_rejects(self._on_reject, routed.rejects, batch.frame, "")
         return routed
 
@@ -108,7 +108,7 @@ class BatchDecoder(Generic[F]):
 
         `application.catalog.UnusableTable` if the table cannot be replicated.
         """
-        slices, found, at = tuple(slices), [], batch.span.start
+        slices, marked, at = tuple(slices), [], batch.span.start
         with self._note_decoding(batch.span):
             for slice_ in slices:
                 self._catalog.learn_schema(slice_)  # A later slice may have the key that an earlier one lacks.
@@ -123,9 +123,9 @@ class BatchDecoder(Generic[F]):
                 if self._frames.count(frame):
                     ends = self._frames.ends(frame) if len(slices) > 1 else at
                     schema = self._catalog.learn_schema(slice_)
-                    found.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
+                    marked.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
                     at = at.advanced_to(ends)
-        return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in found]
+        return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in marked]
 
     def decode_again(self, table: str, batch: Batch[F]) -> Iterator[F]:
         """Decode records of a table that lanes have applied, rejects included. Nothing is stored or counted."""
@@ -162,13 +162,13 @@ class BatchDecoder(Generic[F]):
         )
         if not bad:
             return frame, rejects
-        kept = self._store_rejects(rejects, raw, slice_.table)
-        rejected.extend(kept)
+        stored = self._store_rejects(rejects, raw, slice_.table)
+        rejected.extend(stored)
         if self._handle_rejects(on_reject, rejects, raw, slice_.table):
             # Later records of these keys are blocked now: decode the slice without them. The rest stays the same.
             slice_, held = self._drop_blocked(slice_, raw)
-            places = {(one.partition, one.offset) for one in held}
-            rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
+            positions = {(one.partition, one.offset) for one in held}
+            rejected[-len(stored) :] = [*held, *(one for one in stored if (one.partition, one.offset) not in positions)]
             with self._note_decoding(batch.span):
                 frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
         return frame, rejects
@@ -189,17 +189,17 @@ class BatchDecoder(Generic[F]):
 
         After Retryable none: the records are read again.
         """
-        kept: list[StoredReject] = []
+        stored: list[StoredReject] = []
         comes_again = False
         try:
-            yield kept
+            yield stored
         except Retryable:
             comes_again = True
             raise
         finally:
             if not comes_again:
                 new = self._counted.add(table, span)
-                kinds = [one.kind for one in kept if any(one.offset in offsets for offsets in new.get(one.partition, ()))]
+                kinds = [one.kind for one in stored if any(one.offset in offsets for offsets in new.get(one.partition, ()))]
                 self._rejects.publish_counts(kinds)
                 self._rejects.count_records(len(kinds))
 
@@ -244,17 +244,17 @@ class CountedSpans:
 
     def _add_range(self, key: tuple[str, TopicPartition], start: int, end: int) -> list[range]:
         spans = self._spans.get(key, [])
-        touching = [known for known in spans if known.stop >= start and known.start <= end]
+        touching = [span for span in spans if span.stop >= start and span.start <= end]
         new, at = [], start
-        for known in touching:
-            if at < known.start:
-                new.append(range(at, known.start))
-            at = max(at, known.stop)
+        for span in touching:
+            if at < span.start:
+                new.append(range(at, span.start))
+            at = max(at, span.stop)
         if at < end:
             new.append(range(at, end))
         whole = range(min([start, *(r.start for r in touching)]), max([end, *(r.stop for r in touching)]))
-        others = [known for known in spans if known not in touching]
-        self._spans[key] = sorted([*others, whole], key=lambda known: known.start)
+        others = [span for span in spans if span not in touching]
+        self._spans[key] = sorted([*others, whole], key=lambda span: span.start)
         return new
 
 

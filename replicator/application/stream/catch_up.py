@@ -139,8 +139,8 @@ class CatchUp(Generic[F]):
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 buffer = TableBuffer(self._shared.engine.frames, self._shared.options, run.handed_over, self._shared.clock)
                 reach = self._shared.options.catch_up_offsets
-                known = {p: o for p, o in run.handed_over.items() if p in run.begin}
-                self._context.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))
+                counted = {p: o for p, o in run.handed_over.items() if p in run.begin}
+                self._context.decoding.add_counted(run.lane.table, Span(run.begin.only(counted), Position(counted)))
                 self._behind[run.lane.id] = CatchUpLane(run, run.placed_generation, run.handed_over, buffer, reach)
         for lane_id, behind in tuple(self._behind.items()):
             if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
@@ -265,9 +265,9 @@ class CatchUp(Generic[F]):
         span = cover_topics(batch.span, topics)
         raw = context.write_builder.batch_records.get_records(batch)
         slices = behind.buffer.add_batch(decoded, context.catalog.get_union(table), span, raw, raw.size, drops=drops)
-        known = select_identities(batch.identity, batch.span.end)
+        identities = select_identities(batch.identity, batch.span.end)
         build = context.write_builder.build_slice_writes
-        return [request for slice_ in slices for request in build(slice_, [behind.run], known)]
+        return [request for slice_ in slices for request in build(slice_, [behind.run], identities)]
 
     def _pass_writes(self, behind: CatchUpLane[F], requests: Sequence[WriteRequest[F]], end: Position) -> None:
         """Queue all writes in one call: before a second call the queue may be full."""

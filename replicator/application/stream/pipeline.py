@@ -230,12 +230,12 @@ class SourcePipeline(Generic[F]):
             self.progress.row_loss = self.registry.row_loss
         start = Position({p: max(o, beginning.get(p, o)) for p, o in self.registry.began.only(start).items()})
         self.registry.place_answered(self._shared.options.state_patience)
-        known = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
+        positions = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
         if self.registry.knows_tables:
-            begin = self._skip_snapshots(Position({**start, **find_highest(known)}))
+            begin = self._skip_snapshots(Position({**start, **find_highest(positions)}))
             return self._transactions.find_start(begin, start, self.context.source.end)
         self._transactions.find_start(start, start, self.context.source.end)
-        return Position({**start, **Position.lowest([*known, start]).only(start)})
+        return Position({**start, **Position.lowest([*positions, start]).only(start)})
 
     def _skip_snapshots(self, position: Position) -> Position:
         """Lanes that start with a snapshot read it by themselves: other lanes must not get it."""
@@ -295,13 +295,13 @@ class SourcePipeline(Generic[F]):
         if new := self._register_tables(routed, batch.span):
             self._place_lanes(new)
         # Decode everything before any position moves: if decoding fails, the batch is read again.
-        found = self._decode_tables(routed, batch)
+        by_table = self._decode_tables(routed, batch)
         with self._mark_partial_batch():
             # The changes of one table decide which changes of another may be released.
             self._transactions.advance((self._position or Position()).advanced_to(batch.span.end), batch)
             self.progress.transaction_progress = self._transactions.progress
             requests = self._make_log_writes(batch, routed)
-            for table, slices in found.items():
+            for table, slices in by_table.items():
                 requests += self._buffer_changes(table, slices, routed, batch)
             self.registry.save_keys()
             self._position = self.progress.position = (self._position or Position()).advanced_to(batch.span.end)
@@ -358,8 +358,8 @@ class SourcePipeline(Generic[F]):
             tables: Collection[str] = self.registry.list_affected_tables(batch.span)
         else:
             tables = self.registry.tables  # The transaction topic is one of each table.
-        found = {table: self._decode_table(table, routed, batch) for table in tables}
-        return {table: slices for table, slices in found.items() if slices is not None}
+        by_table = {table: self._decode_table(table, routed, batch) for table in tables}
+        return {table: slices for table, slices in by_table.items() if slices is not None}
 
     def _decode_table(self, table: str, routed: RoutedBatch[F], batch: Batch[F]) -> Sequence[SchemaSlice[F]] | None:
         """The changes of a table; None if no lane applies them."""
@@ -385,12 +385,12 @@ class SourcePipeline(Generic[F]):
         self, table: str, decoded: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
     ) -> list[WriteRequest[F]]:
         span = cover_topics(batch.span, self.registry.topics[table])
-        buffer, known = self._ensure_buffer(table), self._catalog.get_union(table)
-        self.registry.store_key(table, known.keys if known else ())
+        buffer, union = self._ensure_buffer(table), self._catalog.get_union(table)
+        self.registry.store_key(table, union.keys if union else ())
         buffer.hold_from = self._find_hold_start(table, Position({**span.start, **buffer.released}))
         records = self._write_builder.batch_records.get_records(batch)
         drops = routed.drops.get(table, ())
-        slices = buffer.add_batch(decoded, known, span, records if span else None, records.size, drops=drops)
+        slices = buffer.add_batch(decoded, union, span, records if span else None, records.size, drops=drops)
         return self._make_slice_writes(table, slices)
 
     def _find_hold_start(self, table: str, released: Position) -> Position:
@@ -513,29 +513,29 @@ class SourcePipeline(Generic[F]):
         """
         tables = self._transactions.look_back()
         for table, end in tables.items():
-            found = self._find_older_parts(table, end)
+            parts = self._find_older_parts(table, end)
             if self._shared.stop.is_set():
                 return False
-            self._transactions.count_older(table, found)
+            self._transactions.count_older(table, parts)
         return bool(tables)
 
     def _find_older_parts(self, table: str, end: Position) -> Sequence[TransactionPart]:
         """The transactions of a table's changes before `end`, as far back as one catch-up read."""
         source, most = self.context.source, self._shared.options.catch_up_offsets
-        beginning, found = source.beginning(), list[TransactionPart]()
+        beginning, parts = source.beginning(), list[TransactionPart]()
         start = Position({p: max(beginning.get(p, o), o - most) for p, o in end.items()})
         span = Span(start, end).only(p for p, o in end.items() if start[p] < o)
 
         def count(batch: Batch[F]) -> None:
             for frame in self._decoding.decode_again(table, batch):
-                found.extend(self._transactions.older(frame, table))
+                parts.extend(self._transactions.older(frame, table))
 
         try:
             if span:
                 source.read(span.start, span.end, count, self._shared.stop)
         except (DataLoss, UnusableTable) as error:
             log.info("cannot read the records before the start", table=table, error=str(error))
-        return found
+        return parts
 
     def _release_held(self, table: str, buffer: TableBuffer[F]) -> Sequence[TableSlice[F]]:
         buffer.hold_from = self._find_hold_start(table, buffer.released)
@@ -618,15 +618,15 @@ class SourcePipeline(Generic[F]):
         With `answers` the source fails in some partitions only. The outage then stays until `report_positions`
         succeeds: records of one partition do not prove that all are read.
         """
-        known = self.progress.outage
-        self.progress.outage = SourceOutage(known.since if known else self._shared.clock(), error.sentence, answers)
-        tell = log.debug if known else log.warning
+        outage = self.progress.outage
+        self.progress.outage = SourceOutage(outage.since if outage else self._shared.clock(), error.sentence, answers)
+        tell = log.debug if outage else log.warning
         tell("source away", source=self.context.name, sentence=error.sentence)
 
     def _clear_outage(self) -> None:
-        known, self.progress.outage = self.progress.outage, None
-        if known is not None:
-            log.info("source back", source=self.context.name, seconds_away=round(self._shared.clock() - known.since, 1))
+        outage, self.progress.outage = self.progress.outage, None
+        if outage is not None:
+            log.info("source back", source=self.context.name, seconds_away=round(self._shared.clock() - outage.since, 1))
 
     def report_positions(self) -> None:
         """Send the lowest position of the lanes to the source, and the lag to telemetry. Both are hints."""

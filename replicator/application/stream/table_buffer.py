@@ -156,8 +156,8 @@ class TableBuffer(Generic[F]):
     def _add_frames(
         self, frames: Sequence[F], table: TableSpec | None, span: Span, raw: RecordFrame[F] | None, size: int
     ) -> Sequence[TableSlice[F]]:
-        known = self.read
-        self.read = self._add_partitions(known, span).advanced_to(span.end)
+        before = self.read
+        self.read = self._add_partitions(before, span).advanced_to(span.end)
         self.released = self._add_partitions(self.released, span)
         self._added_at = self._clock()
         if frames:
@@ -166,7 +166,7 @@ class TableBuffer(Generic[F]):
             self._raw = (*self._raw, raw)
             self._size += size
         slices = self._release_frames([*self._held, *frames], table, flush=self._is_too_much())
-        if self._held and all(self.released[p] >= offset for p, offset in known.items()):
+        if self._held and all(self.released[p] >= offset for p, offset in before.items()):
             # Held changes are of this batch now: the waiting time of earlier ones does not count.
             self._raw, self._size, self._batches_held = (raw,) if raw is not None else (), size, 1
         return slices

@@ -302,8 +302,8 @@ class WriteBuilder(Generic[F]):
     def _find_unknown_mask(self, batch: Batch[F], routed: RoutedBatch[F], topics: set[str]) -> UnknownMask | None:
         with self._note_decoding(batch.span):
             mine = (slice_ for slice_ in routed.slices if routed.topics[slice_.table] & topics)
-            found = (self._catalog.find_unknown_mask(slice_) for slice_ in mine)
-            return next((one for one in found if one is not None), None)
+            masks = (self._catalog.find_unknown_mask(slice_) for slice_ in mine)
+            return next((one for one in masks if one is not None), None)
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
         """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""
@@ -338,10 +338,10 @@ class WriteBuilder(Generic[F]):
         if transformed.rejects is not None:
             lane, raw = run.lane, RecordFrames(slice_.raw)
             rejects = self._shared.rejects
-            kept = rejects.keep_rejects(
+            stored = rejects.keep_rejects(
                 transformed.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id
             )
-            rejects.publish_counts(one.kind for one in kept)
+            rejects.publish_counts(one.kind for one in stored)
             if lane.stops:
                 stop = make_stop_error(self._engine.frames.rejected(transformed.rejects, raw)[0])
                 self._shared.lanes.suspend(run, to_problem(stop), stop)
@@ -390,7 +390,7 @@ def cover_topics(span: Span, topics: Iterable[str]) -> Span:
 def select_identities(identity: TopicIdentity, partitions: Iterable[TopicPartition]) -> dict[str, str]:
     """The identities of the topics of `partitions`."""
     wanted = {p.topic for p in partitions}
-    return {topic: known for topic, known in identity.items() if topic in wanted}
+    return {topic: topic_id for topic, topic_id in identity.items() if topic in wanted}
 
 
 def _make_span(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:

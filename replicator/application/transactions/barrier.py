@@ -75,8 +75,8 @@ class TransactionStage(Generic[F]):
     def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:  # noqa: ARG002
         return start
 
-    def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
-        return found
+    def add_transaction_topic(self, topics: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        return topics
 
     def limit_to_barrier(self, position: Position) -> Position:  # noqa: ARG002
         return Position()
@@ -162,24 +162,24 @@ class TransactionBarrier(TransactionStage[F]):
         The connector sends the end of a transaction last. If all was read up to the end of the stream, changes
         still missing then are lost.
         """
-        found = self._transactions.blocking_transaction
-        if found is None:
+        blocking = self._transactions.blocking_transaction
+        if blocking is None:
             return None
         after = f"about {format_count(self._transactions.held_bytes, 'byte')} of source {self._context.name} wait for it"
-        if found.missing is None:
+        if blocking.missing is None:
             return Problem(
                 ExitCode.RUNTIME,
-                f"Transaction {found.name} has not ended in {self._rules.topic}, and {after}.",
+                f"Transaction {blocking.name} has not ended in {self._rules.topic}, and {after}.",
                 "Run again when the connector has sent the end. If it does not, check that the connector runs with "
                 f"provide.transaction.metadata=true. `replicator run` waits {self._rules.patience:g} s, then continues.",
             )
-        lacks = "; ".join(self._describe_gap(table, *counts) for table, counts in found.missing.items())
+        lacks = "; ".join(self._describe_gap(table, *counts) for table, counts in blocking.missing.items())
         return Problem(
             ExitCode.DATA_LOSS,
-            f"Transaction {found.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
+            f"Transaction {blocking.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
             f"Check that the source reads these topics and that they still have the records. `replicator run` waits "
             f"{self._rules.patience:g} s, then continues without them. Load the tables again with "
-            f"`replicator backfill {next(iter(found.missing), 'TABLE')}`.",
+            f"`replicator backfill {next(iter(blocking.missing), 'TABLE')}`.",
         )
 
     def _describe_gap(self, table: str, count: int, expected: int) -> str:
@@ -260,10 +260,10 @@ class TransactionBarrier(TransactionStage[F]):
         """
         return Position({p: min(o, self.hold_from.get(p, o)) for p, o in self._select_transaction_topic(position).items()})
 
-    def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+    def add_transaction_topic(self, topics: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
         """The topics of the tables in a batch, plus the transaction topic for every table of the source."""
-        known = {table: frozenset[str]() for table in self._registry.tables}
-        return {table: names | {self._rules.topic} for table, names in {**known, **found}.items()}
+        all_tables = {table: frozenset[str]() for table in self._registry.tables}
+        return {table: names | {self._rules.topic} for table, names in {**all_tables, **topics}.items()}
 
     def partitions(self, table: str) -> Collection[TopicPartition]:
         topics = self._registry.topics.get(table, frozenset()) - {self._rules.topic}
@@ -292,16 +292,16 @@ class TransactionBarrier(TransactionStage[F]):
     def _note_counted(self, parts: Sequence[TransactionPart]) -> None:
         for part in parts:
             of_table, last = self._counted.setdefault(part.table, {}), part.last + 1
-            known = of_table.get(part.partition, range(part.first, last))
-            of_table[part.partition] = range(min(known.start, part.first), max(known.stop, last))
+            counted = of_table.get(part.partition, range(part.first, last))
+            of_table[part.partition] = range(min(counted.start, part.first), max(counted.stop, last))
 
     def look_back(self) -> Mapping[str, Position]:
         """The tables with missing changes although no records arrive, and the offset below which none was counted.
 
         Lanes may have applied the missing changes before the start. `count_older` ends the search for a table.
         """
-        found = self._transactions.blocking_transaction
-        tables = set(found.missing or () if found else ()) - self._looked_back
+        blocking = self._transactions.blocking_transaction
+        tables = set(blocking.missing or () if blocking else ()) - self._looked_back
         return {table: self._uncounted(table) for table in sorted(tables)}
 
     def _uncounted(self, table: str) -> Position:

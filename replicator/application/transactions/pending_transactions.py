@@ -63,8 +63,8 @@ class LowestOffsets:
     @property
     def position(self) -> Position:
         """Per partition the lowest offset."""
-        found = {partition: self.find_lowest(partition) for partition in self._heaps}
-        return Position({partition: lowest[0] for partition, lowest in found.items() if lowest})
+        by_partition = {partition: self.find_lowest(partition) for partition in self._heaps}
+        return Position({partition: lowest[0] for partition, lowest in by_partition.items() if lowest})
 
 
 log = structlog.get_logger(__name__)
@@ -189,8 +189,8 @@ class PendingTransactions:
         Unknown, hence False, until the stream was read up to `sure_at`, its end at the start. An earlier run
         may have released part of a transaction.
         """
-        known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
-        return known and self._has_concurrent_rows_complete
+        is_known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
+        return is_known and self._has_concurrent_rows_complete
 
     @property
     def _has_concurrent_rows_complete(self) -> bool:

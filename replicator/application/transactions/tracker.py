@@ -65,11 +65,11 @@ class TransactionTracker(TransactionBarrier[F]):
     def find_start(self, start: Position, usual: Position, read_end: Callable[[], Position]) -> Position:
         """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records in partitions that lanes have
         applied."""
-        found, beginning = super().find_start(start, usual, read_end), self._context.source.beginning()
+        begin, beginning = super().find_start(start, usual, read_end), self._context.source.beginning()
         applied = {p for run in self._registry.list_runs() for p in run.applied if not p.topic.startswith(BACKFILL_TOPICS)}
         applied = {p for p in applied if not self._is_transaction_topic(p)}
-        lower = {p: max(o - REREAD_RECORDS, min(o, beginning.get(p, o))) for p, o in found.only(applied).items()}
-        return Position({**found, **lower})
+        lower = {p: max(o - REREAD_RECORDS, min(o, beginning.get(p, o))) for p, o in begin.only(applied).items()}
+        return Position({**begin, **lower})
 
     def _start_tracking(self, runs: Sequence[LaneRun], passed_marks: Mapping[str, Position]) -> None:
         passed, before = Position(), any(run.applied for run in runs)
@@ -146,8 +146,8 @@ class ObservedTransaction:
     def add_part(self, part: TransactionPart) -> None:
         """Add changes. A connector that restarts within a transaction goes back in the source's log."""
         table_partition = (part.table, part.partition)
-        known = self.max_sequences.get(table_partition)
-        if part.low is None or part.high is None or (known is not None and part.low <= known):
+        highest = self.max_sequences.get(table_partition)
+        if part.low is None or part.high is None or (highest is not None and part.low <= highest):
             self.repeated = True
             return
         self.max_sequences[table_partition] = part.high

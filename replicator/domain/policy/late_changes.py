@@ -76,9 +76,9 @@ def update_delete_horizons(
     newest = find_highest(facts.max_delete, truncated)
     if at is None or newest is None:
         return state.delete_horizons
-    if known := state.delete_horizons[-1] if state.delete_horizons else state.purged_up_to:
-        newest, truncated = find_highest(newest, known.max_sequence) or newest, find_highest(truncated, known.truncated)
-        if (newest, truncated) == _to_sequences(known):
+    if horizon := state.delete_horizons[-1] if state.delete_horizons else state.purged_up_to:
+        newest, truncated = find_highest(newest, horizon.max_sequence) or newest, find_highest(truncated, horizon.truncated)
+        if (newest, truncated) == _to_sequences(horizon):
             return state.delete_horizons
     part = plan.retention // MICROSECOND // HORIZON_COUNT
     end = (to_micros(at) // part + 1) * part
@@ -88,8 +88,8 @@ def update_delete_horizons(
 
 def needs_tombstones(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
     """True if a tombstone, or a purged one, can affect some change of the batch."""
-    known = find_highest(state.max_side_table_sequence, _get_purged_sequence(state))
-    return plan.reconcile.uses_tombstones and facts.lowest is not None and known is not None and facts.lowest <= known
+    highest = find_highest(state.max_side_table_sequence, _get_purged_sequence(state))
+    return plan.reconcile.uses_tombstones and facts.lowest is not None and highest is not None and facts.lowest <= highest
 
 
 def find_lateness_limit(plan: ApplyPlan, facts: Facts, state: LaneState) -> LatenessLimit | None:

@@ -317,8 +317,8 @@ def is_counting_copies(plan: ApplyPlan, state: LaneState, span: Span) -> bool:
 
 def merge_truncates(*several: tuple[Truncate, ...]) -> tuple[Truncate, ...]:
     """All truncates by sequence; of equal ones the first counts."""
-    known = {truncate.sequence: truncate for truncates in reversed(several) for truncate in reversed(truncates)}
-    return tuple(known[sequence] for sequence in sorted(known))
+    by_sequence = {truncate.sequence: truncate for truncates in reversed(several) for truncate in reversed(truncates)}
+    return tuple(by_sequence[sequence] for sequence in sorted(by_sequence))
 
 
 def merge_facts(parts: Iterable[Facts]) -> Facts:
@@ -327,7 +327,7 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
     several = list(parts)
     reached: dict[TopicPartition, int] = {}
     for facts in several:
-        reached.update({place: max(at, reached.get(place, at)) for place, at in facts.max_event_times.items()})
+        reached.update({partition: max(at, reached.get(partition, at)) for partition, at in facts.max_event_times.items()})
     return Facts(
         lowest=min((f.lowest for f in several if f.lowest is not None), default=None),
         highest=find_highest(*(f.highest for f in several)),
@@ -388,7 +388,7 @@ def state_from_json(data: Mapping[str, Any]) -> LaneState:
         max_sequence=_sequence_from_json(data["high"]),
         truncated_at=_sequence_from_json(data["floor"]),
         max_side_table_sequence=_sequence_from_json(data["ledger_high"]),
-        identity=tuple((str(topic), str(known)) for topic, known in identity)
+        identity=tuple((str(topic), str(topic_id)) for topic, topic_id in identity)
         if isinstance(identity, list)
         else tuple(sorted(identity.items())),
         rule=_check_text(data["rule"]),

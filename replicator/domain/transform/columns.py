@@ -90,17 +90,17 @@ class AddedColumn:
         """The type of its values next to the columns of `table`. ConfigProblem if its expression is invalid there, or
         if the cast does not exist."""
         if self.expression is not None:
-            what, found = "expression", resolve_computed_column(name, self.expression, table).type
+            kind, type_ = "expression", resolve_computed_column(name, self.expression, table).type
         elif self.metadata:
-            what, found = "metadata", METADATA[self.metadata][1]
+            kind, type_ = "metadata", METADATA[self.metadata][1]
         else:
-            what, found = "constant", pa.scalar(self.constant).type
-        if self.cast is not None and not is_castable(found, self.cast):
+            kind, type_ = "constant", pa.scalar(self.constant).type
+        if self.cast is not None and not is_castable(type_, self.cast):
             raise ConfigProblem(
-                f"the {what} of column {name!r} of table {table.name} has type {found}, which cannot be cast to {self.cast}",
+                f"the {kind} of column {name!r} of table {table.name} has type {type_}, which cannot be cast to {self.cast}",
                 next_step="Choose another type.",
             )
-        return self.cast or found
+        return self.cast or type_
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +158,16 @@ class ColumnTransforms:
                     continue
                 raise _make_unknown_error(name, table)
             refuse_change(rule, table.column(name), table)
-        kept = self.transform_columns(table.columns)
+        existing = self.transform_columns(table.columns)
         for name, added in self.additions:
             if added.expression is not None:
                 self._refuse_expression(name, list_columns(added.expression), table)
-        columns = (*kept, *(Column(name, added.get_type(name, seen or table)) for name, added in self.additions))
+        columns = (*existing, *(Column(name, added.get_type(name, seen or table)) for name, added in self.additions))
         _refuse_duplicates([column.name for column in columns], table)
         keys, keeping = (tuple(filter(None, map(self.get_new_name, names))) for names in (table.keys, table.ignore_null))
-        found = replace(table, columns=columns, keys=keys, ignore_null=keeping)
-        refuse_frame_names(found)
-        return found
+        transformed = replace(table, columns=columns, keys=keys, ignore_null=keeping)
+        refuse_frame_names(transformed)
+        return transformed
 
     def _refuse_expression(self, name: str, inputs: frozenset[str], table: TableSpec) -> None:
         """Refuse an expression of masked columns, and one that needs values that a change may not contain."""
@@ -177,12 +177,12 @@ class ColumnTransforms:
                 f"the expression of column {name!r} of table {table.name} is made of {masked!r}, which its target masks",
                 next_step="Compute it of other columns, or leave one of the two out.",
             )
-        kept = next((one for one in sorted(inputs) if one in table.ignore_null), None)
-        if kept is not None:
+        column = next((one for one in sorted(inputs) if one in table.ignore_null), None)
+        if column is not None:
             raise ConfigProblem(
-                f"the expression of column {name!r} of table {table.name} uses {kept!r}, in which a NULL changes nothing. "
+                f"the expression of column {name!r} of table {table.name} uses {column!r}, in which a NULL changes nothing. "
                 "So a change does not show the row's value",
-                next_step=f"Leave {kept!r} out of 'ignore_null_updates', or compute the column from other columns.",
+                next_step=f"Leave {column!r} out of 'ignore_null_updates', or compute the column from other columns.",
             )
         if table.has_column_versions and len(inputs - set(table.keys)) > 1:
             raise ConfigProblem(

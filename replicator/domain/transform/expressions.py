@@ -53,8 +53,8 @@ def resolve_expression(expression: Expr, types: Types) -> TypedExpr:  # noqa: PL
             return _resolve_coalesce(expression, types)
         case Case(branches, otherwise):
             values = unify_types([resolve_expression(e, types) for e in (*(then for _, then in branches), otherwise)])
-            asked = [resolve_boolean(when, types) for when, _ in branches]
-            pairs = [part for pair in zip(asked, values[:-1], strict=True) for part in pair]
+            conditions = [resolve_boolean(when, types) for when, _ in branches]
+            pairs = [part for pair in zip(conditions, values[:-1], strict=True) for part in pair]
             return TypedExpr("case", values[0].type, (*pairs, values[-1]))
         case Cast(operand, kind):
             return _resolve_cast(operand, kind, types)
@@ -75,16 +75,16 @@ def resolve_boolean(expression: Expr, types: Types) -> TypedExpr:
             return TypedExpr("is null", pa.bool_(), (resolve_expression(operand, types),))
         case Compare():
             return _resolve_comparison(expression, types)
-    found = resolve_expression(expression, types)
-    if is_null(found):
+    typed = resolve_expression(expression, types)
+    if is_null(typed):
         return TypedExpr("constant", pa.bool_())
-    if get_kind(found.type) is not ExpressionKind.TRUTH:
-        raise InvalidExpression(f"uses {_describe_operand(expression, found)} as true or false")
-    return to_basic_type(found)
+    if get_kind(typed.type) is not ExpressionKind.TRUTH:
+        raise InvalidExpression(f"uses {_describe_operand(expression, typed)} as true or false")
+    return to_basic_type(typed)
 
 
-def _describe_operand(expression: Expr, found: TypedExpr) -> str:
-    return f"column {expression.name!r} ({found.type})" if isinstance(expression, Col) else f"a value of type {found.type}"
+def _describe_operand(expression: Expr, typed: TypedExpr) -> str:
+    return f"column {expression.name!r} ({typed.type})" if isinstance(expression, Col) else f"a value of type {typed.type}"
 
 
 def _resolve_coalesce(expression: Expr, types: Types) -> TypedExpr:
@@ -97,17 +97,17 @@ def _resolve_coalesce(expression: Expr, types: Types) -> TypedExpr:
 
 
 def _resolve_cast(operand: Expr, kind: pa.DataType, types: Types) -> TypedExpr:
-    found = resolve_expression(operand, types)
-    if found.operation == "constant" and found.value is not None and is_textual(found.type) and get_kind(kind) in TIMES:
+    typed = resolve_expression(operand, types)
+    if typed.operation == "constant" and typed.value is not None and is_textual(typed.type) and get_kind(kind) in TIMES:
         try:
-            return make_constant(Lit(found.value), kind, "it")
+            return make_constant(Lit(typed.value), kind, "it")
         except InvalidExpression:
             raise InvalidExpression(f"contains a text that is not {get_kind(kind)}") from None
-    if is_null(found):
+    if is_null(typed):
         return TypedExpr("constant", kind)
-    if not is_castable(found.type, kind):
-        raise InvalidExpression(f"casts {_describe_operand(operand, found)} to {kind}, which is impossible")
-    return TypedExpr("cast", kind, (found,))
+    if not is_castable(typed.type, kind):
+        raise InvalidExpression(f"casts {_describe_operand(operand, typed)} to {kind}, which is impossible")
+    return TypedExpr("cast", kind, (typed,))
 
 
 def _resolve_comparison(comparison: Compare, types: Types) -> TypedExpr:
@@ -115,21 +115,21 @@ def _resolve_comparison(comparison: Compare, types: Types) -> TypedExpr:
     valued = [(side, resolve_expression(side, types)) for side in sides if not isinstance(side, Lit)]
     if not valued:
         raise InvalidExpression("compares constants with each other")
-    kinds = [get_kind(found.type) for _, found in valued]
-    for (side, found), kind in zip(valued, kinds, strict=True):
+    kinds = [get_kind(typed.type) for _, typed in valued]
+    for (side, typed), kind in zip(valued, kinds, strict=True):
         if kind is None:
             named = f"column {side.name!r}" if isinstance(side, Col) else "a value"
-            raise InvalidExpression(f"compares {named}, whose type {found.type} cannot be compared")
+            raise InvalidExpression(f"compares {named}, whose type {typed.type} cannot be compared")
     if len(set(kinds)) > 1:
         words = "columns" if all(isinstance(side, Col) for side in sides) else "values"
-        told = " and ".join(_describe_operand(side, found).removeprefix("column ") for side, found in valued)
-        raise InvalidExpression(f"compares {words} of different kinds: {told}")
-    side, found = valued[0]
+        described = " and ".join(_describe_operand(side, typed).removeprefix("column ") for side, typed in valued)
+        raise InvalidExpression(f"compares {words} of different kinds: {described}")
+    side, typed = valued[0]
     if kinds[0] is ExpressionKind.TRUTH and comparison.op not in ("=", "<>"):
         named = repr(side.name) if isinstance(side, Col) else "a value"
         raise InvalidExpression(f"compares {named} by order, but its type is boolean")
     into = _find_common_type(
-        [to_basic_type(found) for _, found in valued], [side for side in sides if isinstance(side, Lit)]
+        [to_basic_type(typed) for _, typed in valued], [side for side in sides if isinstance(side, Lit)]
     )
     nodes = iter(valued)
     operands = (
@@ -205,8 +205,8 @@ def _function_to_text(expression: Expr) -> str:
         case Cast(operand, kind):
             return f"cast({to_text(operand)} as {kind})"
         case Case(branches, otherwise):
-            asked = (f"when {to_text(when)} then {to_text(then)}" for when, then in branches)
-            return f"case {' '.join(asked)} else {to_text(otherwise)} end"
+            cases = (f"when {to_text(when)} then {to_text(then)}" for when, then in branches)
+            return f"case {' '.join(cases)} else {to_text(otherwise)} end"
         case Call(name, arguments):
             between, words = (f" {name} ", "") if name in (*ARITHMETIC, "||") else (", ", name)
             return f"{words}({between.join(map(to_text, arguments))})"
@@ -239,12 +239,12 @@ def resolve_computed_column(name: str, expression: Expr, table: TableSpec) -> Ty
     key = f"the expression of column {name}"
     _refuse_unknown(expression, table, key)
     try:
-        found = resolve_expression(expression, {column.name: column.type for column in table.columns})
-        if pa.types.is_null(found.type):
+        typed = resolve_expression(expression, {column.name: column.type for column in table.columns})
+        if pa.types.is_null(typed.type):
             raise InvalidExpression("is always NULL")
     except InvalidExpression as why:
         raise ConfigProblem(f"'{key}' of table {table.name} {why}", next_step="Correct the expression.") from None
-    return found
+    return typed
 
 
 def _refuse_unknown(expression: Expr, table: TableSpec, key: str) -> None:
@@ -254,10 +254,10 @@ def _refuse_unknown(expression: Expr, table: TableSpec, key: str) -> None:
 
 def make_unknown_column_error(name: str, table: TableSpec, key: str) -> ConfigProblem:
     """The error of a configuration key that names a column which the table does not have."""
-    known = ", ".join(table.column_names)
+    names = ", ".join(table.column_names)
     return ConfigProblem(
         f"'{key}' names column {name!r}, which table {table.name} does not have",
-        next_step=f"Its columns are: {known}. Names are compared exactly. Write text in single quotes.",
+        next_step=f"Its columns are: {names}. Names are compared exactly. Write text in single quotes.",
     )
 
 
@@ -396,10 +396,10 @@ def _resolve_end(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 
 
 def _resolve_replace(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
-    said = [operand.value for operand in operands[1:] if operand.operation == "constant" and isinstance(operand.value, str)]
-    if len(said) != 2 or not said[0]:
+    texts = [operand.value for operand in operands[1:] if operand.operation == "constant" and isinstance(operand.value, str)]
+    if len(texts) != 2 or not texts[0]:
         raise InvalidExpression(f"needs two texts as arguments of {_quote_name(name)}, the first not empty")
-    return TypedExpr(name, pa.string(), (_require_kind(ExpressionKind.TEXT, name, operands[0]),), tuple(said))
+    return TypedExpr(name, pa.string(), (_require_kind(ExpressionKind.TEXT, name, operands[0]),), tuple(texts))
 
 
 TIMES = (ExpressionKind.DAY, ExpressionKind.MOMENT, ExpressionKind.LOCAL_MOMENT)
@@ -415,9 +415,9 @@ def _resolve_truncate(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
     return TypedExpr(name, operand.type, (operand,), unit)
 
 
-def _read_unit(name: str, operands: Sequence[TypedExpr], known: Sequence[str]) -> tuple[str, TypedExpr]:
+def _read_unit(name: str, operands: Sequence[TypedExpr], units: Sequence[str]) -> tuple[str, TypedExpr]:
     unit, operand = operands[0].value, _require_kind(TIMES, name, operands[1])
-    fitting = [one for one in known if operand.type != pa.date32() or one not in TIME_PARTS]
+    fitting = [one for one in units if operand.type != pa.date32() or one not in TIME_PARTS]
     if unit not in fitting:
         raise InvalidExpression(f"needs one of these as an argument of {_quote_name(name)}: {', '.join(fitting)}")
     return unit, operand

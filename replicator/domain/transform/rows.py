@@ -63,7 +63,7 @@ class RowTransforms:
     def description(self) -> tuple[str, ...]:
         """The transforms for people."""
         order, chosen = ", ".join(self.sequence_by), ", ".join(self.columns.names) if self.columns else ""
-        found = {
+        texts = {
             "truncates by condition": self.truncates is not None,
             "deletes by condition": self.deletes is not None,
             "without deletes": self.without_deletes,
@@ -74,13 +74,13 @@ class RowTransforms:
             "NULL changes nothing": self.ignore_null,
             f"{'without' if self.columns and self.columns.excluded else 'only'} columns ({chosen})": self.columns,
         }
-        return (*(text for text, holds in found.items() if holds), *self.column_transforms.description)
+        return (*(text for text, holds in texts.items() if holds), *self.column_transforms.description)
 
     def apply_to(self, table: TableSpec) -> TableSpec:
         """The table as the policy sees it. ConfigProblem if the transforms do not fit the table."""
         table = self.widen_table(table)
-        asked = (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates), ("where", self.where))
-        for key, condition in asked:
+        conditions = (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates), ("where", self.where))
+        for key, condition in conditions:
             if condition is not None:
                 refuse_condition(condition, table, key)
         self._refuse_where(table)
@@ -99,8 +99,8 @@ class RowTransforms:
 
     def _restore_columns(self, table: TableSpec) -> TableSpec:
         """The table with all columns. Remaining columns have their types in `target_columns`."""
-        kept = {c.name: c for c in self.target_columns or () if self.columns is None or c.name in self.columns}
-        return replace(table, columns=tuple(kept.get(c.name, c) for c in table.columns))
+        by_name = {c.name: c for c in self.target_columns or () if self.columns is None or c.name in self.columns}
+        return replace(table, columns=tuple(by_name.get(c.name, c) for c in table.columns))
 
     def _apply_target_types(self, table: TableSpec) -> TableSpec:
         if self.target_columns is None:
@@ -128,7 +128,7 @@ class RowTransforms:
 
     def _apply_column_versions(self, table: TableSpec) -> TableSpec:
         others = {"`deletes: soft`": self.soft_deletes, "'ignore_null_updates' and its lists": self.ignore_null is not None}
-        other = next((name for name, said in others.items() if said), None)
+        other = next((name for name, is_set in others.items() if is_set), None)
         if self.has_column_versions and other:
             raise ConfigProblem(
                 f"table {table.name} has `partial_updates: by_column`, which cannot be combined with {other}",

@@ -132,8 +132,8 @@ def make_literal(value: str | int | bool | Decimal | None) -> TypedExpr:
     return TypedExpr("constant", pa.decimal128(precision, scale), value=number)
 
 
-def make_constant(lit: Lit, into: pa.DataType, beside: str) -> TypedExpr:
-    """A constant that is compared with `beside`, in the common type of both. InvalidExpression if it is of another
+def make_constant(lit: Lit, into: pa.DataType, other: str) -> TypedExpr:
+    """A constant that is compared with `other`, in the common type of both. InvalidExpression if it is of another
     kind, or out of range."""
     kind = ExpressionKind.NUMBER if t.is_decimal(into) else get_kind(into)
     if lit.value is None:
@@ -143,7 +143,7 @@ def make_constant(lit: Lit, into: pa.DataType, beside: str) -> TypedExpr:
         given = float(str(given)) if t.is_floating(into) else int(given) if into == WHOLE else given
         pa.scalar(given, into)
     except (ValueError, TypeError, OverflowError, pa.ArrowException):
-        raise InvalidExpression(f"compares {beside} with a value that is not {kind}") from None
+        raise InvalidExpression(f"compares {other} with a value that is not {kind}") from None
     return TypedExpr("constant", into, value=given)
 
 
@@ -159,8 +159,8 @@ def _to_value(value: str | int | bool | Decimal, kind: ExpressionKind | None) ->
         case ExpressionKind.DAY:
             return date.fromisoformat(value)
         case ExpressionKind.MOMENT:
-            moment = datetime.fromisoformat(value)
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            time = datetime.fromisoformat(value)
+            return time if time.tzinfo else time.replace(tzinfo=UTC)
         case ExpressionKind.LOCAL_MOMENT:
             if datetime.fromisoformat(value).tzinfo:
                 raise ValueError("a zone")
