@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Stop with exit code 3 if a lane does not reach the compared point within SECONDS.",
 )
-@click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted comparison.")
+@click.option("--anew", "from_scratch", is_flag=True, help="Start over instead of resuming an interrupted comparison.")
 @click.option("--repair", is_flag=True, help="Write the rows that differ again, and compare once more.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask for confirmation.")
 @click.option(
@@ -75,7 +75,7 @@ def diff(
     session: CommandSession,
     tables: tuple[str, ...],
     report: Path | None,
-    anew: bool,
+    from_scratch: bool,
     repair: bool,
     yes: bool,
     watch: str | None,
@@ -104,11 +104,11 @@ def diff(
         if not is_exact(table):
             raise ConfigProblem(f"{table!r} is a pattern", next_step="Name the tables: `replicator plan` lists them.")
     names = tuple(find_source_table(session.components, table) for table in tables)
-    run = DiffRun(session, names, options, report, from_scratch=anew)
+    run = DiffRun(session, names, options, report, from_scratch=from_scratch)
     if pause is not None:
         return run.watch(pause)
-    found = run.compare()
-    return run.repair(found, ask=not yes) if repair else run.finish(found)
+    diffs = run.compare()
+    return run.repair(diffs, ask=not yes) if repair else run.finish(diffs)
 
 
 def _refuse_combinations(
@@ -135,39 +135,39 @@ class DiffRun:
 
     def compare(self) -> list[LaneDiff]:
         """Compare once, print each lane when it is compared, and write the report."""
-        found: list[LaneDiff] = []
+        diffs: list[LaneDiff] = []
         try:
             for one in self._open_comparison():
-                found.append(one)
+                diffs.append(one)
                 self._keep(one)
                 self._print_lane(one)
         except ReplicatorError as problem:
-            if not found or self.is_watching:
+            if not diffs or self.is_watching:
                 raise
-            self._write_report(found)
+            self._write_report(diffs)
             code = ExitCode.ENVIRONMENT if isinstance(problem, Retryable) else problem.exit_code
-            self.session.fail(problem, code, [one.to_dict() for one in found])
-        self._write_report(found)
-        return found
+            self.session.fail(problem, code, [one.to_dict() for one in diffs])
+        self._write_report(diffs)
+        return diffs
 
-    def finish(self, found: Sequence[LaneDiff], repaired: dict[str, dict[str, int]] | None = None) -> int:
+    def finish(self, diffs: Sequence[LaneDiff], repaired: dict[str, dict[str, int]] | None = None) -> int:
         """Print the result, and return the exit code."""
         from .diff_report import summarize
 
-        result = [one.to_dict() for one in found]
+        result = [one.to_dict() for one in diffs]
         if repaired is not None:
             result = [{**one, "repaired": repaired.get(one["lane"])} for one in result]
-        summary, code = summarize(found), get_exit_code(found)
-        self.session.emit(result, summary, ok=code is ExitCode.OK, text=lambda: echo(summary) if len(found) != 1 else None)
+        summary, code = summarize(diffs), get_exit_code(diffs)
+        self.session.emit(result, summary, ok=code is ExitCode.OK, text=lambda: echo(summary) if len(diffs) != 1 else None)
         return code
 
-    def repair(self, found: Sequence[LaneDiff], *, ask: bool) -> int:
+    def repair(self, diffs: Sequence[LaneDiff], *, ask: bool) -> int:
         """Write the rows that differ again, and compare once more."""
         from replicator.wiring.diff import refuse_repair, repair_table
 
-        wrong = [one for one in found if not one.equal]
+        wrong = [one for one in diffs if not one.equal]
         if not wrong:
-            return self.finish(found)
+            return self.finish(diffs)
         for one in wrong:
             refuse_repair(self.session.loaded, one)
         if ask:
@@ -246,13 +246,13 @@ class DiffRun:
             width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
             echo("\n".join(format_lane(one, width)))
 
-    def _write_report(self, found: Sequence[LaneDiff]) -> None:
+    def _write_report(self, diffs: Sequence[LaneDiff]) -> None:
         if self.report is None:
             return
         from .diff_report import render_report
 
         try:
-            self.report.write_text(render_report(found, self._describe()), encoding="utf-8")
+            self.report.write_text(render_report(diffs, self._describe()), encoding="utf-8")
         except OSError as error:
             raise EnvironmentProblem(
                 f"The report {self.report} cannot be written: {error.strerror}.",
@@ -275,6 +275,6 @@ class DiffRun:
         }
 
 
-def get_exit_code(found: Sequence[LaneDiff]) -> ExitCode:
+def get_exit_code(diffs: Sequence[LaneDiff]) -> ExitCode:
     """7 if a row differs."""
-    return ExitCode.OK if all(one.equal for one in found) else ExitCode.DIFFERENT
+    return ExitCode.OK if all(one.equal for one in diffs) else ExitCode.DIFFERENT

@@ -54,8 +54,8 @@ def format_counts(counts: Mapping[str, int]) -> str:
 def format_place(diff: LaneDiff) -> str:
     """The point or points of the source's log, and the commit of the target."""
     first, last = map(escape_text, diff.position)
-    place = f"at {first}" if first == last else f"at {first} to {last}"
-    return f"{place} ({escape_text(diff.commit)})" if diff.commit else place
+    points = f"at {first}" if first == last else f"at {first} to {last}"
+    return f"{points} ({escape_text(diff.commit)})" if diff.commit else points
 
 
 def format_time(text: str) -> str:

@@ -139,7 +139,7 @@ def write_csv(rows: pa.Table) -> None:
 def _is_bytes(kind: Any) -> bool:
     import pyarrow as pa
 
-    return any(known(kind) for known in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
+    return any(is_kind(kind) for is_kind in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
 
 
 def _has_exponent(column: Any) -> bool:
@@ -147,13 +147,13 @@ def _has_exponent(column: Any) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pa.types.is_decimal(column.type) and pc.any(pc.match_substring(column.cast(pa.string()), "E")).as_py()
-    return bool(found)
+    has_exponent = pa.types.is_decimal(column.type) and pc.any(pc.match_substring(column.cast(pa.string()), "E")).as_py()
+    return bool(has_exponent)
 
 
 def _to_csv_text(value: Any) -> str:
-    told = to_json_value(value)
-    return told if isinstance(told, str) else json.dumps(told, default=str, ensure_ascii=False)
+    json_value = to_json_value(value)
+    return json_value if isinstance(json_value, str) else json.dumps(json_value, default=str, ensure_ascii=False)
 
 
 def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
@@ -302,21 +302,21 @@ def audit(
     table = find_source_table(session.components, table)
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
     with open_reader(session.loaded, table, period) as log:
-        found, read = read_audit(log, table, session.print_note, by)
+        rows, read = read_audit(log, table, session.print_note, by)
     if read.rejected:
         session.print_note(
             f"Left out: {format_count(read.rejected, 'rejected record')} of {table}. See `replicator dlq list`."
         )
     most = MAX_AUDIT_ROWS if limit is None and not (as_csv or session.as_json) else limit or None
-    shown = found if most is None else found.slice(max(0, found.num_rows - most))
+    shown = rows if most is None else rows.slice(max(0, rows.num_rows - most))
     _note_unknown(session, shown)
     if as_csv:
         write_csv(shown)
         return
     for sentence in read.missing_sentences:
         session.print_note(sentence)
-    summary = "; ".join([f"{table}: {format_count(found.num_rows, 'change')}", *read.missing_sentences])
-    title = table if shown.num_rows == found.num_rows else f"{table}, the last of {format_count(found.num_rows, 'change')}"
+    summary = "; ".join([f"{table}: {format_count(rows.num_rows, 'change')}", *read.missing_sentences])
+    title = table if shown.num_rows == rows.num_rows else f"{table}, the last of {format_count(rows.num_rows, 'change')}"
     session.emit(to_json_rows(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))
 
 
@@ -351,17 +351,17 @@ def inspect(session: CommandSession, source: str, form: str | None, zone: str, l
     """
     from replicator.wiring.record_inspection import inspect_archive, inspect_source
 
-    known = _check_zone(zone)
+    zone = _check_zone(zone)
     path = Path(source)
     if path.exists():
         if form is None:
             raise ConfigProblem(f"the format of {source} is not known", next_step="Add --format, such as dts_avro.")
-        found = inspect_archive(path, form, limit)
+        records = inspect_archive(path, form, limit)
     else:
-        found = inspect_source(session.loaded, source, form, limit)
-    found = _convert_zone(found, known)
-    result = to_json_rows(found) if session.as_json else None
-    session.emit(result, format_count(found.num_rows, "record"), text=lambda: print_table(source, found))
+        records = inspect_source(session.loaded, source, form, limit)
+    records = _convert_zone(records, zone)
+    result = to_json_rows(records) if session.as_json else None
+    session.emit(result, format_count(records.num_rows, "record"), text=lambda: print_table(source, records))
 
 
 def _check_zone(name: str) -> str:
@@ -428,16 +428,16 @@ def events(
 
     store = wiring.open_store(session.loaded)
     try:
-        found = store.read(aggregate_type, aggregate_id, until=until, limit=limit)
+        events = store.read(aggregate_type, aggregate_id, until=until, limit=limit)
     finally:
         store.close()
-    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {format_count(len(found), 'event')}"
-    session.emit([event_to_json(e) for e in found], summary, text=lambda: _print_events(summary, found))
+    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {format_count(len(events), 'event')}"
+    session.emit([event_to_json(e) for e in events], summary, text=lambda: _print_events(summary, events))
 
 
-def _print_events(title: str, found: Any) -> None:
+def _print_events(title: str, events: Any) -> None:
     echo(title)
-    for event in found:
+    for event in events:
         echo(f"{event.created_at}  {event.aggregate_id}  version {event.event_version}  {event.event_type}")
         for line in _list_event_values(event):
             echo(f"    {line}")

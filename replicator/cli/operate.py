@@ -51,24 +51,24 @@ def list_lanes(session: CommandSession) -> None:
     from replicator.application.operations.lanes import count_by_lane
     from replicator.wiring.daemon import ask_status
 
-    found, running = list_lanes(session.components), ask_status(session.loaded)
+    lanes, running = list_lanes(session.components), ask_status(session.loaded)
     states = {lane["id"]: lane for lane in (running or {"lanes": ()})["lanes"]}
     waiting = {lane: state["dead_letters"] for lane, state in states.items()}
     if running is None:
-        waiting = count_by_lane(session.components, found)
+        waiting = count_by_lane(session.components, lanes)
     result: list[dict[str, Any]] = [
         {
             **{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line},
             "status": states[x.id]["status"] if x.id in states else "stopped",
             "dead_letters": waiting.get(x.id),
         }
-        for x in found
+        for x in lanes
     ]
-    width = max((len(to_cell(x.id)) for x in found), default=0)
+    width = max((len(to_cell(x.id)) for x in lanes), default=0)
     lines = [
         f"{to_cell(lane['id']):<{width}}  {lane['status']}{_describe_dead_letters(lane['dead_letters'])}" for lane in result
     ]
-    session.emit(result, format_count(len(found), "lane"), text=lambda: echo("\n".join(lines)))
+    session.emit(result, format_count(len(lanes), "lane"), text=lambda: echo("\n".join(lines)))
 
 
 def _describe_dead_letters(count: int | None) -> str:
@@ -105,10 +105,10 @@ def resume(session: CommandSession, lane: str, number: int | None) -> None:
     if number is None:
         _ask_daemon(session, "resume", lane, _await_outcome)
         return
-    asked = daemon.ask_control(session.loaded, "resume", lane, str(number))
-    if not asked:
+    by_daemon = daemon.ask_control(session.loaded, "resume", lane, str(number))
+    if not by_daemon:
         accept_schema(session.components, lane, number)
-    became = _await_outcome(session, lane) if asked else ", from the next start on"
+    became = _await_outcome(session, lane) if by_daemon else ", from the next start on"
     session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted{became}")
 
 
@@ -130,13 +130,13 @@ def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) 
     if not yes:
         session.confirm(f"Delete all rows of {lane} and load them again?", refusal)
     try:
-        asked = _resync_lane(session, lane, accept_missing=accept_missing)
+        by_daemon = _resync_lane(session, lane, accept_missing=accept_missing)
     except Fatal as refused:
         if yes or accept_missing or refused.exit_code is not ExitCode.DATA_LOSS:
             raise
         session.confirm(f"{refused}\nResync anyway?", refusal)
-        asked = _resync_lane(session, lane, accept_missing=True)
-    became = _await_outcome(session, lane) if asked else ", from the next start on"
+        by_daemon = _resync_lane(session, lane, accept_missing=True)
+    became = _await_outcome(session, lane) if by_daemon else ", from the next start on"
     session.emit({"lane": lane}, f"{lane}: loading again{became}")
 
 
@@ -146,10 +146,10 @@ def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) ->
     from replicator.domain.errors import ACCEPT_MISSING
     from replicator.wiring import daemon
 
-    asked = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
-    if not asked:
+    by_daemon = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
+    if not by_daemon:
         resync_lane(session.components, lane, accept_missing=accept_missing)
-    return asked
+    return by_daemon
 
 
 @command("skip", "replicator lanes skip lake.orders --until cdc.public.orders:0:1043")
@@ -168,10 +168,10 @@ def skip(session: CommandSession, lane: str, until: str | None) -> None:
     from replicator.wiring import daemon
 
     position = daemon.parse_position(until) if until else None
-    asked = daemon.ask_control(session.loaded, "skip", lane, until)
-    if not asked:
+    by_daemon = daemon.ask_control(session.loaded, "skip", lane, until)
+    if not by_daemon:
         skip_lane(session.components, lane, position)
-    session.emit({"lane": lane}, f"{lane}: position moved{_await_outcome(session, lane) if asked else ''}")
+    session.emit({"lane": lane}, f"{lane}: position moved{_await_outcome(session, lane) if by_daemon else ''}")
 
 
 def _await_outcome(session: CommandSession, lane: str) -> str:
@@ -204,8 +204,8 @@ for _command in (list_lanes, pause, resume, resync, skip):
 @click.option(
     "--source", metavar="NAME", shell_complete=complete_sources, help="Source, if several have a table of this name."
 )
-@click.option("--anew", is_flag=True, help="Start over instead of resuming an interrupted backfill.")
-def backfill(session: CommandSession, table: str, source: str | None, anew: bool) -> None:
+@click.option("--anew", "from_scratch", is_flag=True, help="Start over instead of resuming an interrupted backfill.")
+def backfill(session: CommandSession, table: str, source: str | None, from_scratch: bool) -> None:
     """Read a source table again, and update its targets.
 
     TABLE is the name of the table in a PostgreSQL or MariaDB source, with or without its schema. The lanes of the table
@@ -217,7 +217,7 @@ def backfill(session: CommandSession, table: str, source: str | None, anew: bool
     from replicator.wiring import backfill
 
     table = find_source_table(session.components, table)
-    outcome = backfill.backfill_table(session.loaded, table, session.print_note, source=source, from_scratch=anew)
+    outcome = backfill.backfill_table(session.loaded, table, session.print_note, source=source, from_scratch=from_scratch)
     session.emit(asdict(outcome), _summarize(outcome), text=lambda: echo("\n".join([_summarize(outcome), *outcome.without])))
 
 
@@ -303,19 +303,19 @@ def vacuum(session: CommandSession, targets: tuple[str, ...], retain: str | None
     """
     from replicator.application.operations import maintenance
 
-    kept = None if retain is None else parse_duration(retain)
-    if kept is not None and kept < USUAL_RETENTION and not dry_run:
+    retention = None if retain is None else parse_duration(retain)
+    if retention is not None and retention < USUAL_RETENTION and not dry_run:
         session.print_note(
             "warning: --retain is shorter than the 7 days that Delta Lake retains by default. Queries of older versions, "
             "and queries that still run, will fail."
         )
-    found = maintenance.vacuum_targets(session.components, targets, kept, dry_run=dry_run)
-    _run_maintenance(session, found, "would be vacuumed" if dry_run else "vacuumed")
+    outcomes = maintenance.vacuum_targets(session.components, targets, retention, dry_run=dry_run)
+    _run_maintenance(session, outcomes, "would be vacuumed" if dry_run else "vacuumed")
 
 
-def _run_maintenance(session: CommandSession, found: Iterable[MaintenanceResult], verb: str) -> None:
+def _run_maintenance(session: CommandSession, outcomes: Iterable[MaintenanceResult], verb: str) -> None:
     done: list[MaintenanceResult] = []
-    for one in found:
+    for one in outcomes:
         done.append(one)
         session.print_note(f"{to_cell(one.target)}: {_describe_outcome(one, verb)}")
     result = [_to_json(one) for one in done]
@@ -369,8 +369,8 @@ def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
         lanes = (rebuild.find_lane(parts, table, lane),)
     if any(one.refused for one in lanes):
         raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the other lanes with `--lane`.")
-    taken = [checkpoint.take_checkpoint(parts, one, session.print_note) for one in lanes]
-    session.emit([one.to_json() for one in taken], "\n".join(map(describe_checkpoint, taken)))
+    checkpoints = [checkpoint.take_checkpoint(parts, one, session.print_note) for one in lanes]
+    session.emit([one.to_json() for one in checkpoints], "\n".join(map(describe_checkpoint, checkpoints)))
 
 
 def describe_checkpoint(one: Checkpoint) -> str:
@@ -380,7 +380,7 @@ def describe_checkpoint(one: Checkpoint) -> str:
 
 def format_checkpoint(one: dict[str, Any]) -> str:
     """A checkpoint as `Checkpoint.to_json` returns it, as a line of text."""
-    at = ",".join(f"{topic}:{p}:{o}" for topic, places in one["position"].items() for p, o in places.items())
+    at = ",".join(f"{topic}:{p}:{o}" for topic, offsets in one["position"].items() for p, o in offsets.items())
     figures = f"{format_count(one['rows'], 'row')}, {format_count(one['bytes'], 'byte')}"
     return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"
 
@@ -427,8 +427,8 @@ def emit(
     finally:
         emitting.store.close()
     event = done.event
-    what = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
-    summary = f"{what}: {event.event_type}" if done.is_new else f"{what}: event {event.event_id} is stored already"
+    subject = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
+    summary = f"{subject}: {event.event_type}" if done.is_new else f"{subject}: event {event.event_id} is stored already"
     session.emit({**event_to_json(event), "is_new": done.is_new}, summary)
 
 

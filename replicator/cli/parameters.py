@@ -66,10 +66,10 @@ class TimeParam(click.DateTime):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """The time, aware."""
         try:
-            found = super().convert(value, param, ctx)
+            time = super().convert(value, param, ctx)
         except click.UsageError:
             self.fail(f"{value!r} is not a time such as 2026-01-31 or {EXAMPLE}.", param, ctx)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 class TimeOrPlacesParam(click.ParamType[datetime | Position]):
@@ -91,14 +91,14 @@ class TimeOrPlacesParam(click.ParamType[datetime | Position]):
 
 
 def _parse_places(text: str) -> Position:
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for item in text.split(","):
         topic, partition, offset = item.strip().rsplit(":", 2)
-        place = TopicPartition(topic, int(partition))
-        if not topic or place in found or place.partition < 0 or int(offset) < 0:
+        topic_partition = TopicPartition(topic, int(partition))
+        if not topic or topic_partition in offsets or topic_partition.partition < 0 or int(offset) < 0:
             raise ValueError(item)
-        found[place] = int(offset) + 1
-    return Position(found)
+        offsets[topic_partition] = int(offset) + 1
+    return Position(offsets)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -134,11 +134,11 @@ def make_completer(*kinds: str, otherwise: str = "") -> Completer:
 
     def complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:
-            known = _read_names(context)
+            names = _read_names(context)
         except Exception:  # `replicator check` prints the problem.
             return []
-        found = _select([name for kind in kinds for name in known[kind]], incomplete)
-        return found or _select(known.get(otherwise, ()), incomplete)
+        matches = _select([name for kind in kinds for name in names[kind]], incomplete)
+        return matches or _select(names.get(otherwise, ()), incomplete)
 
     return complete_name
 
@@ -230,7 +230,7 @@ def _read_register(data: Mapping[str, Any], root: Path) -> Iterator[RegisterEntr
     from replicator.domain.errors import EnvironmentProblem
 
     state, pipeline = (
-        REFERENCE.sub(lambda found: os.environ.get(found[1]) or found[2] or "", data.get(key) or default)
+        REFERENCE.sub(lambda match: os.environ.get(match[1]) or match[2] or "", data.get(key) or default)
         for key, default in (("state", "./state"), ("pipeline", "*"))
     )
     for folder in (root / state).glob(f"{pipeline}/sources"):

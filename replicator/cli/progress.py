@@ -111,7 +111,7 @@ def show_bar(
     rate = TextColumn("{task.fields[rate]:,.0f}/s")
     records = TextColumn("{task.completed:,.0f} of {task.fields[records]}")
     columns = (TextColumn("{task.description}"), BarColumn(), records, rate, TimeRemainingColumn(elapsed_when_finished=True))
-    total = sum(max(0, offset - first.get(place, 0)) for place, offset in end.items())
+    total = sum(max(0, offset - first.get(partition, 0)) for partition, offset in end.items())
     ended = threading.Event()
     with Progress(*columns, console=console) as shown:
         task = shown.add_task(named, total=total, rate=0.0, records=format_count(total, "record"))

@@ -124,12 +124,12 @@ def list_dead_letters(session: CommandSession, limit: int, **chosen: Any) -> Non
     from replicator.application.operations import dead_letters
 
     with _open_store(session) as store:
-        found, total = dead_letters.read_newest(store, build_filter(**chosen), limit)
-    said = format_count(total, "rejected record")
-    said = said if total == len(found) else f"{len(found)} of {said} (`--limit`)"
-    if not found and (table := chosen["table"]) and not _is_configured(session, table):
+        letters, total = dead_letters.read_newest(store, build_filter(**chosen), limit)
+    count = format_count(total, "rejected record")
+    count = count if total == len(letters) else f"{len(letters)} of {count} (`--limit`)"
+    if not letters and (table := chosen["table"]) and not _is_configured(session, table):
         session.print_note(f"No entry of `tables` matches {table}.")
-    session.emit([dead_letters.to_json(each) for each in found], said, text=lambda: _print_dead_letters(found, said))
+    session.emit([dead_letters.to_json(each) for each in letters], count, text=lambda: _print_dead_letters(letters, count))
 
 
 @command("explain", "replicator dlq explain cdc.public.orders-0-1042")
@@ -143,10 +143,10 @@ def explain(session: CommandSession, event: str, lane: str | None) -> None:
     from replicator.application.operations import dead_letters
 
     with _open_store(session) as store:
-        found = dead_letters.read_named(store, event, lane)
-    remedies = [dead_letters.describe_remedy(each, _get_on_reject(session, each)) for each in found]
-    result = [{**dead_letters.to_json(each), "what_to_do": remedy} for each, remedy in zip(found, remedies, strict=True)]
-    session.emit(result, format_count(len(found), "rejected record"), text=lambda: _print_explanation(found, remedies))
+        letters = dead_letters.read_named(store, event, lane)
+    remedies = [dead_letters.describe_remedy(each, _get_on_reject(session, each)) for each in letters]
+    result = [{**dead_letters.to_json(each), "what_to_do": remedy} for each, remedy in zip(letters, remedies, strict=True)]
+    session.emit(result, format_count(len(letters), "rejected record"), text=lambda: _print_explanation(letters, remedies))
 
 
 @command("export", "replicator dlq export rejected.jsonl.gz --table public.orders")
@@ -162,15 +162,15 @@ def export(session: CommandSession, path: Path | None, **chosen: Any) -> None:
 
     path = None if path == Path("-") else path
     with _open_store(session) as store:
-        found = dead_letters.read_selected(store, build_filter(**chosen))
-    lacking = len([each for each in found if not each.is_placed])
+        letters = dead_letters.read_selected(store, build_filter(**chosen))
+    lacking = len([each for each in letters if not each.is_placed])
     if lacking:
         session.print_note(
             f"warning: left out: {format_count(lacking, 'dead letter')} of an older version, without the whole record"
         )
     if path is None and session.as_json:
         raise ConfigProblem("--json and the records cannot both be on stdout", next_step="Name a PATH for the records.")
-    records = dead_letters.export_records(found, sys.stdout.buffer if path is None else path)
+    records = dead_letters.export_records(letters, sys.stdout.buffer if path is None else path)
     if path is not None:
         session.emit(
             {"path": str(path), "records": records, "left_out": lacking}, f"{format_count(records, 'record')} in {path}"
@@ -189,9 +189,9 @@ def retry(session: CommandSession, **chosen: Any) -> int:
 
     done = retry_dead_letters(session.loaded, build_filter(**chosen))
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.untried)}
-    said = f"{format_count(done.applied, 'record')} replayed, {done.rejected:,} rejected again (see `replicator dlq list`)"
+    report = f"{format_count(done.applied, 'record')} replayed, {done.rejected:,} rejected again (see `replicator dlq list`)"
     good = not done.rejected and not done.untried
-    session.emit(result, said, ok=good, text=lambda: echo("\n".join([*_describe_untried(done.untried), said])))
+    session.emit(result, report, ok=good, text=lambda: echo("\n".join([*_describe_untried(done.untried), report])))
     return int(ExitCode.OK if good else ExitCode.RUNTIME)
 
 
@@ -222,36 +222,36 @@ def purge(session: CommandSession, yes: bool, **chosen: Any) -> None:
     from replicator.application.operations import dead_letters
 
     with _open_store(session) as store:
-        found = dead_letters.read_selected(store, build_filter(**chosen))
-    said = format_count(len(found), "rejected record")
-    if found and not yes:
+        letters = dead_letters.read_selected(store, build_filter(**chosen))
+    records = format_count(len(letters), "rejected record")
+    if letters and not yes:
         if not session.as_json:
-            _print_dead_letters(found, said)
-        session.confirm(f"Delete {said}?", f"{said} {'was' if len(found) == 1 else 'were'} not deleted")
+            _print_dead_letters(letters, records)
+        session.confirm(f"Delete {records}?", f"{records} {'was' if len(letters) == 1 else 'were'} not deleted")
     with _open_store(session) as store:
-        store.remove(found)
-    session.emit({"purged": len(found)}, f"{said} deleted")
+        store.remove(letters)
+    session.emit({"purged": len(letters)}, f"{records} deleted")
 
 
-def _print_dead_letters(found: Any, said: str) -> None:
+def _print_dead_letters(letters: Any, summary: str) -> None:
     if sys.stdout.isatty():
-        _print_table(found)
+        _print_table(letters)
     else:
-        if found:
+        if letters:
             echo("record  table  rejected by  reason")
-        for each in found:
+        for each in letters:
             where, state = each.lane or each.stage, "" if each.is_open else f" ({each.state})"
             echo(f"{each.event_id}  {each.table or '?'}  {where}  {each.code}: {each.sentence}{state}")
-    echo(said)
+    echo(summary)
 
 
-def _print_table(found: Any) -> None:
+def _print_table(letters: Any) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table("record", "table", "rejected by", "reason", "last seen", "times", "state")
-    for each in found:
+    for each in letters:
         by = each.lane or each.stage
         reason = f"[bold]{escape(each.code)}[/bold] {escape(each.sentence)}"
         seen = each.last_seen.strftime("%Y-%m-%d %H:%M:%S")
@@ -261,10 +261,10 @@ def _print_table(found: Any) -> None:
     Console().print(table)
 
 
-def _print_explanation(found: Any, remedies: Sequence[str]) -> None:
+def _print_explanation(letters: Any, remedies: Sequence[str]) -> None:
     from replicator.application.operations import dead_letters
 
-    for each, remedy in zip(found, remedies, strict=True):
+    for each, remedy in zip(letters, remedies, strict=True):
         pairs = {
             "reason": f"{each.code}: {each.sentence}",
             "what to do": remedy,
@@ -347,8 +347,8 @@ def replay(
 
     table = find_source_table(session.components, table)
     mine = rebuild.find_lane(session.components, table, lane)
-    said = {"since": since, "until": until}
-    times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}
+    period = {"since": since, "until": until}
+    times: dict[str, Any] = {name: time.isoformat() for name, time in period.items() if time is not None}
     if dry_run:
         if into is not None:
             raise ConfigProblem("--dry-run and --into exclude each other", next_step="Use either --dry-run or --into.")
@@ -365,19 +365,19 @@ def replay(
         )
         session.emit(result, _summarize(result) + "; the target is replaced")
         return
-    asked = RebuildRequest(mine, into, policy, **times)
+    request = RebuildRequest(mine, into, policy, **times)
     result = {
-        "lane": asked.id,
-        **_run_rebuild(session, asked.into, prepare_restored_rebuild(session.components, asked, session.print_note)),
+        "lane": request.id,
+        **_run_rebuild(session, request.into, prepare_restored_rebuild(session.components, request, session.print_note)),
     }
     session.emit(result, _summarize(result))
 
 
-def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
+def _dry_run(session: CommandSession, lane: Any, options: dict[str, Any]) -> None:
     from replicator.application.operations import table_swap
 
     result = table_swap.compare_target(
-        session.components, lane, partial(_run_rebuild, session, lane.into), session.print_note, **asked
+        session.components, lane, partial(_run_rebuild, session, lane.into), session.print_note, **options
     )
     session.emit(result, "", text=lambda: echo("\n".join(table_swap.to_lines(result))))
 

@@ -32,36 +32,36 @@ def drop(session: CommandSession, table: str, yes: bool) -> None:
     """
     from replicator.application.operations import drop
 
-    found = drop.find_lane_to_drop(session.components, table)
-    lane, lines = found.lane.id, list(_list_drop_lines(found))
+    scope = drop.find_lane_to_drop(session.components, table)
+    lane, lines = scope.lane.id, list(_list_drop_lines(scope))
     if not yes:
-        session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _drop_to_json(found))
-    drop.drop_lane(session.components, found.lane)
-    said = [*(lines if yes else ()), f"{lane}: {_describe_outcome(found)}"]
-    session.emit(_drop_to_json(found), said[-1], text=lambda: echo("\n".join(said)))
+        session.confirm(f"Delete all of this of {lane}?", f"{lane} was not dropped", lines, _drop_to_json(scope))
+    drop.drop_lane(session.components, scope.lane)
+    output = [*(lines if yes else ()), f"{lane}: {_describe_outcome(scope)}"]
+    session.emit(_drop_to_json(scope), output[-1], text=lambda: echo("\n".join(output)))
 
 
-def _list_drop_lines(found: DropScope) -> list[str]:
-    width = max(len(one.what) for one in found.artifacts)
-    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in found.artifacts]
-    if found.config_line:
+def _list_drop_lines(scope: DropScope) -> list[str]:
+    width = max(len(one.what) for one in scope.artifacts)
+    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in scope.artifacts]
+    if scope.config_line:
         again = "the next start creates the target again, and loads it from `start_from`."
-        lines.append(f"The config contains the lane ({found.config_line}): {again}")
-    return [found.lane.id, *lines]
+        lines.append(f"The config contains the lane ({scope.config_line}): {again}")
+    return [scope.lane.id, *lines]
 
 
-def _describe_outcome(found: DropScope) -> str:
+def _describe_outcome(scope: DropScope) -> str:
     """The outcome. It names a table that stays."""
-    stays = next((one for one in found.artifacts if one.what == "table" and one.stays), None)
+    stays = next((one for one in scope.artifacts if one.what == "table" and one.stays), None)
     return f"dropped, but table {stays.where} stays: {stays.stays}" if stays else "dropped"
 
 
-def _drop_to_json(found: DropScope) -> dict[str, Any]:
+def _drop_to_json(scope: DropScope) -> dict[str, Any]:
     return {
-        "lane": found.lane.id,
-        "table": found.lane.table or None,
-        "config": found.config_line or None,
-        "belongings": [{"what": one.what, "where": one.where, "stays": one.stays or None} for one in found.artifacts],
+        "lane": scope.lane.id,
+        "table": scope.lane.table or None,
+        "config": scope.config_line or None,
+        "belongings": [{"what": one.what, "where": one.where, "stays": one.stays or None} for one in scope.artifacts],
     }
 
 
@@ -91,22 +91,22 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     from replicator.wiring.projections import build_projections, open_refresher
 
     table = find_source_table(session.components, table)
-    found = erase.find_row(session.components, partial(build_projections, session.loaded), table, key, source)
-    lines = list(_list_erasure_lines(found, vacuum))
+    scope = erase.find_row(session.components, partial(build_projections, session.loaded), table, key, source)
+    lines = list(_list_erasure_lines(scope, vacuum))
     if not yes:
-        session.confirm("Erase this row, for good?", f"no row of {found.table} was erased", lines, _erasure_to_json(found))
+        session.confirm("Erase this row, for good?", f"no row of {scope.table} was erased", lines, _erasure_to_json(scope))
     refresher = partial(open_refresher, session.loaded)
-    done = erase.erase_row(session.components, refresher, found, end_versions=vacuum, report=session.print_note)
+    done = erase.erase_row(session.components, refresher, scope, end_versions=vacuum, report=session.print_note)
     repeat = "run `replicator forget` again with the same key and `--vacuum` to delete them, which ends time travel to them"
     notes = [f"Still there: {where}." for where in done.versions]
     notes += [f"Older versions: {repeat}."] if done.versions else []
     notes += [f"The row had another key too: {table} {' '.join(other)}. Erase it as well." for other in sorted(done.linked)]
-    notes += [f"Not changed: {one}." for one in found.stays]
-    removed = ", ".join(f"{count:,} from {place}" for place, count in done.removed.items())
+    notes += [f"Not changed: {one}." for one in scope.stays]
+    removed = ", ".join(f"{count:,} from {store}" for store, count in done.removed.items())
     notes += [f"Computed again: {describe_refresh(one)}." for one in done.refreshed]
     summary = f"{table}: one key erased; rows and records removed: {removed}"
     result = {
-        **_erasure_to_json(found),
+        **_erasure_to_json(scope),
         "removed": done.removed,
         "versions": done.versions,
         "linked": sorted(map(list, done.linked)),
@@ -114,25 +114,25 @@ def forget(session: CommandSession, table: str, key: tuple[str, ...], source: st
     session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
 
 
-def _list_erasure_lines(found: ErasureScope, vacuum: bool) -> list[str]:
-    key = ", ".join(found.columns)
+def _list_erasure_lines(scope: ErasureScope, vacuum: bool) -> list[str]:
+    key = ", ".join(scope.columns)
     return [
-        f"{found.table} of source {found.source}, one key ({key})",
-        *(f"  target        {lane.id}" for lane in found.targets),
-        *(f"  event log     {lane.sink}" for lane in found.logs),
-        f"  dead letters  {found.dead_letters}",
-        *(f"  projection    {one.label}" for one in found.projections),
+        f"{scope.table} of source {scope.source}, one key ({key})",
+        *(f"  target        {lane.id}" for lane in scope.targets),
+        *(f"  event log     {lane.sink}" for lane in scope.logs),
+        f"  dead letters  {scope.dead_letters}",
+        *(f"  projection    {one.label}" for one in scope.projections),
         *(["  older versions of these tables"] if vacuum else []),
     ]
 
 
-def _erasure_to_json(found: ErasureScope) -> dict[str, Any]:
+def _erasure_to_json(scope: ErasureScope) -> dict[str, Any]:
     return {
-        "table": found.table,
-        "source": found.source,
-        "columns": list(found.columns),
-        "targets": [lane.id for lane in found.targets],
-        "event_logs": [lane.sink for lane in found.logs],
-        "projections": [one.label for one in found.projections],
-        "stays": list(found.stays),
+        "table": scope.table,
+        "source": scope.source,
+        "columns": list(scope.columns),
+        "targets": [lane.id for lane in scope.targets],
+        "event_logs": [lane.sink for lane in scope.logs],
+        "projections": [one.label for one in scope.projections],
+        "stays": list(scope.stays),
     }

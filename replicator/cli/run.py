@@ -142,8 +142,8 @@ def _start_page(session: CommandSession, daemon: Any) -> Any:
 
 
 def _report_end(session: CommandSession, daemon: Any, problem: Any, code: ExitCode) -> None:
-    beside = {"projections": daemon.projection_scheduler().report(), "snapshots": daemon.checkpoint_scheduler().report()}
-    report = {**daemon.status().report().to_dict(), **beside}
+    schedulers = {"projections": daemon.projection_scheduler().report(), "snapshots": daemon.checkpoint_scheduler().report()}
+    report = {**daemon.status().report().to_dict(), **schedulers}
     if problem is not None:
         session.fail(problem, code, report)
     elif session.as_json:
@@ -185,8 +185,8 @@ def check(session: CommandSession) -> None:
     )
     hints = list(projections.list_hints(loaded))
     lines = "".join(f"\n  {hint}" for hint in hints)
-    found = {"warnings": [w.as_dict() for w in loaded.warnings], "hints": [h.as_dict() for h in hints]}
-    session.emit({**found, "resolved": loaded.to_redacted()}, summary + lines)
+    findings = {"warnings": [w.as_dict() for w in loaded.warnings], "hints": [h.as_dict() for h in hints]}
+    session.emit({**findings, "resolved": loaded.to_redacted()}, summary + lines)
 
 
 # `replicator plan`: what will run.
@@ -211,25 +211,25 @@ def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     for sentence in describe_defaults(session.loaded):
         session.print_note(sentence)
     every = list(list_plans(session.components))
-    found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
-    if table is not None and not found:
-        known = ", ".join(sorted({p["table"] for p in every})) or "none, the sources have no records"
-        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"Available: {known}.")
+    plans = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
+    if table is not None and not plans:
+        available = ", ".join(sorted({p["table"] for p in every})) or "none, the sources have no records"
+        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"Available: {available}.")
     sources = session.components.sources if table is None else {}
     logs = [f"event log {x.id} of source {name}" for name in sorted(sources) for x in sources[name].event_logs]
-    summary = format_count(len(found) + len(logs), "lane") + (
+    summary = format_count(len(plans) + len(logs), "lane") + (
         f", with {format_count(len(logs), 'event log')}" if logs else ""
     )
     last = [*logs, summary, *([] if every else [NO_TABLE])]
-    session.emit(found, summary, text=lambda: _print_plans(found, last, in_full=table is not None, sql=sql))
+    session.emit(plans, summary, text=lambda: _print_plans(plans, last, in_full=table is not None, sql=sql))
 
 
 def _describe_policy(lane: dict[str, Any]) -> str:
     from replicator.domain.transform.rows import SOFT_DELETE_TEXT
 
     late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
-    kept = f"{SOFT_DELETE_TEXT}, for {lane['retention'] or 'ever'}"
-    return ", ".join([lane["policy"], *late, *(kept if said == SOFT_DELETE_TEXT else said for said in lane["shape"])])
+    soft_delete = f"{SOFT_DELETE_TEXT}, for {lane['retention'] or 'ever'}"
+    return ", ".join([lane["policy"], *late, *(soft_delete if text == SOFT_DELETE_TEXT else text for text in lane["shape"])])
 
 
 def _list_schema_lines(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
@@ -239,8 +239,8 @@ def _list_schema_lines(schemas: list[dict[str, Any]], *, in_full: bool) -> list[
     return list_schema_lines([one for one in schemas if in_full or one["state"] == "pending"])
 
 
-def _print_plans(found: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
-    for lane in found:
+def _print_plans(plans: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
+    for lane in plans:
         echo(f"{lane['table']} -> {lane['lane']}  policy {_describe_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
             echo(f"    will be suspended: {lane['problem']}")
@@ -276,21 +276,21 @@ def doctor(session: CommandSession, strict: bool, connect: str | None) -> int:
 
     if connect is not None and not connect.startswith(("http://", "https://")):
         raise click.UsageError("--connect needs the URL of the worker's REST API: http://HOST:PORT.")
-    found = list(diagnose(session.loaded, connect))
-    bad = [d for d in found if d.severity == "error" or (strict and d.severity == "warning")]
+    diagnoses = list(diagnose(session.loaded, connect))
+    bad = [d for d in diagnoses if d.severity == "error" or (strict and d.severity == "warning")]
     result = [
-        {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
+        {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in diagnoses
     ]
-    warnings = len([d for d in found if d.severity == "warning" and d not in bad])
-    summary = f"{format_count(len(found), 'check')}, {format_count(len(bad), 'problem')}" + (
+    warnings = len([d for d in diagnoses if d.severity == "warning" and d not in bad])
+    summary = f"{format_count(len(diagnoses), 'check')}, {format_count(len(bad), 'problem')}" + (
         f", {format_count(warnings, 'warning')} (!)" if warnings else ""
     )
-    session.emit(result, summary, ok=not bad, text=lambda: _print_diagnoses(found, summary))
+    session.emit(result, summary, ok=not bad, text=lambda: _print_diagnoses(diagnoses, summary))
     return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
 
 
-def _print_diagnoses(found: list[Any], summary: str) -> None:
-    for one in found:
+def _print_diagnoses(diagnoses: list[Any], summary: str) -> None:
+    for one in diagnoses:
         glyph = GLYPHS[one.severity]
         # Into a pipe `echo` leaves the colour out.
         mark = glyph if os.environ.get("NO_COLOR") else click.style(glyph, fg=COLOURS[one.severity])
@@ -406,12 +406,12 @@ def _list_rows(embedded: Any) -> list[dict[str, Any]]:
     return [{name: getattr(s, name) for name in s.__dataclass_fields__} for s in embedded.status()]
 
 
-def _print_services(found: list[dict[str, Any]]) -> None:
-    rows = [("service", "state", "pid", "listens on", "log"), *map(_list_cells, found)]
+def _print_services(services: list[dict[str, Any]]) -> None:
+    rows = [("service", "state", "pid", "listens on", "log"), *map(_list_cells, services)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for detail in (one["detail"] for one in found if one["detail"]):
+    for detail in (one["detail"] for one in services if one["detail"]):
         echo(detail)
 
 

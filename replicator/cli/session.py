@@ -226,5 +226,5 @@ def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
 def _make_unexpected_error(bug: Exception) -> Fatal:
     """An error that names the place of a bug. The message of the exception may hold secrets, so it is left out."""
     frames = traceback.extract_tb(bug.__traceback__)[-MAX_FRAMES:]
-    places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
-    return Fatal(f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {places}.")
+    locations = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
+    return Fatal(f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {locations}.")

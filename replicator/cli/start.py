@@ -201,11 +201,11 @@ def history(session: CommandSession, table: str) -> None:
     """
     from replicator.application.operations.lanes import read_schema_history
 
-    found = read_schema_history(session.components, table)
+    lanes = read_schema_history(session.components, table)
     session.emit(
-        found,
-        format_count(sum(len(lane["schemas"]) for lane in found), "schema version"),
-        text=lambda: echo(_to_text(found)),
+        lanes,
+        format_count(sum(len(lane["schemas"]) for lane in lanes), "schema version"),
+        text=lambda: echo(_to_text(lanes)),
     )
 
 
@@ -224,8 +224,8 @@ def schema(session: CommandSession, environment: bool) -> None:
     """
     from replicator.settings.json_schema import build_config_schema, render_file
 
-    found = build_config_schema(overlay=environment)
-    session.emit(found, found["title"], text=lambda: click.echo(render_file(overlay=environment), nl=False))
+    config_schema = build_config_schema(overlay=environment)
+    session.emit(config_schema, config_schema["title"], text=lambda: click.echo(render_file(overlay=environment), nl=False))
 
 
 def list_schema_lines(schemas: list[dict[str, Any]]) -> list[str]:
@@ -244,9 +244,9 @@ def list_schema_lines(schemas: list[dict[str, Any]]) -> list[str]:
     return ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True)), row[4])) for row in rows]
 
 
-def _to_text(found: list[dict[str, Any]]) -> str:
+def _to_text(lanes: list[dict[str, Any]]) -> str:
     return "\n".join(
-        line for lane in found for line in (lane["lane"], *(f"  {line}" for line in list_schema_lines(lane["schemas"])))
+        line for lane in lanes for line in (lane["lane"], *(f"  {line}" for line in list_schema_lines(lane["schemas"])))
     )
 
 
@@ -339,17 +339,17 @@ def _run_daemon(
 def _await_equal(session: CommandSession, system: Any, daemon: subprocess.Popen[bytes], limit: float) -> float:
     """The seconds until every target equals the source. EnvironmentProblem if the daemon ends, or it takes too long."""
     began = printed = time.monotonic()
-    while (found := system.find_difference()) is not None:
+    while (diff := system.find_difference()) is not None:
         now = time.monotonic()
         if daemon.poll() is not None:
             raise EnvironmentProblem(
                 f"The daemon ended with exit code {daemon.returncode}.", next_step="Read its message above."
             )
         if now - began > limit:
-            raise EnvironmentProblem(f"After {limit:.0f} s {found}.", next_step="Try again on a machine with less load.")
+            raise EnvironmentProblem(f"After {limit:.0f} s {diff}.", next_step="Try again on a machine with less load.")
         if now - printed > PROGRESS_SECONDS:
             printed = now
-            session.print_note(f"  {now - began:.0f} s: {found}")
+            session.print_note(f"  {now - began:.0f} s: {diff}")
         time.sleep(0.2)
     return time.monotonic() - began
 
@@ -363,12 +363,12 @@ def _print_tables(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    places = list(result["tables"][0]["targets"])
+    targets = list(result["tables"][0]["targets"])
     counts = Table("table", "source_db", title="Rows, compared with the source (event logs: plain columns only)")
-    for place in places:
-        counts.add_column(f"{place} replayed" if "events" in place else place, overflow="fold")
+    for target in targets:
+        counts.add_column(f"{target} replayed" if "events" in target else target, overflow="fold")
     for one in result["tables"]:
-        cells = (f"{t['rows']} {'DIFFERENT' if t['differ'] else 'equal'}" for t in map(one["targets"].get, places))
+        cells = (f"{t['rows']} {'DIFFERENT' if t['differ'] else 'equal'}" for t in map(one["targets"].get, targets))
         counts.add_row(one["table"], str(one["rows"]), *cells)
     newest = Table(*result["newest"][0], title="The newest customers in every target")
     for row in result["newest"]:

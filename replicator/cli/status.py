@@ -125,11 +125,11 @@ def _list_retention(report: dict[str, Any]) -> list[str]:
     """The tombstone retention of each lane, and the tombstones that it has removed."""
     lines = ["", "tombstones: how long deletes are kept"]
     for lane in report["lanes"]:
-        if kept := lane.get("tombstones"):
-            gone = kept["forgotten"]
+        if tombstones := lane.get("tombstones"):
+            gone = tombstones["forgotten"]
             floor = ", ".join(map(str, gone["up_to"])) if gone else ""
             since = f"; removed up to ({floor}), before {gone['before']}" if gone else ""
-            lines.append(f"{lane['id']}  {kept['retention'] or 'for ever'}{since}")
+            lines.append(f"{lane['id']}  {tombstones['retention'] or 'for ever'}{since}")
     return lines if len(lines) > 2 else []
 
 
@@ -137,30 +137,30 @@ def _list_schemas(report: dict[str, Any]) -> list[str]:
     """All schema versions of each lane."""
     from .start import list_schema_lines
 
-    found = [(lane["id"], line) for lane in report["lanes"] for line in list_schema_lines(lane.get("schemas", []))]
+    versions = [(lane["id"], line) for lane in report["lanes"] for line in list_schema_lines(lane.get("schemas", []))]
     return (
-        ["", "schemas: number, time, state, position, changes", *(f"{lane}  {line}" for lane, line in found)]
-        if found
+        ["", "schemas: number, time, state, position, changes", *(f"{lane}  {line}" for lane, line in versions)]
+        if versions
         else []
     )
 
 
 def _list_waiting(report: dict[str, Any]) -> list[str]:
     """Lanes that wait until a schema is accepted, and have no error that says so."""
-    found = []
+    lines = []
     for lane in report["lanes"]:
         for one in lane.get("schemas", ()):
             if one["state"] == "pending" and not lane["error"]:
-                found += ["", f"{lane['id']} waits for schema {one['number']}: {'; '.join(one['changes'])}"]
-    return found
+                lines += ["", f"{lane['id']} waits for schema {one['number']}: {'; '.join(one['changes'])}"]
+    return lines
 
 
 def _list_calls(report: dict[str, Any]) -> list[str]:
     """Long calls of sources, sinks and the dead-letter store. Without them, a server that does not answer looks busy."""
-    asked = {source["name"]: source["call"] for source in report["sources"] if source.get("call")}
+    source_calls = {source["name"]: source["call"] for source in report["sources"] if source.get("call")}
     calls = {lane["sink"]: lane["call"] for lane in report["lanes"] if lane.get("call")}
-    said = [("source", *one) for one in asked.items()] + [("sink", *one) for one in calls.items()]
-    lines = [line for kind, name, call in said for line in ("", f"{kind} {name}: {call['doing']}, since {call['since']}")]
+    rows = [("source", *one) for one in source_calls.items()] + [("sink", *one) for one in calls.items()]
+    lines = [line for kind, name, call in rows for line in ("", f"{kind} {name}: {call['doing']}, since {call['since']}")]
     if call := report.get("dead_letter_call"):
         answer = call["error"] or "no answer yet"
         lines += ["", f"dead-letter store: {call['doing']}, since {call['since']}: {answer}"]
@@ -195,8 +195,8 @@ def _make_view(report: dict[str, Any], width: int) -> Any:
 def _list_changed_files(report: dict[str, Any]) -> list[str]:
     """Files of the config that were changed since the daemon started."""
     changed = (report.get("config") or {}).get("changed", ())
-    said = "The daemon still uses the old config: run `replicator check` and `replicator plan`, then restart it."
-    return [line for file in changed for line in ("", f"{file} has changed since the daemon started. {said}")]
+    advice = "The daemon still uses the old config: run `replicator check` and `replicator plan`, then restart it."
+    return [line for file in changed for line in ("", f"{file} has changed since the daemon started. {advice}")]
 
 
 def _list_table(report: dict[str, Any]) -> list[str]:
@@ -241,8 +241,8 @@ def _list_transactions(report: dict[str, Any]) -> list[str]:
 
 def _list_row_losses(report: dict[str, Any]) -> list[str]:
     """Sources whose connectors may lose rows."""
-    found = [(source["name"], source["row_loss"]) for source in report.get("sources", ()) if source.get("row_loss")]
-    return [line for name, loss in found for line in ("", f"source {name}: {loss['sentence']}", f"  {loss['next_step']}")]
+    losses = [(source["name"], source["row_loss"]) for source in report.get("sources", ()) if source.get("row_loss")]
+    return [line for name, loss in losses for line in ("", f"source {name}: {loss['sentence']}", f"  {loss['next_step']}")]
 
 
 def _list_projections(report: dict[str, Any]) -> list[str]:
