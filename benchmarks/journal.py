@@ -11,7 +11,7 @@ from replicator.domain.policy.plan import Counts
 from replicator.ports.runtime import LaneCommitted, Measurement, RecordsRead
 from replicator.settings import Loaded
 from replicator.wiring.container import Container
-from replicator.wiring.memory import tune_collector
+from replicator.wiring.process_setup import tune_collector
 
 from . import threads
 from .raw import cpu_now

@@ -163,7 +163,7 @@ class DiffRun:
 
     def repair(self, diffs: Sequence[LaneDiff], *, ask: bool) -> int:
         """Write the rows that differ again, and compare once more."""
-        from replicator.wiring.diff import refuse_repair, repair_table
+        from replicator.wiring.backfill import refuse_repair, repair_table
 
         wrong = [one for one in diffs if not one.equal]
         if not wrong:
@@ -205,7 +205,7 @@ class DiffRun:
             return get_exit_code(last)
 
     def _open_comparison(self) -> Iterator[LaneDiff]:
-        from replicator.wiring.diff import diff_tables
+        from replicator.wiring.backfill import diff_tables
 
         options = self.options
         return diff_tables(

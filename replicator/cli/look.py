@@ -349,7 +349,7 @@ def inspect(session: CommandSession, source: str, form: str | None, zone: str, l
     SOURCE is a source of the config, or an archive: a file or folder, which needs --format. Writes nothing, and moves no
     position.
     """
-    from replicator.wiring.record_inspection import inspect_archive, inspect_source
+    from replicator.wiring.diagnosis import inspect_archive, inspect_source
 
     zone = _check_zone(zone)
     path = Path(source)
@@ -467,8 +467,7 @@ def serve(session: CommandSession, address: str | None) -> None:
     from replicator.ports.runtime import Endpoints
     from replicator.wiring.components import build_read_side, build_server
     from replicator.wiring.event_store import make_emitter
-    from replicator.wiring.file_limits import raise_limit
-    from replicator.wiring.logs import configure_logs
+    from replicator.wiring.process_setup import configure_logs, raise_limit
 
     configure_logs(session.verbosity)
     raise_limit()

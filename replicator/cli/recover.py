@@ -185,7 +185,7 @@ def retry(session: CommandSession, **chosen: Any) -> int:
     Stop the daemon first. An older change never overwrites a newer one, and no change is applied twice. Records that are
     rejected again stay open.
     """
-    from replicator.wiring.pipeline_runs import retry_dead_letters
+    from replicator.wiring.container import retry_dead_letters
 
     done = retry_dead_letters(session.loaded, build_filter(**chosen))
     result = {"replayed": done.applied, "rejected": done.rejected, "left": dict(done.untried)}
@@ -384,8 +384,8 @@ def _dry_run(session: CommandSession, lane: Any, options: dict[str, Any]) -> Non
 
 def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> dict[str, Any]:
     """Run a replay to its end. The numbers of its records."""
-    from replicator.wiring.memory import tune_collector
-    from replicator.wiring.pipeline_runs import build_container, run_until_caught_up
+    from replicator.wiring.container import build_container, run_until_caught_up
+    from replicator.wiring.process_setup import tune_collector
 
     from .progress import make_bar
     from .run import handle_signals

@@ -49,9 +49,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.application.problem import to_problem
     from replicator.wiring.configuration import describe_defaults
-    from replicator.wiring.file_limits import raise_limit
-    from replicator.wiring.logs import configure_logs
-    from replicator.wiring.memory import tune_collector
+    from replicator.wiring.process_setup import configure_logs, raise_limit, tune_collector
 
     from .progress import log_progress
 

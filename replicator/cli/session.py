@@ -147,7 +147,7 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
             verbose: int,
             **options: Any,
         ) -> None:
-            from replicator.wiring.logs import configure_logs
+            from replicator.wiring.process_setup import configure_logs
 
             context = click.get_current_context()
             if context.invoked_subcommand is not None:

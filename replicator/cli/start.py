@@ -153,7 +153,7 @@ def import_(session: CommandSession, files: tuple[str, ...], out: Path | None) -
     Prints the config on stdout. Prints each setting that it leaves out on stderr, with the reason. Passwords are never
     printed: the config reads them from environment variables.
     """
-    from replicator.settings.connect_import import import_connectors
+    from replicator.settings.starting_config import import_connectors
 
     made = import_connectors([(name, _read_file(name)) for name in files])
     if out is not None:

@@ -15,9 +15,8 @@ from replicator.application.problem import Problem
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.settings import Loaded
 from replicator.wiring.components import ConfiguredComponents
-from replicator.wiring.logs import log_to_stderr_by_default
-from replicator.wiring.pipeline_runs import build_container
-from replicator.wiring.pipeline_setup import PipelineSetup
+from replicator.wiring.container import PipelineSetup, build_container
+from replicator.wiring.process_setup import log_to_stderr_by_default
 
 
 class RunFailed(Fatal):

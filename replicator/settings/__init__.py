@@ -1,27 +1,25 @@
 """Settings: the config file as plain, frozen, typed models.
 
 `load_settings` reads, overlays, interpolates and checks; everything else in the core receives the result. A name is imported
-when it is first used: shell completion reads the layers alone, and has no time for the models.
+when it is first used: shell completion reads the document alone, and has no time for the models.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .document import Document
+    from .document import Document, load_layers
     from .findings import ConfigError, Finding, Origin, PathProblem
     from .lanes import LaneSettings
-    from .layers import load_layers
     from .loader import Loaded, check_document, load_settings
     from .plugins import NO_PLUGINS, Plugins
     from .schema import Settings, to_plain_options
     from .tables import EntrySettings, TableSettings
 else:
     MODULES = {
-        "document": ("Document",),
+        "document": ("Document", "load_layers"),
         "findings": ("ConfigError", "Finding", "Origin", "PathProblem"),
         "lanes": ("LaneSettings",),
-        "layers": ("load_layers",),
         "loader": ("Loaded", "check_document", "load_settings"),
         "plugins": ("NO_PLUGINS", "Plugins"),
         "schema": ("Settings", "to_plain_options"),

@@ -30,15 +30,14 @@ from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.options import NO_RETENTION
 
 from .adapter_models import SINKS, get_format
-from .column_checks import check_columns
 from .config_view import ConfigView, EntryView, TableView, get_text, to_mapping
 from .event_store import check_event_store, is_event_store
 from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 from .projections import check_projections
-from .row_transform_checks import check_row_transforms
 from .source_checks import check_source_options
 from .tables import EXCLUSIVE_KEYS, EntrySettings
 from .target_checks import check_target_options
+from .transform_checks import check_columns, check_row_transforms
 
 FindOrigin = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""

@@ -9,10 +9,8 @@ from typing import Any
 from replicator.domain.events import EVENT_STORE
 from replicator.ports.adapter_options import SinkOptions
 
-from .adapter_models import OUTBOX
+from .adapter_models import EVENT_COLUMNS, OUTBOX, get_sink_model
 from .findings import Path, quote_name
-from .sinks import get_sink_model
-from .sources import EVENT_COLUMNS
 from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
 
 PRIVATE = frozenset({"mask", "drop"})

@@ -17,10 +17,10 @@ from replicator.ports.options import (
 )
 
 from .adapter_models import OUTBOX
-from .column_checks import MASK_KEYS
 from .config_view import ConfigView, EntryView, TableView, get_text
 from .findings import PathProblem, describe_parent, describe_path, quote_name
 from .tables import EntrySettings
+from .transform_checks import MASK_KEYS
 
 
 class ServeSettings(Strict):

@@ -17,12 +17,13 @@ from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.options import NO_RETENTION, VACUUM, Strict, to_timedelta
 
-from .columns import FIELD, ColumnSettings, build_column_transforms
+from .adapter_models import get_sink_model
 from .expressions import parse_condition
 from .findings import Path
-from .sinks import get_sink_model
 from .tables import (
+    FIELD,
     TABLE_OPTIONS,
+    ColumnSettings,
     Deletes,
     EntrySettings,
     OutOfRangeRules,
@@ -31,6 +32,7 @@ from .tables import (
     TableSettings,
     Tombstones,
     VerifySettings,
+    build_column_transforms,
     find_names,
     find_private_columns,
     inherit_rules,

@@ -1,9 +1,9 @@
-"""Queries of projections: read as Spark SQL, judged, and written for an engine."""
+"""Queries of projections: what they read, and the rows that a change affects."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,7 +14,8 @@ from replicator.domain.errors import suggest_name
 from replicator.domain.projection import GroupKey
 
 from .findings import quote_name
-from .predicate_pushdown import NotPushable, find_group_keys
+
+# Queries of projections: read as Spark SQL, judged, and written for an engine.
 
 SOURCE_DIALECT = "spark"
 DIALECTS: Mapping[str, str] = {"local": "duckdb", "spark": "spark"}
@@ -220,3 +221,423 @@ def _find_columns(tree: exp.Expr) -> frozenset[str] | None:
     names = {node.name.lower() for node in tree.find_all(exp.Identifier)}
     whole = {column.name.lower() for column in tree.find_all(exp.Column)} & tables
     return None if natural or whole or any(item.is_star for item in selects) else frozenset(names)
+
+
+# Pushes a condition on a column of a query's result down to the tables of the query, as a condition on their columns.
+#
+# Result rows with some values in that column are then computed from these table rows only. If a clause is not known to allow
+# that, the condition stops there: a table that it does not reach is read whole.
+
+TableKey = tuple[str, exp.Expr | None]
+"""A table, and what of its columns the value is; None: it is read whole."""
+
+LIMITING_CLAUSES = ("limit", "offset", "fetch", "sample")
+UNKNOWN_CLAUSES = ("pivots", "connect", "match", "laterals", "into")
+PLAIN_ARGUMENTS = frozenset({"this", "db", "catalog", "alias", "with_"})
+"""The arguments that a table or a query in parentheses may have."""
+MULTI_GROUP_CLAUSES = ("rollup", "cube", "grouping_sets", "totals")
+
+
+class NotPushable(Exception):
+    """The rows of one value cannot be computed alone: why, and the part of the query that it is about."""
+
+    def __init__(self, sentence: str, node: exp.Expr) -> None:
+        super().__init__(sentence)
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True)
+class _QueryScope:
+    """The queries that names stand for."""
+
+    queries: Mapping[str, tuple[exp.Expr, _QueryScope]]
+    seen: set[int]
+    """The tables that were met, by their identity."""
+
+
+def find_group_keys(query: exp.Expr, column: str) -> dict[str, exp.Expr | None]:
+    """By table of the query what of its columns is the value of the result's `column`; None for a table that is read whole.
+    NotByGroup when there is none of the former."""
+    found: dict[str, list[exp.Expr | None]] = {}
+    names = _QueryScope({}, set())
+    for table, key in _push_down(query, exp.column(column), names):
+        found.setdefault(table, []).append(key)
+    for missed in query.find_all(exp.Table):
+        if id(missed) not in names.seen:
+            found.setdefault(missed.name.lower(), []).append(None)
+    keys = {table: _find_common_key(several) for table, several in found.items()}
+    if not any(keys.values()):
+        raise NotPushable(f"no table of the query is read by {column!r} alone", query)
+    return keys
+
+
+def _find_common_key(keys: list[exp.Expr | None]) -> exp.Expr | None:
+    texts = {key and key.sql() for key in keys}
+    return keys[0] if len(texts) == 1 else None
+
+
+def _push_down(query: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    """The tables that a query reads; `demand` is over the columns of its result."""
+    names = _add_names(query, demand, names)
+    if demand is not None:
+        for part in LIMITING_CLAUSES:
+            if query.args.get(part):
+                raise NotPushable(f"{part.upper()} looks at the rows of all groups", query.args[part])
+    if isinstance(query, exp.Subquery):
+        if demand is not None:
+            _refuse_more(query)
+        return _push_down(query.this, demand, names)
+    if isinstance(query, exp.SetOperation):
+        return _push_into_set_operation(query, demand, names)
+    if isinstance(query, exp.Select):
+        return _push_into_select(query, demand, names)
+    if demand is not None:
+        raise NotPushable("this cannot be computed by groups", query)
+    return [reached for inner in query.find_all(exp.Table) for reached in _push_into_table(inner, None, names)]
+
+
+def _add_names(query: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> _QueryScope:
+    clause = query.args.get("with_")
+    if clause is None:
+        return names
+    if clause.args.get("recursive") and demand is not None:
+        raise NotPushable("a query that reads itself looks at the rows of all groups", clause)
+    for one in clause.expressions:
+        names = _QueryScope({**names.queries, one.alias.lower(): (one.this, names)}, names.seen)
+    return names
+
+
+def _push_into_set_operation(query: exp.SetOperation, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    if demand is None:
+        return [*_push_down(query.this, None, names), *_push_down(query.expression, None, names)]
+    if any(query.args.get(part) for part in ("by_name", "side", "kind", "on")):
+        raise NotPushable("columns of both sides are found by their names here", query)
+    left, right = ([name.lower() for name in side.named_selects] for side in (query.this, query.expression))
+    if "*" in (*left, *right) or len(left) != len(right):
+        raise NotPushable("name the columns on both sides", query)
+    moved = demand.copy()
+    for column in [*moved.find_all(exp.Column)]:
+        if left.count(column.name.lower()) != 1:
+            raise NotPushable(f"there is no column {column.name!r}, or two", query)
+        column.set("this", exp.to_identifier(right[left.index(column.name.lower())]))
+    return [*_push_down(query.this, demand, names), *_push_down(query.expression, moved, names)]
+
+
+def _push_into_select(query: exp.Select, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    relations = Relations.from_query(query)
+    wanted: Demands = {}
+    if demand is not None:
+        wanted = _split_demand(query, demand, relations)
+    found = [reached for inner in _list_inner_queries(query) for reached in _push_down(inner, None, names)]
+    for alias, relation in relations.named.items():
+        found += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
+    return found
+
+
+def _list_inner_queries(query: exp.Select) -> Iterator[exp.Expr]:
+    """Queries in expressions."""
+    for part in list_own_expressions(query):
+        for inner in part.walk(prune=lambda node: isinstance(node, exp.Query)):
+            if isinstance(inner, exp.Query):
+                yield inner
+
+
+def _push_into_relation(relation: exp.Expr, demand: exp.Expr | None, names: _QueryScope, *, must: bool) -> list[TableKey]:
+    """One table or query after FROM or JOIN. `must`: rather no answer than the whole of it."""
+    by = _push_into_table if isinstance(relation, exp.Table) else _push_down
+    if demand is None:
+        return by(relation, None, names)
+    try:
+        alias = relation.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            raise NotPushable("name the columns in the query itself, not after its alias", relation)
+        return by(relation, demand, names)
+    except NotPushable:
+        if must:
+            raise
+        return by(relation, None, names)
+
+
+def _push_into_table(table: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    if demand is not None:
+        _refuse_more(table)
+    names.seen.add(id(table))
+    if table.name.lower() in names.queries:
+        query, outer = names.queries[table.name.lower()]
+        return _push_down(query, demand, outer)
+    return [(table.name.lower(), demand)]
+
+
+def _refuse_more(relation: exp.Expr) -> None:
+    """Raise NotPushable for other arguments of a table or a query in parentheses, such as a sample or a join."""
+    if {name for name, value in relation.args.items() if value} - PLAIN_ARGUMENTS:
+        raise NotPushable("this cannot be computed by groups", relation)
+
+
+def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> Demands:
+    """The conditions on the relations of a SELECT. The relation with the columns of `demand` is first."""
+    for part in UNKNOWN_CLAUSES:
+        if query.args.get(part):
+            raise NotPushable("this cannot be computed by groups", query)
+    scope = Scope(query, relations)
+    inner = _resolve_demand(query, demand, relations)
+    alias = find_owner(inner, scope)
+    if alias is None:
+        raise NotPushable(
+            f"write {inner.sql(dialect='spark')!r} with its table, as TABLE.COLUMN", _find_line_node(inner, query)
+        )
+    if alias in relations.may_be_missing:
+        raise NotPushable(f"rows of {alias!r} may be missing in an outer join, and then belong to no group", query)
+    _refuse_mixed(query, inner, scope)
+    return spread_demands({alias: inner}, scope)
+
+
+def _find_line_node(node: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
+    return node if any("line" in part.meta for part in node.find_all(exp.Identifier)) else otherwise
+
+
+def _resolve_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> exp.Expr:
+    """The demand over the columns of the query's relations instead of those of its result."""
+    found = demand.copy()
+    if isinstance(found, exp.Column):
+        return _find_column_source(query, found.name, relations)
+    for column in [*found.find_all(exp.Column)]:
+        column.replace(exp.paren(_find_column_source(query, column.name, relations)))
+    return found
+
+
+def _find_column_source(query: exp.Select, name: str, relations: Relations) -> exp.Expr:
+    named = [e for e in query.expressions if not e.is_star and e.alias_or_name.lower() == name.lower()]
+    stars = [e for e in query.expressions if e.is_star]
+    if named and stars:
+        raise NotPushable(f"name the columns instead of *, because * may contain {name!r} too", stars[0])
+    if len(named) == 1:
+        return _resolve_item(query, named[0])
+    if named or not stars:
+        raise NotPushable(f"the query has {'two columns' if named else 'no column'} {name!r}", query)
+    if len(stars) > 1 or any(stars[0].find(exp.Star).args.get(part) for part in ("except_", "replace", "rename")):
+        raise NotPushable(f"name the column {name!r} instead of *", stars[0])
+    table = stars[0].table if isinstance(stars[0], exp.Column) else ""
+    if not table and len(relations.named) != 1:
+        raise NotPushable(f"name the column {name!r} instead of *", stars[0])
+    return exp.column(name, table=table or next(iter(relations.named)))
+
+
+def _resolve_item(query: exp.Select, item: exp.Expr) -> exp.Expr:
+    """The expression of a result column."""
+    found = item.unalias()
+    for part in found.walk():
+        if isinstance(part, (exp.AggFunc, exp.Window, exp.Query)):
+            raise NotPushable(f"column {item.alias_or_name!r} is itself computed from several rows", item)
+    aliases = {e.alias.lower() for e in query.expressions if isinstance(e, exp.Alias) and e is not item}
+    for column in found.find_all(exp.Column):
+        if not column.table and column.name.lower() in aliases:
+            raise NotPushable(f"{column.name!r} may be a column of a table or of this query", column)
+    copied: exp.Expr = found.copy()
+    return copied
+
+
+def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
+    """Raise NotByGroup where one row is computed from rows of several groups."""
+    distinct = query.args.get("distinct")
+    if distinct is not None and distinct.args.get("on"):
+        _refuse_without_demand(inner, distinct.args["on"].expressions, scope, "DISTINCT ON", distinct)
+    group = query.args.get("group")
+    if group is not None:
+        if any(group.args.get(name) for name in MULTI_GROUP_CLAUSES):
+            raise NotPushable("totals over several groups are of no group", group)
+        _refuse_without_demand(inner, _list_group_expressions(query, group), scope, "GROUP BY", group)
+    for part in list_own_expressions(query):
+        for node in part.walk(prune=lambda node: isinstance(node, (exp.Query, exp.Window))):
+            if isinstance(node, exp.Window):
+                _refuse_without_demand(inner, _list_partition_expressions(query, node), scope, "PARTITION BY", node)
+            elif isinstance(node, exp.AggFunc) and group is None:
+                raise NotPushable("an aggregate without GROUP BY looks at the rows of all groups", node)
+
+
+def _refuse_without_demand(inner: exp.Expr, among: Iterable[exp.Expr], scope: Scope, clause: str, node: exp.Expr) -> None:
+    there = {to_canonical_text(one, scope) for one in among}
+    columns = {to_canonical_text(column, scope) for column in inner.find_all(exp.Column)}
+    if to_canonical_text(inner, scope) not in there and not columns <= there:
+        raise NotPushable(f"{clause} has no {inner.sql(dialect='spark')}", _find_line_node(node, scope.query))
+
+
+def _list_group_expressions(query: exp.Select, group: exp.Group) -> Iterator[exp.Expr]:
+    items: dict[str, exp.Expr] = {e.alias_or_name.lower(): e.unalias() for e in query.expressions}
+    if group.args.get("all"):
+        yield from (e.unalias() for e in query.expressions if e.find(exp.AggFunc) is None)
+    for one in group.expressions:
+        yield one
+        if isinstance(one, exp.Literal) and not one.is_string and 0 < int(one.name) <= len(query.expressions):
+            yield query.expressions[int(one.name) - 1].unalias()
+        elif isinstance(one, exp.Column) and not one.table and one.name.lower() in items:
+            yield items[one.name.lower()]
+
+
+def _list_partition_expressions(query: exp.Select, window: exp.Window) -> Iterable[exp.Expr]:
+    name = window.args.get("alias")
+    named = [] if name is None else [w for w in query.args.get("windows") or () if w.name.lower() == name.name.lower()]
+    return [part for one in (window, *named) for part in one.args.get("partition_by") or ()]
+
+
+# The tables and queries that a SELECT joins, and which of their columns are equal there.
+
+Demands = dict[str, exp.Expr]
+"""By relation what of its columns is the value that is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """The relations of FROM and JOIN, by alias in lower case, in order, and those whose rows an outer join may lack."""
+
+    named: Mapping[str, exp.Expr]
+    joins: tuple[exp.Join, ...]
+    may_be_missing: frozenset[str]
+
+    @classmethod
+    def from_query(cls, query: exp.Select) -> Relations:
+        """The relations of a query."""
+        start = query.args.get("from_")
+        first = [start.this] if start is not None else []
+        joins = tuple(query.args.get("joins") or ())
+        named: dict[str, exp.Expr] = {}
+        missing: set[str] = set()
+        for number, relation in enumerate((*first, *(join.this for join in joins))):
+            before = set(named)
+            alias = relation.alias_or_name.lower() or f"?{number}"
+            named[alias] = relation
+            side = joins[number - 1].side.upper() if number else ""
+            missing |= before if side in ("RIGHT", "FULL") else set()
+            missing |= {alias} if side in ("LEFT", "FULL") else set()
+        return cls(named, joins, frozenset(missing))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A SELECT with its relations."""
+
+    query: exp.Select
+    relations: Relations
+
+
+def list_own_expressions(query: exp.Select) -> Iterator[exp.Expr]:
+    """The expressions of a SELECT, without what follows FROM and JOIN; conditions of joins are among them."""
+    for name, value in query.args.items():
+        if name in ("from_", "with_", "joins"):
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, exp.Expr):
+                yield part
+    yield from (on for join in query.args.get("joins") or () if (on := join.args.get("on")) is not None)
+
+
+def find_relation(column: exp.Column, scope: Scope) -> str | None:
+    """The alias of the relation of a column; None if it is unknown."""
+    named = scope.relations.named
+    if column.table:
+        alias = column.table.lower()
+        return alias if alias in named else None
+    if len(named) == 1:
+        return next(iter(named))
+    return _find_using_relation(column.name.lower(), scope.relations)
+
+
+def _find_using_relation(name: str, relations: Relations) -> str | None:
+    """The first relation, if every join has `USING (name)` and no outer join takes the column from another relation."""
+    shared = [{part.name.lower() for part in join.args.get("using") or ()} for join in relations.joins]
+    plain = all(join.side.upper() in ("", "LEFT") for join in relations.joins)
+    return next(iter(relations.named)) if plain and all(name in names for names in shared) else None
+
+
+def find_owner(expression: exp.Expr, scope: Scope) -> str | None:
+    """The alias of the one relation whose columns an expression is made of."""
+    found = {find_relation(column, scope) for column in expression.find_all(exp.Column)}
+    return found.pop() if len(found) == 1 else None
+
+
+def to_canonical_text(expression: exp.Expr, scope: Scope) -> str:
+    """Text that is the same for expressions that are the same in a SELECT."""
+    wrapped = exp.Tuple(expressions=[expression.unnest().copy()])
+    for column in [*wrapped.find_all(exp.Column)]:
+        alias = find_relation(column, scope) or "?"
+        column.replace(exp.column(column.name.lower(), table=alias))
+    return wrapped.sql(dialect="spark", comments=False, normalize_functions="upper")
+
+
+def to_local(expression: exp.Expr) -> exp.Expr:
+    """The expression over the columns of its own relation, in lower case."""
+    wrapped = exp.Tuple(expressions=[expression.copy()])
+    for column in [*wrapped.find_all(exp.Column)]:
+        column.replace(exp.column(column.name.lower()))
+    found: exp.Expr = wrapped.expressions[0]
+    return found
+
+
+def spread_demands(demands: Demands, scope: Scope) -> Demands:
+    """The demands over each relation's own columns, and those that follow because columns are equal."""
+    found = dict(demands)
+    equal = [*_list_equalities(scope)]
+    grown = True
+    while grown:
+        grown = False
+        for source, one, target, other in equal:
+            if (
+                source in found
+                and target not in found
+                and to_canonical_text(found[source], scope) == to_canonical_text(one, scope)
+            ):
+                found[target] = other
+                grown = True
+    return {alias: to_local(demand) for alias, demand in found.items()}
+
+
+Equality = tuple[str, exp.Expr, str, exp.Expr]
+"""Rows of the second relation that meet rows of the first have there what those have."""
+
+
+def _list_equalities(scope: Scope) -> Iterator[Equality]:
+    where = scope.query.args.get("where")
+    if where is not None:
+        yield from _list_condition_equalities(where.this, scope, None, both=True)
+    for join in scope.relations.joins:
+        added = next(alias for alias, relation in scope.relations.named.items() if relation is join.this)
+        if join.args.get("method"):
+            continue  # NATURAL and the like: what is equal depends on the columns that there are.
+        if (condition := join.args.get("on")) is not None:
+            yield from _list_condition_equalities(condition, scope, added, both=False, join=join)
+        yield from _list_using_equalities(join, scope, added)
+
+
+def _list_condition_equalities(
+    condition: exp.Expr, scope: Scope, added: str | None, *, both: bool, join: exp.Join | None = None
+) -> Iterator[Equality]:
+    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        if not isinstance(part.unnest(), exp.EQ):
+            continue
+        one, other = part.unnest().this.unnest(), part.unnest().expression.unnest()
+        mine, its = find_owner(one, scope), find_owner(other, scope)
+        if mine is None or its is None or mine == its:
+            continue
+        if both:
+            yield mine, one, its, other
+            yield its, other, mine, one
+        elif added in (mine, its) and join is not None:
+            new, old = ((mine, one), (its, other)) if mine == added else ((its, other), (mine, one))
+            yield from _orient_equality(join, old, new)
+
+
+def _list_using_equalities(join: exp.Join, scope: Scope, added: str) -> Iterator[Equality]:
+    for name in join.args.get("using") or ():
+        first = _find_using_relation(name.name.lower(), scope.relations)
+        if first is not None:
+            sides = [(alias, exp.column(name.name, table=alias)) for alias in (first, added)]
+            yield from _orient_equality(join, sides[0], sides[1])
+
+
+def _orient_equality(join: exp.Join, old: tuple[str, exp.Expr], new: tuple[str, exp.Expr]) -> Iterator[Equality]:
+    """A row that an outer join keeps anyway is not chosen by what it meets."""
+    side, kind = join.side.upper(), join.kind.upper()
+    if side in ("", "LEFT") or kind in ("SEMI", "ANTI"):
+        yield (*old, *new)
+    if side == "RIGHT" or (side == "" and kind in ("", "INNER", "CROSS")):
+        yield (*new, *old)

@@ -27,13 +27,11 @@ from replicator.ports.options import (
     make_value_error,
 )
 
-from .adapter_models import OUTBOX
+from .adapter_models import OUTBOX, DeadLetters, DeadLetterSettings, EventStore, EventStoreSinkSettings, Sink, Source
 from .event_store import ServeSettings
 from .findings import Path
 from .lanes import LaneSettings, resolve_lane
 from .projections import LineageSettings, ProjectionSettings
-from .sinks import DeadLetters, DeadLetterSettings, EventStore, EventStoreSinkSettings, Sink
-from .sources import Source
 from .tables import EntrySettings, OnReject, PolicyKeys, TableSettings
 
 MIB = 1024 * 1024

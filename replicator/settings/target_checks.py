@@ -9,10 +9,10 @@ from datetime import timedelta
 from replicator.domain.errors import suggest_name
 from replicator.ports.options import DURATION, to_timedelta
 
-from .column_checks import LISTS, get_new_name, is_added, is_selected, list_rules
 from .config_view import ConfigView, EntryView, TableView
 from .findings import Path, PathProblem, describe_path, quote_name
 from .tables import TABLE_OPTIONS
+from .transform_checks import LISTS, get_new_name, is_added, is_selected, list_rules
 
 LAYOUT_KEYS = ("partition_by", "cluster_by")
 OTHER_COLUMN_HINT = "name another column, or keep this one"

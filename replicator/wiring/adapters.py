@@ -21,10 +21,17 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.adapter_models import FORMAT_KEYS, FORMATS, SINKS, TRANSPORTS, FreeForm, get_format
+from replicator.settings.adapter_models import (
+    FORMAT_KEYS,
+    FORMATS,
+    SINKS,
+    TRANSPORTS,
+    EventStoreSinkSettings,
+    FreeForm,
+    get_format,
+)
 from replicator.settings.plugins import list_names, load_adapter
 from replicator.settings.schema import to_plain_options
-from replicator.settings.sinks import EventStoreSinkSettings
 from replicator.settings.tables import PolicyKeys, TableSettings, find_private_columns
 
 LOCAL = "local"

@@ -37,14 +37,13 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import DeadLetters, Register
 from replicator.settings import Loaded, to_plain_options
+from replicator.settings.adapter_models import EventStoreSinkSettings
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.settings.plugins import load_adapter
-from replicator.settings.sinks import EventStoreSinkSettings
 
 from . import adapters, build, daemon, event_logs, rebuild
-from .pipeline_runs import build_container, run_until_caught_up
-from .pipeline_setup import Inputs, PipelineSetup, Workspace
-from .rule_digests import digest_lane, digest_rules
+from .build import digest_lane, digest_rules
+from .container import Inputs, PipelineSetup, Workspace, build_container, run_until_caught_up
 
 
 class ConfiguredComponents:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from replicator.settings import Document, Loaded, Plugins, check_document, load_settings
+from replicator.settings.adapter_models import DeadLetterSettings, EventStoreSettings
 from replicator.settings.plugins import list_names
 from replicator.settings.plugins import load_adapter as load_plugin
-from replicator.settings.sinks import DeadLetterSettings, EventStoreSettings
 
 OPTIONS_GROUP = "replicator.engine_options"
 DEFAULT = Path("config/replicator.yaml")

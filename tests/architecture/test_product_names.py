@@ -18,7 +18,7 @@ EXCEPTIONS = {
     "domain/connectors.py": "Debezium writes the name of its connector into each record.",
     "ports/adapter_options.py": "The kind of a source database; transports that read each format of records.",
     "ports/options.py": "Schemes of URLs in the config.",
-    "settings/connect_import.py": "`init` translates the configurations of Kafka Connect, and names the adapters for them.",
+    "settings/starting_config.py": "`init` translates the configurations of Kafka Connect, and names the adapters for them.",
     "settings/queries.py": "A dialect of the SQL parser.",
     "settings/source_checks.py": "Rules between keys of built-in transports and formats, with the lines of both.",
     "wiring/container.py": "The telemetry that the daemon always has.",

@@ -15,7 +15,7 @@ from adapters.stack.connect import ConnectService
 from replicator.domain.differences import LaneDiff
 from replicator.domain.errors import EnvironmentProblem
 from replicator.settings import Loaded, load_settings
-from replicator.wiring.diff import diff_tables, repair_table
+from replicator.wiring.backfill import diff_tables, repair_table
 
 from .compare import lake_table, postgres_table
 from .daemon import until

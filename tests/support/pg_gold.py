@@ -14,8 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from replicator.application.operations.refresh import RefreshResult
 from replicator.settings import Loaded, load_settings
 from replicator.wiring import projections
-from replicator.wiring.container import Container
-from replicator.wiring.pipeline_runs import run_until_caught_up
+from replicator.wiring.container import Container, run_until_caught_up
 
 CONFIG = """\
 pipeline: shop

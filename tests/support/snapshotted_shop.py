@@ -24,8 +24,7 @@ from replicator.testing.model import Change, fold_changes
 from replicator.testing.source import EPOCH
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
-from replicator.wiring.container import Container
-from replicator.wiring.pipeline_runs import run_until_caught_up
+from replicator.wiring.container import Container, run_until_caught_up
 from support.small_spark import SMALL
 
 ENTRIES = {

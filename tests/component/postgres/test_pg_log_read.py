@@ -33,7 +33,7 @@ from replicator.ports.reads import PageRequest
 from replicator.testing.histories import History, make_random_history
 from replicator.wiring import configuration, event_logs
 from replicator.wiring.components import ConfiguredComponents, build_read_side
-from replicator.wiring.pipeline_setup import Workspace
+from replicator.wiring.container import Workspace
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

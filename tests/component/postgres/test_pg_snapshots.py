@@ -25,8 +25,7 @@ from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.stores import DeadLetter
-from replicator.wiring.container import Container
-from replicator.wiring.pipeline_runs import run_until_caught_up
+from replicator.wiring.container import Container, run_until_caught_up
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 OPTIONS = {

@@ -39,8 +39,7 @@ from replicator.ports.sink import CheckpointUnsupported
 from replicator.testing.histories import History, make_random_history
 from replicator.testing.source import Statement, StreamShape
 from replicator.wiring import event_logs
-from replicator.wiring.container import Container
-from replicator.wiring.pipeline_runs import build_container, run_until_caught_up
+from replicator.wiring.container import Container, build_container, run_until_caught_up
 
 ALSO = ("plain", "partitioned")
 """Of which other tests here go on from checkpoints too."""

@@ -18,7 +18,7 @@ from replicator.cli.run import _start_page
 from replicator.wiring.adapters import get_state_folder
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
-from replicator.wiring.daemon_page import FILE, PageAddress
+from replicator.wiring.daemon import FILE, PageAddress
 
 
 def test_commands_reach_a_daemon_whose_port_is_taken(

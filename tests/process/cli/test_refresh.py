@@ -25,8 +25,7 @@ from replicator.settings import ConfigError, Loaded
 from replicator.wiring import projections
 from replicator.wiring.config_checks import refuse_unusable
 from replicator.wiring.configuration import read_config
-from replicator.wiring.container import Container
-from replicator.wiring.pipeline_runs import run_until_caught_up
+from replicator.wiring.container import Container, run_until_caught_up
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""

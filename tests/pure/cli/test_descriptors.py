@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from replicator.wiring.file_limits import raise_limit
+from replicator.wiring.process_setup import raise_limit
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:

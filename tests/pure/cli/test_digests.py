@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from replicator.settings import LaneSettings, Loaded
+from replicator.wiring.build import digest_lane, digest_rules
 from replicator.wiring.configuration import read_config
-from replicator.wiring.rule_digests import digest_lane, digest_rules
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 PASSWORD = "first"

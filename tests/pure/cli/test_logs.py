@@ -10,7 +10,7 @@ import sys
 import structlog
 
 from adapters.kafka.clients import client_log
-from replicator.wiring.logs import BURST_SECONDS, MAX_EQUAL_LINES, configure_logs, reduce_exception
+from replicator.wiring.process_setup import BURST_SECONDS, MAX_EQUAL_LINES, configure_logs, reduce_exception
 
 
 def _fail(secret: str) -> None:
@@ -71,7 +71,7 @@ def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
 
 def test_equal_lines_are_counted_and_left_out(capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("replicator.wiring.logs.monotonic", lambda: now[0])
+    monkeypatch.setattr("replicator.wiring.process_setup.monotonic", lambda: now[0])
     configure_logs(0)
     log = structlog.get_logger()
     try:

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from support.settings_fixtures import WHOLE
 
 from replicator.settings import ConfigError, load_settings
-from replicator.settings.layers import _split_path
+from replicator.settings.document import _split_path
 from replicator.testing.contract import EXAMPLES
 
 SECRET = "hunter2hunter2"

@@ -9,8 +9,7 @@ import pytest
 
 from replicator.domain.policy.expr import Call, Case, Compare, IsNull, Lit, source
 from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask
-from replicator.settings.columns import find_type
-from replicator.settings.tables import find_private_columns
+from replicator.settings.tables import find_private_columns, find_type
 
 SECRET = "0123456789abcdef"
 HMAC = {"mask": "hmac", "key": SECRET}

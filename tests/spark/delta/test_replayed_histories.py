@@ -25,8 +25,7 @@ from replicator.testing.histories import make_random_history
 from replicator.testing.model import fold_changes
 from replicator.testing.model_transforms import ModelRowTransforms
 from replicator.wiring import adapters
-from replicator.wiring.container import Container
-from replicator.wiring.pipeline_runs import run_until_caught_up
+from replicator.wiring.container import Container, run_until_caught_up
 
 WANTED = {"soft": ModelRowTransforms(soft_deletes=True), "by_column": ModelRowTransforms(has_column_versions=True)}
 SHAPES = {"soft": RowTransforms(soft_deletes=True), "by_column": RowTransforms(has_column_versions=True)}

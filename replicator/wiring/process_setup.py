@@ -1,12 +1,15 @@
-"""Logs on stderr: lines for people on a terminal, JSON objects otherwise. Never a row's values."""
+"""Settings of the process: logs, open files, and the garbage collector."""
 
 from __future__ import annotations
 
+import gc
 import logging
+import resource
 import sys
 import threading
 import traceback
 from collections.abc import MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -15,6 +18,8 @@ from typing import Any
 import structlog
 
 from replicator.domain.plain_values import to_printable
+
+# Logs on stderr: lines for people on a terminal, JSON objects otherwise. Never a row's values.
 
 NORMAL_LEVEL = logging.INFO
 """The log level of a daemon. Other commands log warnings only."""
@@ -141,3 +146,35 @@ def escape_control_characters(_logger: object, _method: str, event: MutableMappi
 
 def _list_places(trace: TracebackType | None) -> list[str]:
     return [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
+
+
+# The limit of open files for long-running processes.
+
+WANTED_LIMIT = 65_536
+
+
+def raise_limit() -> None:
+    """Raise the soft limit of open files towards the hard limit. Services often start with 1,024, and a lane needs
+    several."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_LIMIT if hard == resource.RLIM_INFINITY else min(hard, WANTED_LIMIT)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+# The garbage collector settings of the daemon, set once after everything is built.
+
+GENERATIONS = (100_000, 50, 100)
+
+
+def tune_collector() -> None:
+    """Prevent the garbage collector from scanning the whole heap for every few hundred short-lived objects.
+
+    Each batch of messages makes tens of thousands of tuples (headers) that reference counting frees at once. With
+    Python's default thresholds a third of all CPU time went into collections that found nothing (0.7 s of 2.25 s
+    per 100,000 records). Objects loaded so far stay, so the collector ignores them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GENERATIONS)
