@@ -88,13 +88,13 @@ def _make_key(key: Key, table: TableSpec, kinds: Kinds) -> dict[str, Any]:
     return {name: VALUE_TYPES[kinds[name]].encode(value) for name, value in zip(table.keys, key, strict=True)}
 
 
-def _make_value(change: Change, table: TableSpec, kinds: Kinds, place: int, schemas: bool) -> bytes:
+def _make_value(change: Change, table: TableSpec, kinds: Kinds, order: int, schemas: bool) -> bytes:
     image = {name: _encode_value(change, name, kinds) for name in table.column_names}
     payload = {
         "before": image if change.op == "d" else None,
         "after": None if change.op in "dt" else image,
         "source": _make_source(change),
-        "transaction": _make_block(change, place),
+        "transaction": _make_block(change, order),
         "op": change.op,
         "ts_ms": _get_micros(change) // 1000,
     }
@@ -142,8 +142,8 @@ def _get_order(history: History, event: SourceEvent) -> int:
     return int(order) or (1 + event.offset % 5 if history.shape.blocks else 0)
 
 
-def _make_block(change: Change, place: int) -> dict[str, Any] | None:
-    return {"id": f"{change.sequence[0]}", "total_order": place, "data_collection_order": place} if place else None
+def _make_block(change: Change, order: int) -> dict[str, Any] | None:
+    return {"id": f"{change.sequence[0]}", "total_order": order, "data_collection_order": order} if order else None
 
 
 def _make_field(name: str, kind: str, *, optional: bool) -> dict[str, Any]:

@@ -123,10 +123,10 @@ class DecoderContract(Contract):
         """Every record routed to a table becomes at least one row, in order."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
-            places = list(zip(*(run[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
+            positions = list(zip(*(run[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
             changes = decoder.decode(run, table)
             came = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
-            assert list(dict.fromkeys(came)) == places
+            assert list(dict.fromkeys(came)) == positions
 
     def test_keys_are_decoded_alone(self) -> None:
         """For a table with only its key columns, `decode` returns the same operations and keys, including old keys."""
@@ -151,8 +151,8 @@ class DecoderContract(Contract):
         alone = self.decode_records(self.new_decoder(), good)
         bad = make_bad_records()
         mixed = pa.concat_tables([bad, *(t for row in split_in_two(good) for t in (row, bad))])
-        found = self.decode_records(self.new_decoder(), mixed)
-        assert {place: rows for place, rows in found.items() if place[0] != "bad"} == alone
+        changes = self.decode_records(self.new_decoder(), mixed)
+        assert {position: rows for position, rows in changes.items() if position[0] != "bad"} == alone
         errors = self.new_decoder().route(bad)["error"].to_pylist()
         assert any(errors)
         assert {Reject.parse(error).code for error in errors if error} <= CODES
@@ -176,8 +176,8 @@ class DecoderContract(Contract):
             assert (envelope.num_rows, envelope.schema) == (4, ENVELOPE)
             for table, run in self.list_slices(decoder, good):
                 same = pa.concat_tables([run.slice(0, 1), pa.Table.from_pylist(rows, RAW)])
-                places = decoder.decode(same, table).select([TOPIC, OFFSET]).to_pylist()
-                assert len({(p[TOPIC], p[OFFSET]) for p in places}) == 4
+                positions = decoder.decode(same, table).select([TOPIC, OFFSET]).to_pylist()
+                assert len({(p[TOPIC], p[OFFSET]) for p in positions}) == 4
                 break
 
     def test_mutated_records_are_accounted_for(self) -> None:
@@ -205,8 +205,8 @@ class DecoderContract(Contract):
         envelope = self.new_decoder().envelope(raw)
         assert envelope.schema.equals(ENVELOPE)
         assert envelope.num_rows == raw.num_rows
-        known = Counter(envelope["op"].to_pylist())
-        assert known.total() > known[None]
+        operations = Counter(envelope["op"].to_pylist())
+        assert operations.total() > operations[None]
 
     def test_decoder_is_pure_and_picklable(self) -> None:
         """A pickled copy returns the same, and so does a second call."""

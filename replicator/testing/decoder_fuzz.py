@@ -84,8 +84,8 @@ class DecoderFuzz:
 
     def _describe_failure(self, table: TableSpec, records: Sequence[Record], error: Exception) -> str:
         few = find_smallest(records, lambda some: self._is_failing(table, some, error))
-        said = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
-        return f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{said}"
+        lines = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
+        return f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{lines}"
 
     def _is_failing(self, table: TableSpec, records: Sequence[Record], as_did: Exception) -> bool:
         try:
@@ -114,20 +114,20 @@ class DecoderFuzz:
         parts = [self._decode_all(self._other, half, table) for half in halves]
         interleaved = pa.concat_tables([part for part, _ in parts])
         evens = (raw.num_rows + 1) // 2
-        back = [place // 2 + (place % 2) * evens for place in range(raw.num_rows)]
+        back = [number // 2 + (number % 2) * evens for number in range(raw.num_rows)]
         check_routes(routes, interleaved.take(pa.array(back, pa.int64())), raw, changes)
         others = pa.concat_tables([part for _, part in parts]).sort_by(OFFSET)
         assert is_same(changes, others), f"decoded differently among other records: {find_difference(changes, others)}"
-        for place in range(self._rng.randrange(alone), raw.num_rows, alone):
-            self._check_alone(raw.slice(place, 1), routes.slice(place, 1), changes, table)
+        for number in range(self._rng.randrange(alone), raw.num_rows, alone):
+            self._check_alone(raw.slice(number, 1), routes.slice(number, 1), changes, table)
         self._learn_layouts(raw, routes)
         self._count_results(routes, changes)
 
     def _check_alone(self, raw: pa.Table, route: pa.Table, changes: pa.Table, table: TableSpec) -> None:
         routed, decoded = self._decode_all(self._other, raw, table)
-        beside = changes.filter(pc.equal(changes[OFFSET], raw["offset"][0]))
+        expected = changes.filter(pc.equal(changes[OFFSET], raw["offset"][0]))
         check_routes(route, routed, raw, decoded)
-        assert is_same(decoded, beside), f"decoded differently alone: {find_difference(decoded, beside)}"
+        assert is_same(decoded, expected), f"decoded differently alone: {find_difference(decoded, expected)}"
 
     def _decode_all(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """The routes and the changes of the records. Both contain every record."""
@@ -146,8 +146,8 @@ class DecoderFuzz:
     def _learn_layouts(self, raw: pa.Table, routes: pa.Table) -> None:
         """Records of new layouts are decoded with their own table, if it can be learned."""
         pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
-        known = {(table.name, table.fingerprint) for table, _ in self.seeds}
-        new = [pair for pair in dict.fromkeys(pairs) if pair[1] is not None and pair not in known]
+        seen = {(table.name, table.fingerprint) for table, _ in self.seeds}
+        new = [pair for pair in dict.fromkeys(pairs) if pair[1] is not None and pair not in seen]
         for name, fingerprint in new[:LAYOUTS]:
             run = raw.filter(pa.array([pair == (name, fingerprint) for pair in pairs]))
             try:
@@ -237,18 +237,18 @@ def find_smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]],
     """Few records that still fail, with their values cut as far as possible."""
     end = time.monotonic() + PATIENCE
     records = find_fewest(records, lambda some: time.monotonic() < end and fails(some))
-    for place in range(len(records)):
-        records = truncate_value(records, place, lambda some: time.monotonic() < end and fails(some))
+    for number in range(len(records)):
+        records = truncate_value(records, number, lambda some: time.monotonic() < end and fails(some))
     return records
 
 
-def truncate_value(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
+def truncate_value(records: Sequence[Record], number: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
     """The records, with a shorter value of one of them."""
 
     def having(value: bytes) -> Sequence[Record]:
-        return [*records[:place], {**records[place], "value": value}, *records[place + 1 :]]
+        return [*records[:number], {**records[number], "value": value}, *records[number + 1 :]]
 
-    return having(find_fewest(records[place]["value"] or b"", lambda value: fails(having(value))))
+    return having(find_fewest(records[number]["value"] or b"", lambda value: fails(having(value))))
 
 
 def find_fewest(items: S, fails: Callable[[S], bool]) -> S:

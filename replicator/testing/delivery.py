@@ -151,22 +151,22 @@ class DeliveryRun:
     def _read_changes(self, start: int, end: int) -> Any:
         """The changes of the events [start, end), under the widest schema so far."""
         runs = self.history.runs(start, end)
-        known = self.table
+        table = self.table
         for version, _ in runs:
-            known = known.union(version)
-        if known.column_names != self.table.column_names:
-            self.table = known
+            table = table.union(version)
+        if table.column_names != self.table.column_names:
+            self.table = table
             self.sink.prepare(self.lane, self.plan)
-        parts = [self.to_frame(frame) for _, frame in runs] or [self.to_frame(self.history.frame((), known))]
-        return self.engine.frames.concat(parts, known)
+        parts = [self.to_frame(frame) for _, frame in runs] or [self.to_frame(self.history.frame((), table))]
+        return self.engine.frames.concat(parts, table)
 
     def _cut_open_key_change(self, changes: Any, start: int, end: int) -> int:
         """The end without the delete half of a key change whose create half is in the next batch."""
         held = self.engine.frames.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
         if not held:
             return end
-        places = {(p.partition, offset) for p, offset in held.items()}
-        return next(i for i in range(start, end) if self._get_position(i) in places)
+        positions = {(p.partition, offset) for p, offset in held.items()}
+        return next(i for i in range(start, end) if self._get_position(i) in positions)
 
     def _get_position(self, number: int) -> tuple[int, int]:
         event = self.history.events[number]
@@ -185,7 +185,7 @@ class DeliveryRun:
     def _find_truncate(self, writes: Sequence[Write[Any]], number: int) -> tuple[Any, ...]:
         """The highest truncate of the write that has this event."""
         partition, offset = self._get_position(number)
-        ends = ({place.partition: end for place, end in write.span.end.items()} for write in writes)
+        ends = ({p.partition: end for p, end in write.span.end.items()} for write in writes)
         own = next(write for write, end in zip(writes, ends, strict=True) if end.get(partition, 0) > offset)
         return own.folded.facts.truncated_at or ()
 
@@ -272,8 +272,8 @@ def assert_rows(
         now=came[-1][0] if came else None,
     )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
-    due, found = to_canonical_rows(expected, columns), to_canonical_rows(target.rows(lane), columns)
-    missing, surplus = dict(due - found), dict(found - due)
+    due, stored = to_canonical_rows(expected, columns), to_canonical_rows(target.rows(lane), columns)
+    missing, surplus = dict(due - stored), dict(stored - due)
     assert not missing and not surplus, f"columns {columns}\nmissing {missing}\nsurplus {surplus}"
     return outcomes
 

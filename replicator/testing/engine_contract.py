@@ -121,9 +121,9 @@ class EnginePartitions(EngineBase):
             for i, rows in enumerate([*whole, *part]):
                 assert {homes[key] for key in _read_keys(rows, keys)} <= {i % PARTITIONS}
             for frame, parts in ((changes, whole), (some, part)):
-                places = [homes[key] for key in _read_keys(frame, keys)]
+                numbers = [homes[key] for key in _read_keys(frame, keys)]
                 for i, rows in enumerate(parts):
-                    assert rows.equals(frame.filter(pa.array([place == i for place in places], pa.bool_())))
+                    assert rows.equals(frame.filter(pa.array([number == i for number in numbers], pa.bool_())))
 
 
 def _read_keys(rows: pa.Table, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -166,13 +166,13 @@ class EngineRowTransforms(EngineBase):
             assert frame[ERROR].null_count == frame.num_rows == engine.frames.count(shaped.frame), name
             assert rejects.num_rows == shaped.counts.rejected == engine.frames.count(shaped.rejects), name
             assert frame.num_rows + shaped.counts.total == len(history.changes()), name
-            told = {Reject.parse(error).code for error in rejects[ERROR].to_pylist()}
+            codes = {Reject.parse(error).code for error in rejects[ERROR].to_pylist()}
             expected = {RejectCode.SEQUENCE} if case.row_transforms.sequence_by else set()
             asks = case.row_transforms.where is not None or any(
                 len(list_columns(made)) > 1 for made in list_expressions(case.row_transforms)
             )
             expected |= {RejectCode.INCOMPLETE} if asks and not expected else set()
-            assert told == expected, name
+            assert codes == expected, name
             empty = engine.transform_rows(self.read_changes(history, 0, 0), plan)
             assert (engine.frames.count(empty.frame), empty.counts.total) == (0, 0)
 
@@ -195,9 +195,9 @@ class EngineRowTransforms(EngineBase):
             half | {"v1": "a"},
             half | {"v1": "e"},
         ]
-        unsent = [frozenset[str]()] * 2 + [frozenset({"v2"})] + [frozenset[str]()] * 2
+        unchanged = [frozenset[str]()] * 2 + [frozenset({"v2"})] + [frozenset[str]()] * 2
         changes = [
-            Change("u", (at, 0, 0), image, lacks) for at, (image, lacks) in enumerate(zip(images, unsent, strict=True))
+            Change("u", (at, 0, 0), image, lacks) for at, (image, lacks) in enumerate(zip(images, unchanged, strict=True))
         ]
         events = [(SourceEvent(0, FIRST_OFFSET + at, 0, (1,), change), change) for at, change in enumerate(changes)]
         table = make_history().table()
@@ -237,11 +237,11 @@ class EngineDrops(EngineBase):
 
 def _make_drop_records() -> pa.Table:
     rows: list[dict[str, Any]] = []
-    for topic, said in VALUES:
+    for topic, text in VALUES:
         offset = sum(row["topic"] == topic for row in rows)
         change = [{"_op": "c", "_seq_1": offset, "id": offset}]
-        value = encode_change(pa.Table.from_pylist(change), ITEMS) if said == "items" else said.encode()
-        assert said == "items" or value.startswith(DROP)
+        value = encode_change(pa.Table.from_pylist(change), ITEMS) if text == "items" else text.encode()
+        assert text == "items" or value.startswith(DROP)
         rows.append({"topic": topic, "partition": 0, "offset": offset, "value": value})
     return pa.Table.from_pylist(rows, RAW)
 
@@ -251,7 +251,7 @@ def _make_position(topic: str, offset: int) -> Position:
 
 
 def _to_plain(drops: Any) -> dict[str, list[Position]]:
-    return {table: list(places) for table, places in drops.items()}
+    return {table: list(positions) for table, positions in drops.items()}
 
 
 # The contract
@@ -301,12 +301,12 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         folded = engine.fold(self.read_changes(history), plan)
         again = engine.fold(engine.frames.concat([folded.frame]), plan)
         mine = [(c.partition, to_micros(c.ts)) for c in history.changes() if c.op != "r" and c.ts is not None]
-        newest = {partition: max(time for place, time in mine if place == partition) for partition, _ in mine}
+        newest = {partition: max(time for p, time in mine if p == partition) for partition, _ in mine}
         for one in (folded, again):
             assert self._group_in_order(one.frame) == self._group_in_order(self.read_changes(history))
             assert (one.rows, one.counts.total) == (len(history.changes()), 0)
             assert one.facts.oldest == min(time for _, time in mine)
-            assert {place.partition: time for place, time in one.facts.max_event_times.items()} == newest
+            assert {p.partition: time for p, time in one.facts.max_event_times.items()} == newest
         assert not engine.fold(self.read_changes(history), plan_for("append", history.table())).facts.max_event_times
 
     def test_fold_keeps_the_order_of_arrival(self) -> None:
@@ -318,20 +318,20 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             plan_for("scd1", history.table(), None, PerColumn(has_column_versions=True)),
             self.to_arrow(self.read_changes(history)),
         )
-        places = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))
+        positions = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))
         parts = [self.to_frame(part) for part in (whole, whole.slice(0, 4))]
         folded = engine.fold(engine.frames.concat(parts), plan)
         again = engine.fold(engine.frames.concat([folded.frame]), plan)
         for one in (folded, again):
             rows = self.to_arrow(one.frame)
-            assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == places
+            assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == positions
         assert (folded.counts.duplicate, again.counts.total, again.rows) == (4, 0, whole.num_rows)
 
     def _group_in_order(self, frame: Any) -> dict[int, list[int]]:
         arrow = self.to_arrow(frame)
-        places = zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True)
+        positions = zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True)
         out: dict[int, list[int]] = {}
-        for partition, offset in places:
+        for partition, offset in positions:
             out.setdefault(partition, []).append(offset)
         return out
 
@@ -427,8 +427,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         for partitions in (1, 3):
             history = make_history(*KEY_CHANGE, shape=StreamShape(partitions=partitions, tombstones=False))
             half = history.events[1]
-            place = TopicPartition(history.source.topic, half.partition)
-            assert engine.frames.find_open_key_changes(self.read_changes(history, 0, 2)) == Position({place: half.offset})
+            at = TopicPartition(history.source.topic, half.partition)
+            assert engine.frames.find_open_key_changes(self.read_changes(history, 0, 2)) == Position({at: half.offset})
             assert not engine.frames.find_open_key_changes(self.read_changes(history, 0, 3))
             assert not engine.frames.find_open_key_changes(self.read_changes(history, 0, 1))
 
@@ -465,7 +465,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         changes, raw = self.read_changes(history), self.to_frame(make_fake_raw(history))
         everything = Counter((history.source.topic, e.partition, e.offset) for e in history.events)
         at = TopicPartition(history.source.topic, history.events[0].partition)
-        mine = Counter(place for place in everything if place[:2] == at)
+        mine = Counter(position for position in everything if position[:2] == at)
         first, second = (Position({at: FIRST_OFFSET + number}) for number in (0, 1))
         below = Counter([(*at, FIRST_OFFSET)])
         for span, expected in (
@@ -538,16 +538,16 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3))
         exact_parts = require_feature(engine.features.transactions, "the engine does not see transactions").exact_parts
         whole = self.to_arrow(self.read_changes(history))
-        places = list(zip(*(whole[name].to_pylist() for name in ("_seq_1", "_seq_2")), strict=True))
+        sequences = list(zip(*(whole[name].to_pylist() for name in ("_seq_1", "_seq_2")), strict=True))
         again = _replace_columns(whole.slice(1, 2), **{OFFSET: [100, 101], "_seq_3": [98, 99]})
         frame = pa.concat_tables([whole, again])
         frame = _replace_columns(frame, **{OP: ["r", "c", "c", None, "c", "c"], TX: ["7", "7", "7", "8", "7", None]})
         at = TopicPartition(whole[TOPIC][0].as_py(), 0)
         first, second, third = whole[OFFSET].to_pylist()[1:]
-        found = sorted(exact_parts(self.to_frame(frame), "t"), key=lambda part: part.tx)
-        assert found == [
-            TransactionPart("7", "t", at, 3, first, 100, 2, min(places[1:3]), max(places[1:3])),
-            TransactionPart("8", "t", at, 1, third, third, 1, places[3], places[3]),
+        parts = sorted(exact_parts(self.to_frame(frame), "t"), key=lambda part: part.tx)
+        assert parts == [
+            TransactionPart("7", "t", at, 3, first, 100, 2, min(sequences[1:3]), max(sequences[1:3])),
+            TransactionPart("8", "t", at, 1, third, third, 1, sequences[3], sequences[3]),
         ]
         assert second < third
         (none,) = exact_parts(self.to_frame(_replace_columns(frame.slice(1, 1), _seq_1=[None])), "t")
@@ -575,8 +575,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             }
             free, held = engine.frames.split_blocked(self.to_frame(raw), since, "HELD: why", hashes)
             assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
-            told = [(r.offset, r.key, r.error) for r in engine.frames.rejected(held, [])]
-            assert told == [(offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)]
+            rejects = [(r.offset, r.key, r.error) for r in engine.frames.rejected(held, [])]
+            assert rejects == [(offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)]
         free, held = engine.frames.split_blocked(self.to_frame(raw), {}, "HELD: why")
         assert (engine.frames.count(free), engine.frames.count(held)) == (6, 0)
 
@@ -588,10 +588,10 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         arrow = self.to_arrow(self.read_changes(history)).slice(1)
         bad = arrow.set_column(arrow.column_names.index(ERROR), ERROR, pa.array([error, error]))
         frames = [self.to_frame(raw.slice(0, 2))]
-        found = engine.frames.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
-        assert [(r.offset, r.error) for r in found] == [(11, error), (12, error)]
-        assert [r.value for r in found] == [raw["value"][1].as_py(), None]
-        assert [r.timestamp for r in found] == [raw["timestamp"][1].as_py(), None]
+        rejects = engine.frames.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
+        assert [(r.offset, r.error) for r in rejects] == [(11, error), (12, error)]
+        assert [r.value for r in rejects] == [raw["value"][1].as_py(), None]
+        assert [r.timestamp for r in rejects] == [raw["timestamp"][1].as_py(), None]
         routed = engine.frames.rejected(self.to_frame(raw.append_column(ERROR, pa.array([error] * 3))), [])
         assert [r.value for r in routed] == raw["value"].to_pylist()
 
@@ -615,8 +615,8 @@ def _replace_columns(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
     """The frame with other values in some columns."""
     for name, values in columns.items():
         if name in frame.column_names:
-            place = frame.column_names.index(name)
-            frame = frame.set_column(place, frame.field(place), pa.array(values, frame.field(place).type))
+            at = frame.column_names.index(name)
+            frame = frame.set_column(at, frame.field(at), pa.array(values, frame.field(at).type))
     return frame
 
 
@@ -626,15 +626,15 @@ def make_fake_raw(history: History) -> pa.Table:
     rows = []
     for event in history.events:
         frame = history.frame([event], tables[event.version])
-        place = {"topic": history.source.topic, "partition": event.partition, "offset": event.offset}
-        rows.append({**place, "key": repr(event.key).encode(), "value": encode_change(frame, tables[event.version])})
+        position = {"topic": history.source.topic, "partition": event.partition, "offset": event.offset}
+        rows.append({**position, "key": repr(event.key).encode(), "value": encode_change(frame, tables[event.version])})
     return pa.Table.from_pylist(rows, RAW)
 
 
 def make_odd_records() -> pa.Table:
     """A null record, and an unreadable one."""
-    places = [{"topic": "odd", "partition": 0, "offset": offset} for offset in (0, 1)]
-    return pa.Table.from_pylist([{**places[0], "key": b"k", "value": None}, {**places[1], "value": b"\xff"}], RAW)
+    positions = [{"topic": "odd", "partition": 0, "offset": offset} for offset in (0, 1)]
+    return pa.Table.from_pylist([{**positions[0], "key": b"k", "value": None}, {**positions[1], "value": b"\xff"}], RAW)
 
 
 # Prefetch
@@ -663,13 +663,13 @@ class EnginePrefetchContract(EngineBase):
         prefetch.rest()
 
     def _decode_in_turn(self, engine: Engine[Any], prefetch: Prefetch[Any], frames: list[Any]) -> list[Any]:
-        decoder, begun, said = FakeDecoder(), 0, []
+        decoder, begun, batches = FakeDecoder(), 0, []
         for number, frame in enumerate(frames):
             while begun < min(len(frames), number + 1 + prefetch.depth):
                 prefetch.begin(frames[begun], decoder)
                 begun += 1
-            said.append(self._describe_batch(engine, frame, decoder))
-        return said
+            batches.append(self._describe_batch(engine, frame, decoder))
+        return batches
 
     def _describe_batch(self, engine: Engine[Any], frame: Any, decoder: FakeDecoder) -> Any:
         routed = engine.route(frame, decoder)
@@ -678,16 +678,16 @@ class EnginePrefetchContract(EngineBase):
         return runs, dict(routed.ignored), rejects, routed.reject_count, dict(routed.topics), dict(routed.drops)
 
     def _decode_slice(self, engine: Engine[Any], run: Any, decoder: FakeDecoder) -> list[Any]:
-        found = engine.decode(run, decoder, _learn(engine, run, decoder))
-        return [self.to_arrow(frame).to_pylist() for frame in found]
+        frames = engine.decode(run, decoder, _learn(engine, run, decoder))
+        return [self.to_arrow(frame).to_pylist() for frame in frames]
 
 
 def _make_item_records(table: TableSpec, number: int) -> pa.Table:
     rows = []
     for offset in range(number * ROWS, (number + 1) * ROWS):
         change = pa.Table.from_pylist([{"_op": "c", "_seq_1": offset, "id": offset}])
-        place = {"topic": table.name, "partition": 0, "offset": offset}
-        rows.append({**place, "key": b"k", "value": encode_change(change, table)})
+        position = {"topic": table.name, "partition": 0, "offset": offset}
+        rows.append({**position, "key": b"k", "value": encode_change(change, table)})
     return pa.Table.from_pylist(rows, RAW)
 
 

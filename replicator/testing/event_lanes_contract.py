@@ -61,7 +61,7 @@ class SentEvent:
         """The id of the event."""
         return self.event_id or f"sent-{self.number}"
 
-    def make_row(self, place: TopicPartition, offset: int) -> Mapping[str, Any]:
+    def make_row(self, partition: TopicPartition, offset: int) -> Mapping[str, Any]:
         """The change of the event, at this position."""
         values = dict(zip(COLUMN_NAMES, (self.id, self.kind, self.of, self.type, self.payload), strict=True))
         at = None if self.minutes is None else FIRST_TIME + timedelta(minutes=self.minutes)
@@ -71,8 +71,8 @@ class SentEvent:
             OP: Op.CREATE.value,
             sequence_columns(1)[0]: 0,
             TS: at,
-            TOPIC: place.topic,
-            PARTITION: place.partition,
+            TOPIC: partition.topic,
+            PARTITION: partition.partition,
             OFFSET: offset,
         }
 
@@ -123,8 +123,8 @@ class OutboxRecords:
         return Position({self.get_partition(number): offset for number, offset in offsets.items()})
 
 
-def _to_partitions(said: Mapping[int, int] | int) -> Mapping[int, int]:
-    return {0: said} if isinstance(said, int) else said
+def _to_partitions(offsets: Mapping[int, int] | int) -> Mapping[int, int]:
+    return {0: offsets} if isinstance(offsets, int) else offsets
 
 
 def refuse_gaps(events: Sequence[Event]) -> None:
@@ -227,11 +227,11 @@ class EventLanesBase(Contract):
     @contextmanager
     def open_place(self) -> Iterator[EventStoreFixture]:
         """A fixture at a fresh location."""
-        place = EventStoreFixture(self, self.new_place())
+        fixture = EventStoreFixture(self, self.new_place())
         try:
-            yield place
+            yield fixture
         finally:
-            for each in place.opened:
+            for each in fixture.opened:
                 each.close()
 
 
@@ -258,9 +258,9 @@ class EventLanesHistories(EventLanesBase):
         count, shared = self.racing, "shared-"
         sent = [SentEvent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
         outbox, engine = self.outbox(*sent), self.new_engine()
-        with self.open_place() as place:
-            sink, stores = place.sink(), [place.store(), place.store()]
-            place.apply_write(sink, outbox.make_write(engine, 0, 0))
+        with self.open_place() as fixture:
+            sink, stores = fixture.sink(), [fixture.store(), fixture.store()]
+            fixture.apply_write(sink, outbox.make_write(engine, 0, 0))
             failures: list[BaseException] = []
 
             def emit(store: EventStore, who: int) -> None:
@@ -272,14 +272,14 @@ class EventLanesHistories(EventLanesBase):
             threads = [_start_thread(failures, emit, store, who) for who, store in enumerate(stores)]
             for start in range(0, count, 2):
                 write = outbox.make_write(engine, max(0, start - 1), min(count, start + 2))
-                retry_until_done(lambda write=write: place.apply_write(sink, write))  # type: ignore[misc]
+                retry_until_done(lambda write=write: fixture.apply_write(sink, write))  # type: ignore[misc]
             for thread in threads:
                 thread.join()
             assert not failures, failures
-            found = place.store().read("order")
-            refuse_gaps(found)
+            events = fixture.store().read("order")
+            refuse_gaps(events)
             programs = {f"program-{who}-{number}" for who in range(2) for number in range(count)}
-            assert {e.event_id for e in found} == {one.id for one in sent} | programs
+            assert {e.event_id for e in events} == {one.id for one in sent} | programs
 
     def test_any_history_ends_as_a_list_would(self) -> None:
         """Random overlapping batches of two partitions, faults, restarts and program events. Versions follow the
@@ -298,14 +298,14 @@ class EventLanesHistories(EventLanesBase):
         def check(ids: list[int], aggregates: list[int], steps: list[tuple[str, int, int, int]]) -> None:
             sent = [SentEvent(number, f"A{of}") for number, of in zip(ids, aggregates, strict=True)]
             outbox, engine = self.outbox_of({0: sent[:8], 1: sent[8:]}), self.new_engine()
-            with self.open_place() as place:
-                run = _HistoryRun(place, outbox, engine)
+            with self.open_place() as fixture:
+                run = _HistoryRun(fixture, outbox, engine)
                 for name, number, back, length in steps:
                     run.run_step(name, number, back, length)
-                found = place.store().read("order")
-                refuse_gaps(found)
+                events = fixture.store().read("order")
+                refuse_gaps(events)
                 wanted = [(e, f"A{n}") for n in range(3) for e in run.expected if run.of[e] == f"A{n}"]
-                assert _list_versions(found) == wanted
+                assert _list_versions(events) == wanted
 
 
 @dataclass
@@ -350,8 +350,8 @@ class _HistoryRun:
             self.expected.append(event_id)
 
 
-def _list_versions(found: Sequence[Event]) -> list[tuple[str, str]]:
-    return [(e.event_id, e.aggregate_id) for e in sorted(found, key=lambda e: (e.aggregate_id, e.event_version))]
+def _list_versions(events: Sequence[Event]) -> list[tuple[str, str]]:
+    return [(e.event_id, e.aggregate_id) for e in sorted(events, key=lambda e: (e.aggregate_id, e.event_version))]
 
 
 def _start_thread(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:
@@ -383,52 +383,52 @@ class EventLanesContract(EventLanesHistories):
             SentEvent(3, payload="{}", type="Odd \u00e9"),
         ]
         outbox, engine = self.outbox(*sent), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
+        with self.open_place() as fixture:
+            sink = fixture.sink()
             assert sink.state(outbox.lane) is None
-            applied = place.apply_write(sink, outbox.make_write(engine, 0, 4))
+            applied = fixture.apply_write(sink, outbox.make_write(engine, 0, 4))
             assert (applied.counts.applied, applied.counts.total) == (4, 4)
-            found = place.store().read("order", "A1")
-            assert [(e.event_id, e.event_version) for e in found] == [("sent-0", 1), ("sent-2", 2), ("sent-3", 3)]
-            first = found[0]
+            events = fixture.store().read("order", "A1")
+            assert [(e.event_id, e.event_version) for e in events] == [("sent-0", 1), ("sent-2", 2), ("sent-3", 3)]
+            first = events[0]
             assert first.event_data == {"total": "1.10", "names": '["\u00e9",null]', "none": None, "who": "me"}
             assert first.metadata == {"topic": "shop.public.outbox.order", "partition": "0", "offset": "0"}
             assert (first.event_type, first.created_at) == ("Placed", FIRST_TIME + timedelta(minutes=5))
-            assert found[1].created_at == first.created_at and found[2].event_type == "Odd \u00e9"
-            assert place.store().version("order", "A2") == 1
+            assert events[1].created_at == first.created_at and events[2].event_type == "Odd \u00e9"
+            assert fixture.store().version("order", "A2") == 1
 
     def test_state_is_committed_with_the_events(self) -> None:
         """Position, topic identity and the plan's rule. Another instance reads them and continues there."""
         outbox, engine = self.outbox(SentEvent(0), SentEvent(1)), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
+        with self.open_place() as fixture:
+            sink = fixture.sink()
             write = outbox.make_write(engine, 0, 1)
-            place.apply_write(sink, write)
+            fixture.apply_write(sink, write)
             sink.close()
-            other = place.sink()
+            other = fixture.sink()
             state = other.state(outbox.lane)
             assert state is not None
             assert (state.position, dict(state.identity), state.rule) == (write.span.end, IDENTITY, write.plan.rule)
             assert (
-                place.apply_write(other, outbox.make_write(engine, 1, 2)).position
+                fixture.apply_write(other, outbox.make_write(engine, 1, 2)).position
                 == outbox.make_write(engine, 1, 2).span.end
             )
-            assert [e.event_version for e in place.store().read("order")] == [1, 2]
+            assert [e.event_version for e in fixture.store().read("order")] == [1, 2]
 
     def test_redelivery_changes_nothing(self) -> None:
         """Only the new part of an overlapping span is applied. The records below it count as duplicates."""
         outbox, engine = self.outbox(*map(SentEvent, range(5))), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
-            place.apply_write(sink, outbox.make_write(engine, 0, 3))
-            before = place.store().read("order")
+        with self.open_place() as fixture:
+            sink = fixture.sink()
+            fixture.apply_write(sink, outbox.make_write(engine, 0, 3))
+            before = fixture.store().read("order")
             for start, end in ((0, 3), (1, 2), (0, 1)):
-                counts = place.apply_write(sink, outbox.make_write(engine, start, end)).counts
+                counts = fixture.apply_write(sink, outbox.make_write(engine, start, end)).counts
                 assert (counts.duplicate, counts.total) == (end - start, end - start)
-            assert place.store().read("order") == before
-            counts = place.apply_write(sink, outbox.make_write(engine, 1, 5)).counts
+            assert fixture.store().read("order") == before
+            counts = fixture.apply_write(sink, outbox.make_write(engine, 1, 5)).counts
             assert (counts.applied, counts.duplicate) == (2, 2)
-            assert [e.event_id for e in place.store().read("order")] == [f"sent-{n}" for n in range(5)]
+            assert [e.event_id for e in fixture.store().read("order")] == [f"sent-{n}" for n in range(5)]
 
     def test_a_repeated_id_is_no_event(self) -> None:
         """With any content, in the same batch, a later one, or from a program. The position moves over it."""
@@ -441,29 +441,29 @@ class EventLanesContract(EventLanesHistories):
             SentEvent(4),
         ]
         outbox, engine = self.outbox(SentEvent(0), *again), self.new_engine()
-        with self.open_place() as place:
-            sink, store = place.sink(), place.store()
+        with self.open_place() as fixture:
+            sink, store = fixture.sink(), fixture.store()
             store.append([make_sample_event(0, "A5")])
-            place.apply_write(sink, outbox.make_write(engine, 0, 1))
+            fixture.apply_write(sink, outbox.make_write(engine, 0, 1))
             write = outbox.make_write(engine, 1, 5)
-            counts = place.apply_write(sink, write).counts + write.folded.counts  # The fold drops duplicates within a batch.
+            counts = fixture.apply_write(sink, write).counts + write.folded.counts  # The fold drops duplicates of a batch.
             assert (counts.applied, counts.duplicate) == (2, 2)
-            counts = place.apply_write(sink, outbox.make_write(engine, 5, 6)).counts
+            counts = fixture.apply_write(sink, outbox.make_write(engine, 5, 6)).counts
             assert (counts.applied, counts.duplicate) == (0, 1)
             assert not store.append([make_sample_event(9, "A1", event_id="sent-0")])[0].is_new
-            place.apply_write(sink, outbox.make_write(engine, 6, 7))
-            found = store.read("order")
-            assert {e.event_id for e in found} == {"emitted-0", "sent-0", "sent-1", "sent-2", "sent-4"}
-            refuse_gaps(found)
+            fixture.apply_write(sink, outbox.make_write(engine, 6, 7))
+            events = store.read("order")
+            assert {e.event_id for e in events} == {"emitted-0", "sent-0", "sent-1", "sent-2", "sent-4"}
+            refuse_gaps(events)
 
     def test_programs_and_lanes_count_together(self) -> None:
         """Each continues the version numbers of the other."""
         outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
-        with self.open_place() as place:
-            sink, store = place.sink(), place.store()
+        with self.open_place() as fixture:
+            sink, store = fixture.sink(), fixture.store()
             for number in range(3):
                 assert store.append([make_sample_event(number)])[0].event.event_version == 2 * number + 1
-                place.apply_write(sink, outbox.make_write(engine, number, number + 1))
+                fixture.apply_write(sink, outbox.make_write(engine, number, number + 1))
             assert store.append([replace(make_sample_event(7), expected_version=6)])[0].event.event_version == 7
             refuse_gaps(store.read("order"))
 
@@ -474,13 +474,13 @@ class EventLanesContract(EventLanesHistories):
             self.outbox(*map(SentEvent, range(3))),
             self.outbox(*(SentEvent(n) for n in range(10, 13)), into="others"),
         )
-        with self.open_place() as place:
-            sink = place.sink()
+        with self.open_place() as fixture:
+            sink = fixture.sink()
             for number in range(3):
                 for one in (orders, others):
-                    place.apply_write(sink, one.make_write(engine, number, number + 1))
+                    fixture.apply_write(sink, one.make_write(engine, number, number + 1))
             ids = [f"sent-{n}" for pair in zip(range(3), range(10, 13), strict=True) for n in pair]
-            assert [e.event_id for e in place.store().read("order", "A1")] == ids
+            assert [e.event_id for e in fixture.store().read("order", "A1")] == ids
             sink.reset(orders.lane)
             assert sink.state(orders.lane) is None
             assert _read_position(sink, others) == others.make_write(engine, 2, 3).span.end
@@ -498,100 +498,100 @@ class EventLanesContract(EventLanesHistories):
         }
         refused = [sent for several in wrong.values() for sent in several]
         outbox, engine = self.outbox(SentEvent(0), *refused, SentEvent(12)), self.new_engine()
-        with self.open_place() as place:
-            sink, write = place.sink(), outbox.make_write(engine, 0, len(refused) + 2)
+        with self.open_place() as fixture:
+            sink, write = fixture.sink(), outbox.make_write(engine, 0, len(refused) + 2)
             sink.prepare(write.lane, write.plan)
             with pytest.raises(Fatal, match="disk full"):
                 sink.apply([write], fail_on_rejects)
-            assert place.store().read("order") == [] and sink.state(write.lane) is None
-            counts = place.apply_write(sink, write).counts
+            assert fixture.store().read("order") == [] and sink.state(write.lane) is None
+            counts = fixture.apply_write(sink, write).counts
             assert (counts.applied, counts.rejected) == (2, len(refused))
-            assert [e.event_id for e in place.store().read("order")] == ["sent-0", "sent-12"]
-            told = {row["_offset"]: row[ERROR] for row in place.rejects}
+            assert [e.event_id for e in fixture.store().read("order")] == ["sent-0", "sent-12"]
+            texts = {row["_offset"]: row[ERROR] for row in fixture.rejects}
             names = [name for name, several in wrong.items() for _ in several]
             for offset, name in enumerate(names, 1):
-                assert told[offset].startswith(f"{RejectCode.NO_EVENT}: ") and name in told[offset], (name, told[offset])
+                assert texts[offset].startswith(f"{RejectCode.NO_EVENT}: ") and name in texts[offset], (name, texts[offset])
 
     def test_a_gap_is_refused(self) -> None:
         """Nothing is stored then."""
         outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
-            place.apply_write(sink, outbox.make_write(engine, 0, 1))
+        with self.open_place() as fixture:
+            sink = fixture.sink()
+            fixture.apply_write(sink, outbox.make_write(engine, 0, 1))
             with pytest.raises(DataLoss):
-                place.apply_write(sink, outbox.make_write(engine, 2, 4))
-            assert len(place.store().read("order")) == 1
+                fixture.apply_write(sink, outbox.make_write(engine, 2, 4))
+            assert len(fixture.store().read("order")) == 1
 
     def test_an_empty_write_advances_the_position(self) -> None:
         """Also a write with known events only. Neither stores anything."""
         outbox, engine = self.outbox(SentEvent(0), SentEvent(0)), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
-            place.apply_write(sink, outbox.make_write(engine, 0, 1))
-            place.apply_write(sink, outbox.make_write(engine, 1, 2))
+        with self.open_place() as fixture:
+            sink = fixture.sink()
+            fixture.apply_write(sink, outbox.make_write(engine, 0, 1))
+            fixture.apply_write(sink, outbox.make_write(engine, 1, 2))
             empty = outbox.make_write(engine, 2, 2)
             empty = replace(empty, span=Span(empty.span.end, Position({outbox.get_partition(0): 9})))
-            assert place.apply_write(sink, empty).counts.total == 0
+            assert fixture.apply_write(sink, empty).counts.total == 0
             assert _read_position(sink, outbox) == empty.span.end
-            assert len(place.store().read("order")) == 1
+            assert len(fixture.store().read("order")) == 1
 
     def test_what_failed_is_repeated(self) -> None:
         """A call may fail before it starts, or lose its answer. A retry stores each event once."""
         for fault in (FailBefore(), FailAfterApply()):
             outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
-            with self.open_place() as place:
-                sink = Faulty(place.sink())
-                place.apply_write(sink, outbox.make_write(engine, 0, 1))
+            with self.open_place() as fixture:
+                sink = Faulty(fixture.sink())
+                fixture.apply_write(sink, outbox.make_write(engine, 0, 1))
                 sink.schedule("apply", fault)
                 with pytest.raises(Retryable):
-                    place.apply_write(sink, outbox.make_write(engine, 1, 3))
-                counts = place.apply_write(sink, outbox.make_write(engine, 1, 3)).counts
+                    fixture.apply_write(sink, outbox.make_write(engine, 1, 3))
+                counts = fixture.apply_write(sink, outbox.make_write(engine, 1, 3)).counts
                 assert counts.applied == (2 if isinstance(fault, FailBefore) else 0)
-                assert [e.event_version for e in place.store().read("order")] == [1, 2, 3]
+                assert [e.event_version for e in fixture.store().read("order")] == [1, 2, 3]
 
     def test_an_out_of_band_event_is_the_next_version(self) -> None:
         """A skipped event becomes the next version, once, and the position stays."""
         outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
-            place.apply_write(sink, outbox.make_write(engine, 1, 3))
+        with self.open_place() as fixture:
+            sink = fixture.sink()
+            fixture.apply_write(sink, outbox.make_write(engine, 1, 3))
             for applied in (1, 0):
-                assert place.apply_write(sink, outbox.make_write(engine, 0, 1, out_of_band=True)).counts.applied == applied
+                assert fixture.apply_write(sink, outbox.make_write(engine, 0, 1, out_of_band=True)).counts.applied == applied
                 assert _read_position(sink, outbox) == outbox.make_write(engine, 1, 3).span.end
-            assert [e.event_id for e in place.store().read("order")] == ["sent-1", "sent-2", "sent-0"]
+            assert [e.event_id for e in fixture.store().read("order")] == ["sent-1", "sent-2", "sent-0"]
 
     def test_a_lane_that_starts_over_changes_nothing(self) -> None:
         """`reset` removes the position but keeps the events, so they return as duplicates. `skip` leaves events out."""
         outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
-        with self.open_place() as place:
-            sink = place.sink()
-            place.apply_write(sink, outbox.make_write(engine, 0, 2))
-            before = place.store().read("order")
+        with self.open_place() as fixture:
+            sink = fixture.sink()
+            fixture.apply_write(sink, outbox.make_write(engine, 0, 2))
+            before = fixture.store().read("order")
             sink.reset(outbox.lane)
             assert sink.state(outbox.lane) is None
-            assert place.apply_write(sink, outbox.make_write(engine, 0, 2)).counts.duplicate == 2
-            assert place.store().read("order") == before
+            assert fixture.apply_write(sink, outbox.make_write(engine, 0, 2)).counts.duplicate == 2
+            assert fixture.store().read("order") == before
             sink.skip(outbox.lane, LaneState(Position({outbox.get_partition(0): 3})))
-            place.apply_write(sink, outbox.make_write(engine, 3, 4))
-            assert [(e.event_id, e.event_version) for e in place.store().read("order")][2:] == [("sent-3", 3)]
+            fixture.apply_write(sink, outbox.make_write(engine, 3, 4))
+            assert [(e.event_id, e.event_version) for e in fixture.store().read("order")][2:] == [("sent-3", 3)]
 
     def test_a_second_instance_is_fenced(self) -> None:
         """At its next commit at the latest. Only one of the two stores the events."""
         outbox, engine = self.outbox(*map(SentEvent, range(2))), self.new_engine()
-        with self.open_place() as place:
-            first, second = place.sink(), place.sink()
-            place.apply_write(first, outbox.make_write(engine, 0, 1))
+        with self.open_place() as fixture:
+            first, second = fixture.sink(), fixture.sink()
+            fixture.apply_write(first, outbox.make_write(engine, 0, 1))
             with pytest.raises(Fenced):
-                place.apply_write(second, outbox.make_write(engine, 1, 2))
-                place.apply_write(first, outbox.make_write(engine, 1, 2))
-            refuse_gaps(place.store().read("order"))
+                fixture.apply_write(second, outbox.make_write(engine, 1, 2))
+                fixture.apply_write(first, outbox.make_write(engine, 1, 2))
+            refuse_gaps(fixture.store().read("order"))
 
     def test_another_policy_is_refused(self) -> None:
         """Events are only appended."""
-        with self.open_place() as place:
+        with self.open_place() as fixture:
             for policy in ("scd1", "scd2"):
                 with pytest.raises(ConfigProblem, match=r"does not (apply|support) policy"):
-                    place.sink().prepare(replace(self.outbox().lane, policy=policy), plan_for(policy, TABLE))
+                    fixture.sink().prepare(replace(self.outbox().lane, policy=policy), plan_for(policy, TABLE))
 
 
 def _read_position(sink: Any, outbox: OutboxRecords) -> Position:

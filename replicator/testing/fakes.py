@@ -87,12 +87,12 @@ class FakeSink:
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
         """The last instance that prepares a lane may write it."""
         with self.store.lock:
-            kept = self.store.lanes.setdefault(lane.id, FakeLane())
-            kept.plan = plan
+            fake_lane = self.store.lanes.setdefault(lane.id, FakeLane())
+            fake_lane.plan = plan
             if lane.id not in self.held:
-                kept.epoch += 1
-                self.held[lane.id] = kept.epoch
-            for row in kept.target.rows:
+                fake_lane.epoch += 1
+                self.held[lane.id] = fake_lane.epoch
+            for row in fake_lane.target.rows:
                 row.update({c.name: row.get(c.name) for c in plan.target})
 
     def state(self, lane: Lane) -> LaneState | None:
@@ -102,10 +102,10 @@ class FakeSink:
         with self.store.lock:
             drafts: dict[str, tuple[FakeLane, LaneOutcome]] = {}
             for write in writes:
-                kept, before = drafts.get(write.lane.id, (None, None))
-                kept, applied = self._make_draft(write, kept, reject)
+                draft, before = drafts.get(write.lane.id, (None, None))
+                draft, applied = self._make_draft(write, draft, reject)
                 drafts[write.lane.id] = (
-                    kept,
+                    draft,
                     replace(applied, counts=applied.counts + (before.counts if before else Counts())),
                 )
             for lane_id in drafts:
@@ -117,19 +117,19 @@ class FakeSink:
         return {lane_id: applied for lane_id, (_, applied) in drafts.items()}
 
     def _refuse_fenced(self, lane_id: str) -> None:
-        kept = self.store.lanes.get(lane_id)
-        if kept is None or self.held.get(lane_id) != kept.epoch:
+        lane = self.store.lanes.get(lane_id)
+        if lane is None or self.held.get(lane_id) != lane.epoch:
             raise Fenced(f"another instance writes lane {lane_id}")
 
     def _make_draft(
-        self, write: Write[pa.Table], kept: FakeLane | None, reject: RejectRows[pa.Table]
+        self, write: Write[pa.Table], draft: FakeLane | None, reject: RejectRows[pa.Table]
     ) -> tuple[FakeLane, LaneOutcome]:
-        """The lane after the write. `kept`: the lane after an earlier write of the same call."""
+        """The lane after the write. `draft`: the lane after an earlier write of the same call."""
         self._refuse_fenced(write.lane.id)
-        kept = kept or self.store.lanes[write.lane.id]
-        state = kept.state or LaneState()
+        draft = draft or self.store.lanes[write.lane.id]
+        state = draft.state or LaneState()
         refuse_gap(write, state.position)
-        target, counts = kept.target.copy(), Counter[str]()
+        target, counts = draft.target.copy(), Counter[str]()
         # A write without new records does not advance the time.
         at = write.at if write.span.after(state.position).end else None
         before, state = state, advance_purge(write.plan, state, at)
@@ -153,14 +153,14 @@ class FakeSink:
         if rejects:
             reject(write.lane, pa.Table.from_pylist(rejects, write.folded.frame.schema))
         moved = advance_state(state, write, target)
-        return replace(kept, target=target, state=moved), LaneOutcome(moved.position, Counts(**counts), moved.purged_up_to)
+        return replace(draft, target=target, state=moved), LaneOutcome(moved.position, Counts(**counts), moved.purged_up_to)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         self.store.lanes.setdefault(lane.id, FakeLane()).state = state
 
     def reset(self, lane: Lane) -> None:
-        kept = self.store.lanes.get(lane.id, FakeLane())
-        self.store.lanes[lane.id] = FakeLane(plan=kept.plan, epoch=kept.epoch)
+        fake_lane = self.store.lanes.get(lane.id, FakeLane())
+        self.store.lanes[lane.id] = FakeLane(plan=fake_lane.plan, epoch=fake_lane.epoch)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         return [LaneArtifact("table", lane.id)] if lane.id in self.store.lanes else []
@@ -224,10 +224,10 @@ class FakeDeadLetters:
         if self.failing:
             raise Fatal("the dead letters cannot be written")
         for letter in letters:
-            known = self.letters.get((letter.event_id, letter.lane))
-            if known:
-                last, attempts = max(known.last_seen, letter.last_seen), known.attempts + letter.attempts
-                letter = replace(letter, first_seen=known.first_seen, last_seen=last, attempts=attempts)  # noqa: PLW2901
+            stored = self.letters.get((letter.event_id, letter.lane))
+            if stored:
+                last, attempts = max(stored.last_seen, letter.last_seen), stored.attempts + letter.attempts
+                letter = replace(letter, first_seen=stored.first_seen, last_seen=last, attempts=attempts)  # noqa: PLW2901
             self.letters[letter.event_id, letter.lane] = letter
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
@@ -251,8 +251,8 @@ class FakeDeadLetters:
             del self.letters[letter.event_id, letter.lane]
 
     def _select_unchanged(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        known = [(letter, self.letters.get((letter.event_id, letter.lane))) for letter in letters]
-        return [there for letter, there in known if there is not None and there.attempts == letter.attempts]
+        pairs = [(letter, self.letters.get((letter.event_id, letter.lane))) for letter in letters]
+        return [there for letter, there in pairs if there is not None and there.attempts == letter.attempts]
 
     def close(self) -> None:
         """See `ports.stores.DeadLetters.close`."""
@@ -314,17 +314,17 @@ class FakeSource:
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         first, end = self.start(), self.end()
-        found = {}
+        losses = {}
         for partition, offset in position.items():
             if partition not in end:
-                found[partition] = f"{partition} is gone"
+                losses[partition] = f"{partition} is gone"
             elif offset < first[partition]:
-                found[partition] = f"{partition} begins at {first[partition]}, after {offset}"
+                losses[partition] = f"{partition} begins at {first[partition]}, after {offset}"
             elif offset > end[partition]:
-                found[partition] = f"{partition} ends at {end[partition]}, before {offset}"
+                losses[partition] = f"{partition} ends at {end[partition]}, before {offset}"
             elif identity.get(partition.topic, self.identity.get(partition.topic)) != self.identity.get(partition.topic):
-                found[partition] = f"topic {partition.topic} was created again"
-        return found
+                losses[partition] = f"topic {partition.topic} was created again"
+        return losses
 
     def start(self) -> Position:
         """The earliest record."""
@@ -355,9 +355,9 @@ def find_bounds(pieces: Sequence[pa.Table], *, first: bool = False) -> Position:
     out: dict[TopicPartition, int] = {}
     for piece in pieces:
         for partition, offset in list_positions(piece):
-            known = out.get(partition)
+            bound = out.get(partition)
             ends = offset if first else offset + 1
-            out[partition] = ends if known is None else min(known, ends) if first else max(known, ends)
+            out[partition] = ends if bound is None else min(bound, ends) if first else max(bound, ends)
     return Position(out)
 
 

@@ -152,9 +152,9 @@ class Scd1:
         if change.op == "t":
             return self._truncate_rows(change)
         key = tuple(change.image[k] for k in self.keys)
-        known = max(self.deletes.get(key, ()), self.rows[key][0] if key in self.rows else ())
-        if change.sequence <= max(known, self.floor):
-            return Outcome.DUPLICATE if change.sequence == known else Outcome.SUPERSEDED
+        newest = max(self.deletes.get(key, ()), self.rows[key][0] if key in self.rows else ())
+        if change.sequence <= max(newest, self.floor):
+            return Outcome.DUPLICATE if change.sequence == newest else Outcome.SUPERSEDED
         if change.sequence <= self.forgotten and not self._is_known(key, change.truncated):
             return Outcome.REJECTED
         return self._delete_row(key, change) if change.op == "d" else self._put_row(key, change)
@@ -190,8 +190,8 @@ class Scd1:
             return Outcome.REJECTED
         _, there = self.rows.get(key, ((), {}))
         values = {c: base[c] if c in change.unsent else change.image.get(c) for c in self.columns}
-        kept = [c for c in self.columns if c in change.ignore_null and c not in change.unsent and values[c] is None]
-        values |= {c: there.get(c) for c in kept}
+        ignored = [c for c in self.columns if c in change.ignore_null and c not in change.unsent and values[c] is None]
+        values |= {c: there.get(c) for c in ignored}
         self.rows[key] = (change.sequence, values | change.bookkeeping())
         return Outcome.APPLIED
 
@@ -252,9 +252,9 @@ class SoftScd1(Scd1):
 
     def _purge_all(self, old: list[Change]) -> None:
         super()._purge_all(old)
-        known = self.forgotten, max((change.sequence for change in old if change.op == "t"), default=())
-        if known != self.known:
-            self.known = known
+        purged = self.forgotten, max((change.sequence for change in old if change.op == "t"), default=())
+        if purged != self.known:
+            self.known = purged
             self.rows = {key: entry for key, entry in self.rows.items() if not self._is_old(key, *entry)}
 
     def _is_old(self, key: Key, sequence: Sequence, row: Row) -> bool:
@@ -381,8 +381,8 @@ class Scd2:
 
     def apply_change(self, change: Change) -> Outcome:
         key = tuple(change.image[k] for k in self.keys) if change.op != "t" else ()
-        known = self.changes.setdefault(key, {}) if change.op != "t" else self.truncates
-        if change.sequence in known:
+        by_sequence = self.changes.setdefault(key, {}) if change.op != "t" else self.truncates
+        if change.sequence in by_sequence:
             return Outcome.DUPLICATE
         if change.moved_to and is_other_row(change, *self._find_last(key, change.sequence), self.tracked):
             return another(change)
@@ -392,7 +392,7 @@ class Scd2:
                 return Outcome.REJECTED
             image = {**change.image, **{c: base[c] for c in change.unsent}}
             change = replace(change, image=image, unsent=frozenset() if change.moved_from else change.unsent)
-        known[change.sequence] = change
+        by_sequence[change.sequence] = change
         return Outcome.APPLIED
 
     def _find_alive(self, key: Key, sequence: Sequence) -> Row | None:
@@ -413,9 +413,9 @@ class Scd2:
             if change.op in ("d", "t"):
                 row = None
             else:
-                kept = row or {}
+                old = row or {}
                 row = {
-                    c: kept.get(c, change.image.get(c)) if c in change.unsent else change.image.get(c) for c in self.columns
+                    c: old.get(c, change.image.get(c)) if c in change.unsent else change.image.get(c) for c in self.columns
                 }
             out.append((change, row))
         return out
@@ -433,9 +433,9 @@ class Scd2:
                 open_version.update({f"_cdc_end_seq_{i}": element for i, element in enumerate(change.sequence, 1)})
             open_version = None
             if row is not None:
-                unsent = sorted(change.unsent) or None
+                unchanged = sorted(change.unsent) or None
                 open_version = (
-                    row | change.bookkeeping() | last | {"__START_AT": change.shown_sequence, "_cdc_unsent": unsent}
+                    row | change.bookkeeping() | last | {"__START_AT": change.shown_sequence, "_cdc_unsent": unchanged}
                 )
                 versions.append(open_version)
         return versions
@@ -559,7 +559,7 @@ class Scd1ColumnVersions:
 
     def _put_values(self, key: Key, change: Change) -> Outcome:
         last = self.highest[key].sequence if key in self.highest else ()
-        known, values = {last}, self.values.setdefault(key, {})
+        sequences, values = {last}, self.values.setdefault(key, {})
         if change.sequence > last:
             self.highest[key] = change
         applied = change.sequence > last
@@ -567,13 +567,13 @@ class Scd1ColumnVersions:
             if column in self.keys or column in change.unsent:
                 continue
             sequence, _ = values.get(column, ((), None))
-            known.add(sequence)
+            sequences.add(sequence)
             if change.sequence > sequence:
                 values[column] = (change.sequence, change.image.get(column))
                 applied = True
         if applied:
             return Outcome.APPLIED
-        return Outcome.DUPLICATE if change.sequence in known else Outcome.SUPERSEDED
+        return Outcome.DUPLICATE if change.sequence in sequences else Outcome.SUPERSEDED
 
     def table(self) -> list[Row]:
         """One row per living key."""
@@ -582,5 +582,5 @@ class Scd1ColumnVersions:
     def _make_row(self, key: Key) -> Row:
         row: Row = dict.fromkeys(self.columns) | dict(zip(self.keys, key, strict=True))
         sent = {c: value for c, (sequence, value) in self.values[key].items() if sequence > self._find_end(key)}
-        unsent = sorted(c for c in self.columns if c not in self.keys and c not in sent)
-        return row | sent | self.highest[key].bookkeeping() | {"_cdc_unsent": unsent or None}
+        unchanged = sorted(c for c in self.columns if c not in self.keys and c not in sent)
+        return row | sent | self.highest[key].bookkeeping() | {"_cdc_unsent": unchanged or None}

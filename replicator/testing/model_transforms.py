@@ -73,7 +73,7 @@ class ModelColumnTransforms:
     def transform_change(self, change: Change, keys: tuple[str, ...], came: Change | None = None) -> Change | None:
         """The change for the policy; None if it is rejected. `keys`: their names in the source. `came`: the change
         with the dropped columns."""
-        image, unsent = {}, {self.names.get(n, n) for n in change.unsent if n not in self.dropped}
+        image, unchanged = {}, {self.names.get(n, n) for n in change.unsent if n not in self.dropped}
         for name, value in change.image.items():
             if name in self.dropped:
                 continue
@@ -82,23 +82,23 @@ class ModelColumnTransforms:
             except UnrepresentableValue:
                 if change.op != "d":
                     return None
-                unsent.add(self.names.get(name, name))
-        for name, said in self.added.items() if change.op != "t" else ():
+                unchanged.add(self.names.get(name, name))
+        for name, make_value in self.added.items() if change.op != "t" else ():
             try:
-                image[name] = said(change)
+                image[name] = make_value(change)
             except UnrepresentableValue:
                 if change.op != "d":
                     return None
                 image[name] = None
         for name, computing in self.computed.items() if change.op != "t" else ():
-            told = None if change.op == "d" else self._compute(came or change, computing, keys)
-            if told is NoValue.NOTHING:
+            computed = None if change.op == "d" else self._compute(came or change, computing, keys)
+            if computed is NoValue.NOTHING:
                 return None
-            image[name] = None if told is NoValue.UNSENT else told
-            unsent |= {name} if told is NoValue.UNSENT else set()
+            image[name] = None if computed is NoValue.UNSENT else computed
+            unchanged |= {name} if computed is NoValue.UNSENT else set()
         old = change.moved_from and tuple(map(self._transform_value, keys, change.moved_from))
         made = frozenset({*self.added, *self.computed})
-        return replace(change, image=image, unsent=frozenset(unsent), moved_from=old, computed=made)
+        return replace(change, image=image, unsent=frozenset(unchanged), moved_from=old, computed=made)
 
     def _compute(self, came: Change, computing: ModelComputedColumn, keys: tuple[str, ...]) -> Any:
         lacking, of_keys = computing.inputs & came.unsent, computing.inputs & set(keys)
@@ -189,24 +189,24 @@ class TransformingPolicy:
                     return Outcome.FILTERED
                 op = "d"
         sent = {name: value for name, value in change.image.items() if name not in change.unsent}
-        places = tuple(sent.get(name) for name in self.wanted.sequence_by)
-        if None in places:
+        sequence = tuple(sent.get(name) for name in self.wanted.sequence_by)
+        if None in sequence:
             return Outcome.REJECTED
         became = op != change.op
-        taken = replace(
+        shaped = replace(
             change,
             op=op,
-            sequence=(*places, *change.sequence),
+            sequence=(*sequence, *change.sequence),
             image={} if op == "t" else {name: v for name, v in change.image.items() if self._is_there(name)},
             unsent=frozenset() if op == "t" else frozenset(filter(self._is_there, change.unsent)),
             moved_from=None if became else change.moved_from,
             ignore_null=self.wanted.ignore_null,
-            at=places[0] if places else None,
+            at=sequence[0] if sequence else None,
         )
         made = (
-            taken
+            shaped
             if self.wanted.column_transforms is None
-            else self.wanted.column_transforms.transform_change(taken, self.keys, change)
+            else self.wanted.column_transforms.transform_change(shaped, self.keys, change)
         )
         return Outcome.REJECTED if made is None else self.policy.apply_change(made)
 
@@ -221,14 +221,14 @@ class TransformingPolicy:
 
     def table(self) -> list[Row]:
         """The rows of the policy, with the sequence in its stored form."""
-        kept = {
+        converters = {
             f"{prefix}_{i}": self.wanted.stored[name]
             for i, name in enumerate(self.wanted.sequence_by, 1)
             for prefix in ("_cdc_seq", "_cdc_end_seq", "_cdc_last_seq")
             if name in self.wanted.stored
         }
         return [
-            row | {name: stored(row[name]) for name, stored in kept.items() if row.get(name) is not None}
+            row | {name: stored(row[name]) for name, stored in converters.items() if row.get(name) is not None}
             for row in self.policy.table()
         ]
 
@@ -260,15 +260,15 @@ def evaluate(expression: Expr, row: Mapping[str, Any]) -> Any:  # noqa: PLR0911 
         case AllOf(terms) | AnyOf(terms):
             return _combine(terms, row, decides=isinstance(expression, AnyOf))
         case Not(operand):
-            found = evaluate(operand, row)
-            return None if found is None else not found
+            operand_value = evaluate(operand, row)
+            return None if operand_value is None else not operand_value
         case IsNull(operand):
             return evaluate(operand, row) is None
         case Compare(op, left, right):
             return _compare(op, evaluate(left, row), evaluate(right, row))
         case Coalesce(first, other):
-            found = evaluate(first, row)
-            return evaluate(other, row) if found is None else found
+            operand_value = evaluate(first, row)
+            return evaluate(other, row) if operand_value is None else operand_value
         case Case(branches, otherwise):
             return evaluate(next((then for when, then in branches if evaluate(when, row)), otherwise), row)
     return _compute(expression, row)
@@ -277,8 +277,8 @@ def evaluate(expression: Expr, row: Mapping[str, Any]) -> Any:  # noqa: PLR0911 
 def _compute(expression: Expr, row: Mapping[str, Any]) -> Any:
     match expression:
         case Cast(operand, kind):
-            found = evaluate(operand, row)
-            return None if found is None else _cast_value(found, kind)
+            operand_value = evaluate(operand, row)
+            return None if operand_value is None else _cast_value(operand_value, kind)
         case Call(name, arguments):
             given = [evaluate(argument, row) for argument in arguments]
             if name == "concat":
@@ -290,10 +290,10 @@ def _compute(expression: Expr, row: Mapping[str, Any]) -> Any:
 def _combine(terms: tuple[Expr, ...], row: Mapping[str, Any], *, decides: bool) -> bool | None:
     unknown = False
     for term in terms:
-        found = evaluate(term, row)
-        if found is decides:
+        truth = evaluate(term, row)
+        if truth is decides:
             return bool(decides)
-        unknown |= found is None
+        unknown |= truth is None
     return None if unknown else not decides
 
 
@@ -393,8 +393,8 @@ def _truncate(unit: str, value: Any) -> Any:
         return _truncate("day", value) - timedelta(days=value.weekday())
     month = (value.month - 1) // 3 * 3 + 1 if unit == "quarter" else 1
     after = order[order.index("year" if unit == "quarter" else unit) + 1 :]
-    known = [name for name in after if name in order[:3] or isinstance(value, datetime)]
-    return value.replace(**{name: month if name == "month" else 1 if name == "day" else 0 for name in known})
+    units = [name for name in after if name in order[:3] or isinstance(value, datetime)]
+    return value.replace(**{name: month if name == "month" else 1 if name == "day" else 0 for name in units})
 
 
 def _cast_value(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  (a case each)
@@ -406,13 +406,13 @@ def _cast_value(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  (a case
         if t.is_boolean(kind):
             return {"true": True, "false": False}[value] if isinstance(value, str) else _require_same(bool(value), value)
         if t.is_integer(kind):
-            found = _require_same(int(value), value)
-            return found if -(2 ** (kind.bit_width - 1)) <= found < 2 ** (kind.bit_width - 1) else _raise_unrepresentable()
+            exact = _require_same(int(value), value)
+            return exact if -(2 ** (kind.bit_width - 1)) <= exact < 2 ** (kind.bit_width - 1) else _raise_unrepresentable()
         if t.is_decimal(kind):
-            found = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
+            exact = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
             return (
-                _require_same(found, Decimal(value))
-                if abs(found) < Decimal(10) ** (kind.precision - kind.scale)
+                _require_same(exact, Decimal(value))
+                if abs(exact) < Decimal(10) ** (kind.precision - kind.scale)
                 else _raise_unrepresentable()
             )
         if isinstance(value, str):
@@ -422,9 +422,9 @@ def _cast_value(value: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  (a case
         raise UnrepresentableValue from None
 
 
-def _require_same(found: Any, value: Any) -> Any:
-    back = datetime(found.year, found.month, found.day) if isinstance(value, datetime) else found
-    return found if isinstance(value, str) or back == value else _raise_unrepresentable()
+def _require_same(exact: Any, value: Any) -> Any:
+    back = datetime(exact.year, exact.month, exact.day) if isinstance(value, datetime) else exact
+    return exact if isinstance(value, str) or back == value else _raise_unrepresentable()
 
 
 def _raise_unrepresentable() -> Any:

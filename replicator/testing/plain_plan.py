@@ -65,17 +65,17 @@ def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -
         case SentValue(name):
             return (target if name in (source[UNCHANGED] or ()) else source).get(name)
         case Coalesce(first, other):
-            found = evaluate(first, source, target)
-            return evaluate(other, source, target) if found is None else found
+            inner = evaluate(first, source, target)
+            return evaluate(other, source, target) if inner is None else inner
         case IsNull(operand) | Not(operand):
-            found = evaluate(operand, source, target)
-            return found is None if isinstance(expr, IsNull) else None if found is None else not found
+            inner = evaluate(operand, source, target)
+            return inner is None if isinstance(expr, IsNull) else None if inner is None else not inner
         case Compare(op, left, right):
             values = evaluate(left, source, target), evaluate(right, source, target)
             return None if None in values else COMPARISONS[op](*values)
         case AllOf(terms) | AnyOf(terms):
-            decisive, found = isinstance(expr, AnyOf), [evaluate(term, source, target) for term in terms]
-            return decisive if decisive in found else None if None in found else not decisive
+            decisive, truths = isinstance(expr, AnyOf), [evaluate(term, source, target) for term in terms]
+            return decisive if decisive in truths else None if None in truths else not decisive
 
 
 def to_plain(value: Any) -> Any:
@@ -236,14 +236,14 @@ def _check_stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainT
     if plan.reconcile.guard == "absent":
         return DUPLICATE if _is_there(plan, row, related) else None
     there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
-    known: list[Sequence] = [get_sequence(plan, there)] if there else []
+    sequences: list[Sequence] = [get_sequence(plan, there)] if there else []
     if plan.reconcile.uses_tombstones:
-        known.append(related.deletes.get(_get_key(plan, row), ()))
+        sequences.append(related.deletes.get(_get_key(plan, row), ()))
     sequence = get_sequence(plan, row)
-    if sequence in known:
+    if sequence in sequences:
         return DUPLICATE
     floor = [target.truncated_at] if target.truncated_at is not None else []
-    return SUPERSEDED if any(sequence <= other for other in (*known, *floor)) else None
+    return SUPERSEDED if any(sequence <= other for other in (*sequences, *floor)) else None
 
 
 def _is_purged(plan: ApplyPlan, row: Row, gone: DeleteHorizon) -> bool:
@@ -254,9 +254,9 @@ def _is_purged(plan: ApplyPlan, row: Row, gone: DeleteHorizon) -> bool:
 
 def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, lateness: LatenessLimit) -> bool:
     there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
-    kept = there is not None and (lateness.clears is None or get_sequence(plan, there) >= lateness.clears)
+    has_row = there is not None and (lateness.clears is None or get_sequence(plan, there) >= lateness.clears)
     remembered = related.deletes.get(_get_key(plan, row), ()) > (lateness.truncated or ())
-    return get_sequence(plan, row) <= lateness.max_purged and not kept and not remembered
+    return get_sequence(plan, row) <= lateness.max_purged and not has_row and not remembered
 
 
 def _is_there(plan: ApplyPlan, row: Mapping[str, Any], related: PlainTarget) -> bool:
@@ -329,17 +329,17 @@ class PlainWatermark:
         if mark is not None and change[TS] < mark:
             return Verdict("rejected", make_watermark_reject(_to_text(change[TS]), _to_text(mark), self.lane))
         identity = self._get_identity(change)
-        known = identity in self.seen
+        is_repeated = identity in self.seen
         self.seen.add(identity)
-        return DUPLICATE if known else None
+        return DUPLICATE if is_repeated else None
 
     def _advance(self, change: Mapping[str, Any]) -> datetime | None:
         """The watermark at the arrival of the change; None if it does not apply. Advances the newest event time."""
         if change[TS] is None or change[OP] == Op.READ:
             return None
-        place, time = TopicPartition(change[TOPIC], change[PARTITION]), to_micros(change[TS])
-        newest = self.max_event_times.get(place, time)
-        self.max_event_times[place] = max(newest, time)
+        partition, time = TopicPartition(change[TOPIC], change[PARTITION]), to_micros(change[TS])
+        newest = self.max_event_times.get(partition, time)
+        self.max_event_times[partition] = max(newest, time)
         return EPOCH + timedelta(microseconds=newest) - (self.plan.watermark or timedelta())
 
     def _get_identity(self, change: Mapping[str, Any]) -> tuple[Any, ...]:

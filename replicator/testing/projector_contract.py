@@ -106,10 +106,10 @@ class ProjectorContract(Contract):
         """Rows of another writer do not stay."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
-        found = self._read_sums()
+        sums = self._read_sums()
         self.append_rows("sums", self.rows("sums").slice(0, 1))
         assert self._refresh(make_projection()).kind == "full"
-        assert self._read_sums() == found
+        assert self._read_sums() == sums
 
     def test_a_table_that_no_refresh_made_is_left_alone(self) -> None:
         """With any rows."""
@@ -166,11 +166,11 @@ class ProjectorContract(Contract):
         self._refresh(make_projection())
         self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
         self._refresh(make_projection())
-        found = self._read_sums()
+        sums = self._read_sums()
         assert ("older versions" in projector.describe_versions(mine)) == self.keeps_versions
         assert projector.describe_versions(mine, end=True) == ""
         projector.close()
-        assert self._read_sums() == found and ("Rome", 2, 6) in found
+        assert self._read_sums() == sums and ("Rome", 2, 6) in sums
         self.append_rows("orders", _make_table([(10, "Rome", 1, "x")]))
         self._refresh(make_projection())
         assert ("Rome", 3, 7) in self._read_sums()

@@ -139,8 +139,8 @@ class RestoreContract(SinkBase):
 
     def apply_rest(self, target: SinkTarget, first: DeliveryRun, deliveries: Any) -> None:
         """Apply the other batches."""
-        said = (self.new_engine(), target, first.history, first.policy, first.plans, first.wanted)
-        rest = DeliveryRun(*said, to_frame=self.to_frame, to_arrow=self.to_arrow)
+        arguments = (self.new_engine(), target, first.history, first.policy, first.plans, first.wanted)
+        rest = DeliveryRun(*arguments, to_frame=self.to_frame, to_arrow=self.to_arrow)
         rest.table, rest.reached = first.table, first.reached
         rest.sink.prepare(rest.lane, rest.plan)
         for delivery in deliveries:
@@ -168,9 +168,9 @@ class RestoreContract(SinkBase):
             rest.sent = first.sent
             for row in after:
                 rest.send([row])
-            found = [row[column] for row in target.rows(rest.lane)]
+            cells = [row[column] for row in target.rows(rest.lane)]
             rest.sink.close()
-        assert sorted(found) == expected, found
+        assert sorted(cells) == expected, cells
 
     def test_killed_it_may_be_repeated(self) -> None:
         """A restore that fails half way, because a file of the checkpoint is missing, leaves no state."""

@@ -45,12 +45,12 @@ ITEMS = TableSpec(
 )
 
 
-def _put(place: int, key: int, v1: str, v2: str | None, tx: int, *old: int) -> Change:
-    return Change("c", (place, 1), {"k1": key, "v1": v1, "v2": v2}, moved_from=old or None, tx=str(tx))
+def _put(lsn: int, key: int, v1: str, v2: str | None, tx: int, *old: int) -> Change:
+    return Change("c", (lsn, 1), {"k1": key, "v1": v1, "v2": v2}, moved_from=old or None, tx=str(tx))
 
 
-def _leave(place: int, key: int, v1: str | None, v2: str | None, tx: int, *unsent: str) -> Change:
-    return Change("d", (place, 0), {"k1": key, "v1": v1, "v2": v2}, frozenset(unsent), moved_to=True, tx=str(tx))
+def _leave(lsn: int, key: int, v1: str | None, v2: str | None, tx: int, *unchanged: str) -> Change:
+    return Change("d", (lsn, 0), {"k1": key, "v1": v1, "v2": v2}, frozenset(unchanged), moved_to=True, tx=str(tx))
 
 
 SHIFTED = (
@@ -84,10 +84,10 @@ def plan_soft_deletes(policy: str, table: TableSpec) -> ApplyPlan:
     return plan_for(policy, table, row_transforms=LaneShape(soft_deletes=True))
 
 
-def make_alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[SourceEvent, Change]:
-    """The insert of a row into a table without a key, at the offset `place`."""
+def make_alike(offset: int, position: tuple[int, int], count: int, value: int) -> tuple[SourceEvent, Change]:
+    """The insert of a row into a table without a key, at this offset."""
     change = Change("c", (*position, count), {"v1": value}, counted=True)
-    return SourceEvent(0, place, 0, None, change), change
+    return SourceEvent(0, offset, 0, None, change), change
 
 
 def make_span(start: int, end: int) -> Span:
@@ -174,7 +174,7 @@ class SinkContract(
         of the rejects."""
         lane, engine, names = make_lane(plan.policy), self.new_engine(), ("k1", "v1", "v2")
         events, rejects = (
-            [(SourceEvent(0, place, 0, None, change), change) for place, change in enumerate(changes)],
+            [(SourceEvent(0, offset, 0, None, change), change) for offset, change in enumerate(changes)],
             list[Any](),
         )
         with self.target() as target:
@@ -187,17 +187,17 @@ class SinkContract(
                 sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).select([OFFSET, ERROR]).to_pylist()))
             sink.close()
             rows = [row for row in target.rows(lane) if row.get("_cdc_end_seq_1") is None]
-        found = sorted((*(row[n] for n in names), bool(row.get("_cdc_deleted"))) for row in rows)
-        return found, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects]
+        marked_rows = sorted((*(row[n] for n in names), bool(row.get("_cdc_deleted"))) for row in rows)
+        return marked_rows, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects]
 
     def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
         """No row can supply its missing values, because another row has the old key meanwhile."""
         begun = Statement("write", 0, mask=1), Statement("move", 0, 1, mask=1)
-        taken = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
+        rest = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
         shape = StreamShape(key="int", values=("int",), tombstones=False, unseen=True)
         one: tuple[int, int, Fault] = (1, 0, "")
         for batches in (0, 9):
-            history = History(shape, (*begun, *taken), (one,) * batches)
+            history = History(shape, (*begun, *rest), (one,) * batches)
             with self.target() as target:
                 whose = self.new_engine(), target, history, "scd1"
                 delivering = DeliveryRun(*whose, to_frame=self.to_frame, to_arrow=self.to_arrow)
@@ -225,7 +225,7 @@ class SinkContract(
         ]
         ops = [*before, ("t", 3, None, None), ("c", 4, 2, "a"), ("c", 4, 3, "a")]
         changes = [Change(op, (at,), {} if key is None else {"k1": key, "v1": value}) for op, at, key, value in ops]
-        events = [(SourceEvent(0, place, 0, None, change), change) for place, change in enumerate(changes)]
+        events = [(SourceEvent(0, offset, 0, None, change), change) for offset, change in enumerate(changes)]
         lane, engine, plan = make_lane("scd2"), self.new_engine(), plan_for("scd2", table)
         with self.target() as target:
             sink = target.open()
@@ -234,8 +234,8 @@ class SinkContract(
                 folded = engine.fold(self.to_frame(changes_frame(events[start:end], table, "cdc.public.items")), plan)
                 sink.apply([Write(lane, plan, folded, make_span(start, end), IDENTITY)], refuse_rejects)
             sink.close()
-            found = {(row["k1"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in target.rows(lane)}
-        assert found == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6), (3, 1, 3), (3, 4, 5), (3, 5, None)}
+            versions = {(row["k1"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in target.rows(lane)}
+        assert versions == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6), (3, 1, 3), (3, 4, 5), (3, 5, None)}
 
     def _check_histories(self, policy: str, keys: tuple[str, ...]) -> None:
         require(policy in self.features().policies, f"the sink does not know policy {policy}")
@@ -251,7 +251,7 @@ class SinkContract(
         reading = [((1, 10), 5, 1), ((1, 20), 6, 2), ((1, 20), 7, 2), ((1, 20), 8, 3)]
         resumed = [((1, 10), 1, 1), ((1, 20), 2, 2), ((1, 20), 3, 2), ((1, 20), 4, 3), ((2, 30), 1, 1)]
         for cut in (3, 4, 9):
-            events = [make_alike(place, *change) for place, change in enumerate([*reading, *resumed])]
+            events = [make_alike(offset, *change) for offset, change in enumerate([*reading, *resumed])]
             with self.target() as target:
                 lane, engine = make_lane("append"), self.new_engine()
                 sink, plan = target.open(), plan_for("append", table)
@@ -474,10 +474,10 @@ class TombstoneContract(Contract):
             folded = engine.fold(self.to_frame(history.frame(batch, plan.table)), plan)
             ledger.record(lane, plan, folded.frame)
         keys = engine.fold(self.to_frame(history.frame(history.events[:3], plan.table)), plan).frame
-        found = self.to_arrow(ledger.lookup(lane, plan, keys, find_applied(history.frame(deletes, plan.table)))).to_pylist()
+        rows = self.to_arrow(ledger.lookup(lane, plan, keys, find_applied(history.frame(deletes, plan.table)))).to_pylist()
         names = (*plan.table.keys, *cdc_sequence_columns(3))
         expected = [{**e.change.image, **to_stored_sequence(e.change.sequence)} for e in deletes[1:] if e.change]
-        assert to_canonical_rows(found, names) == to_canonical_rows(expected, names)
+        assert to_canonical_rows(rows, names) == to_canonical_rows(expected, names)
 
     def test_tombstones_of_unapplied_records_are_left_out(self) -> None:
         """An entry of a failed attempt does not count until its record is applied: earlier records may be applied
@@ -490,13 +490,13 @@ class TombstoneContract(Contract):
             folded = engine.fold(self.to_frame(history.frame([event], plan.table)), plan)
             ledger.record(lane, plan, folded.frame)
 
-        def found(*events: Any) -> list[tuple[int, ...]]:
+        def lookup(*events: Any) -> list[tuple[int, ...]]:
             position = find_applied(history.frame(events, plan.table))
             rows = self.to_arrow(ledger.lookup(lane, plan, folded.frame, position)).to_pylist()
             return [tuple(row[name] for name in cdc_sequence_columns(3)) for row in rows]
 
-        assert found() == []
-        assert [found(first), found(first, second)] == [[e.change.sequence] for e in (first, second) if e.change]
+        assert lookup() == []
+        assert [lookup(first), lookup(first, second)] == [[e.change.sequence] for e in (first, second) if e.change]
 
     def test_tombstones_of_retried_records_are_left_out(self) -> None:
         """The entry of the retried record does not count, because it may come from a failed attempt. Entries of
@@ -508,8 +508,8 @@ class TombstoneContract(Contract):
         folded = [engine.fold(self.to_frame(history.frame([event], plan.table)), plan) for event in (first, second)]
         ledger.record(lane, plan, folded[0].frame)
         position = history.position(len(history.events))
-        found = [self.to_arrow(ledger.lookup(lane, plan, rows.frame, position, again=True)).num_rows for rows in folded]
-        assert found == [0, 1]
+        counts = [self.to_arrow(ledger.lookup(lane, plan, rows.frame, position, again=True)).num_rows for rows in folded]
+        assert counts == [0, 1]
 
 
 def find_applied(frame: pa.Table) -> Position:

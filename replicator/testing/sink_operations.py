@@ -573,8 +573,8 @@ class SinkOutOfBand(SinkBase):
         late = {i for i in range(len(events)) if random.random() < 0.3}
         middle = random.randrange(len(events) + 1)
         for start, end in ((0, middle), (middle, len(events))):
-            kept = [events[i] for i in range(start, end) if i not in late]
-            case.apply_stream(kept, case.history.span(start, end))
+            stream = [events[i] for i in range(start, end) if i not in late]
+            case.apply_stream(stream, case.history.span(start, end))
         case.compare_with_model()
         before = case.list_states()
         left = [events[i] for i in sorted(late)]
@@ -597,8 +597,8 @@ class SinkOutOfBand(SinkBase):
         shape = replace(SIMPLE, whole_moves=True)
         partial = (Statement("write", 1), Statement("write", 1, mask=3))
         # The last delete is applied first, so that the sink looks up tombstones at all.
-        kept = (Statement("write", 2), Statement("delete", 2))
-        history = make_history(Statement("write", 0), Statement("delete", 0), *partial, *kept)
+        final = (Statement("write", 2), Statement("delete", 2))
+        history = make_history(Statement("write", 0), Statement("delete", 0), *partial, *final)
         history = replace(history, shape=shape)
         events = list(history.events)
         first, delete, lost, lacking, *last = events

@@ -66,9 +66,9 @@ def make_arrivals(*changes: ArrivingChange) -> list[tuple[SourceEvent, Change]]:
 def make_resent(partition: int, offset: int, *again: tuple[SourceEvent, Change]) -> list[tuple[SourceEvent, Change]]:
     """The changes again, in that partition from that offset on."""
     out = []
-    for place, (event, change) in enumerate(again, offset):
-        moved = replace(change, event_id=f"{TOPIC}-{partition}-{place}", partition=partition)
-        out.append((replace(event, partition=partition, offset=place, change=moved), moved))
+    for number, (event, change) in enumerate(again, offset):
+        moved = replace(change, event_id=f"{TOPIC}-{partition}-{number}", partition=partition)
+        out.append((replace(event, partition=partition, offset=number, change=moved), moved))
     return out
 
 
@@ -133,7 +133,7 @@ class SinkWatermarks(SinkPositions):
             names = ("k1", "_event_id")
             assert to_canonical_rows(target.rows(lane), names) == to_canonical_rows(wanted, names)
             assert state is not None
-            reached = {place.partition: EPOCH + micros * MICROSECOND for place, micros in state.max_event_time.items()}
+            reached = {p.partition: EPOCH + micros * MICROSECOND for p, micros in state.max_event_time.items()}
             assert reached == {0: make_event_time(200), 1: make_event_time(190)}
 
     def test_a_watermark_may_change(self) -> None:
@@ -167,8 +167,8 @@ class SinkWatermarks(SinkPositions):
         return folded.counts + applied[lane.id].counts, rejects
 
     def _find_number(self, row: dict[str, Any]) -> int:
-        places = [(event.partition, event.offset) for event, _ in STREAM]
-        return places.index((row["_partition"], row[OFFSET]))
+        positions = [(event.partition, event.offset) for event, _ in STREAM]
+        return positions.index((row["_partition"], row[OFFSET]))
 
     def _get_code(self, row: dict[str, Any]) -> str:
         return Reject.parse(row[ERROR]).code
@@ -213,10 +213,10 @@ def make_times(hours: Sequence[int]) -> list[datetime]:
 def make_changes(*changes: tuple[str, int, int]) -> list[tuple[SourceEvent, Change]]:
     """Changes in this order: operation, key, sequence."""
     out = []
-    for place, (op, key, sequence) in enumerate(changes):
+    for offset, (op, key, sequence) in enumerate(changes):
         image = {} if op == "t" else {"k1": key, "v1": f"{op}{sequence}"}
-        change = Change(op, (sequence, 0, 0), image, event_id=f"{TOPIC}-0-{place}")
-        out.append((SourceEvent(0, place, 0, None if op == "t" else (key,), change), change))
+        change = Change(op, (sequence, 0, 0), image, event_id=f"{TOPIC}-0-{offset}")
+        out.append((SourceEvent(0, offset, 0, None if op == "t" else (key,), change), change))
     return out
 
 
@@ -320,7 +320,7 @@ class SinkRetention(SinkPositions):
             sink.close()
             sink = target.open()
             assert floor == (30, 0, 0)
-            assert len(self._apply_retained(sink, lane, 5, 6, make_time(19), kept=None, skipped=1)[1]) == 1
+            assert len(self._apply_retained(sink, lane, 5, 6, make_time(19), retention=None, skipped=1)[1]) == 1
             assert get_purged_sequence(sink.state(lane)) == floor
             sink.reset(lane)
             assert not self._apply_retained(sink, lane, 4, 6, make_time(20))[1]
@@ -348,9 +348,9 @@ class SinkRetention(SinkPositions):
         lane: Lane,
         start: int,
         end: int,
-        moment: datetime,
+        at: datetime,
         *,
-        kept: timedelta | None = RETENTION,
+        retention: timedelta | None = RETENTION,
         more: bool = False,
         skipped: int = 0,
         story: Sequence[tuple[SourceEvent, Change]] = STORY,
@@ -360,7 +360,7 @@ class SinkRetention(SinkPositions):
         `more`: also the offset after them, without a change. `skipped`: the number of changes before them that were
         never delivered.
         """
-        write = self._make_write(lane, start, end, moment, kept=kept, more=more, skipped=skipped, story=story)
+        write = self._make_write(lane, start, end, at, retention=retention, more=more, skipped=skipped, story=story)
         rejects: list[dict[str, Any]] = []
         sink.prepare(lane, write.plan)
         applied = sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).to_pylist()))
@@ -371,24 +371,24 @@ class SinkRetention(SinkPositions):
         lane: Lane,
         start: int,
         end: int,
-        moment: datetime,
+        at: datetime,
         *,
-        kept: timedelta | None = RETENTION,
+        retention: timedelta | None = RETENTION,
         more: bool = False,
         skipped: int = 0,
         story: Sequence[tuple[SourceEvent, Change]] = STORY,
     ) -> Write[Any]:
         table = make_history().table()
         table = replace(table, columns=table.columns[:2])
-        plan = plan_for("scd1", table, retention=kept)
+        plan = plan_for("scd1", table, retention=retention)
         folded = self.new_engine().fold(self.to_frame(changes_frame(story[start:end], table, TOPIC)), plan)
-        return Write(lane, plan, folded, make_span(start - skipped, end + more), IDENTITY, moment)
+        return Write(lane, plan, folded, make_span(start - skipped, end + more), IDENTITY, at)
 
 
 def make_span(start: int, end: int) -> Span:
     """The span between two offsets."""
-    place = TopicPartition(TOPIC, 0)
-    return Span(Position({place: start}), Position({place: end}))
+    partition = TopicPartition(TOPIC, 0)
+    return Span(Position({partition: start}), Position({partition: end}))
 
 
 def get_purged_sequence(state: LaneState | None) -> Sequence[Any] | None:
@@ -423,10 +423,10 @@ def assert_rejects(delivering: DeliveryRun) -> None:
     due = {
         (e.partition, e.offset) for e, c in zip(events, changes, strict=True) if model.apply_change(c) is Outcome.REJECTED
     }
-    found = {(row[PARTITION], row[OFFSET]) for row in delivering.rejects}
-    assert found <= due, f"rejected, but not late: {found - due}"
+    rejected = {(row[PARTITION], row[OFFSET]) for row in delivering.rejects}
+    assert rejected <= due, f"rejected, but not late: {rejected - due}"
     alone = all(delivery.end - delivery.start <= 1 for delivery in history.deliveries)
-    assert found == due or not alone, f"late, but not rejected: {due - found}"
+    assert rejected == due or not alone, f"late, but not rejected: {due - rejected}"
 
 
 # Soft-deleted rows with a retention

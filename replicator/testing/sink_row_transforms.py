@@ -147,16 +147,16 @@ class LaneStream:
 
     def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
         """Apply one batch, in this order. A row may have its own `op`, its log position `log`, and `unsent` columns."""
-        place, changes = TopicPartition("cdc.public.items", 0), []
-        at = Position({place: FIRST_OFFSET + self.sent})
+        partition, changes = TopicPartition("cdc.public.items", 0), []
+        at = Position({partition: FIRST_OFFSET + self.sent})
         for row in rows:
             image = {name: value for name, value in row.items() if name not in ("op", "log", "unsent")}
             log = row.get("log", self.log)
-            unsent = frozenset(row.get("unsent", ()))
-            change = Change(row.get("op", op), (log, 0), image, unsent, ts=EPOCH + timedelta(seconds=log))
+            unchanged = frozenset(row.get("unsent", ()))
+            change = Change(row.get("op", op), (log, 0), image, unchanged, ts=EPOCH + timedelta(seconds=log))
             changes.append((SourceEvent(0, FIRST_OFFSET + self.sent, 0, None, change), change))
             self.sent, self.log = self.sent + 1, self.log + 1
-        frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
+        frame = self.suite.to_frame(changes_frame(changes, self.table, partition.topic))
         for piece in self.engine.frames.segments(self.engine.transform_rows(frame, self.plan).frame, self.plan.table):
             end = at.advanced_to(self.engine.frames.ends(piece))
             write = Write(self.lane, self.plan, self.engine.fold(piece, self.plan), Span(at, end), IDENTITY, self.at)
@@ -239,9 +239,9 @@ class SinkRowTransforms(SinkBase):
         """A NULL in an upsert keeps the value of the row, from its batch or the target. Without the same row it is
         NULL. Other columns are written as sent."""
         require("scd1" in self.features().policies, "the sink does not know policy scd1")
-        told = [("c", 1, None, 1), ("u", None, 2, None), ("u", 3, None, 2), ("d", None, None, None), ("u", None, 4, 3)]
+        sent = [("c", 1, None, 1), ("u", None, 2, None), ("u", 3, None, 2), ("d", None, None, None), ("u", None, 4, 3)]
         after = [(1, None, 1), (1, 2, None), (3, 2, 2), None, (None, 4, 3)]
-        rows = [{"op": op, "id": 1, "a": a, "b": b, "plain": plain} for op, a, b, plain in told]
+        rows = [{"op": op, "id": 1, "a": a, "b": b, "plain": plain} for op, a, b, plain in sent]
         for size in (1, 2, 3, 5) if self.one_in == 1 else (2, 5):
             with self.target() as target:
                 lines = LaneStream(
@@ -250,8 +250,8 @@ class SinkRowTransforms(SinkBase):
                 for start in range(0, len(rows), size):
                     lines.send(rows[start : start + size])
                     expected = after[min(start + size, len(rows)) - 1]
-                    found = [(row["a"], row["b"], row["plain"]) for row in lines.rows()]
-                    assert found == ([] if expected is None else [expected]), (size, start)
+                    stored = [(row["a"], row["b"], row["plain"]) for row in lines.rows()]
+                    assert stored == ([] if expected is None else [expected]), (size, start)
                 lines.sink.close()
 
     def test_soft_deletes_leave_rows(self) -> None:
@@ -267,10 +267,10 @@ class SinkRowTransforms(SinkBase):
                 lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True))
                 for start in range(0, len(PARTIAL_CHANGES), size):
                     lines.send(PARTIAL_CHANGES[start : start + size])
-                found = {row["id"]: tuple(row[name] for name in LEFT_COLUMNS) for row in lines.rows()}
+                stored = {row["id"]: tuple(row[name] for name in LEFT_COLUMNS) for row in lines.rows()}
                 lines.sink.close()
-            times = {key: row[-1] and to_canonical(row[-1]) for key, row in found.items()}
-            assert {key: row[:-1] for key, row in found.items()} == {key: row[:-1] for key, row in LEFT_ROWS.items()}, size
+            times = {key: row[-1] and to_canonical(row[-1]) for key, row in stored.items()}
+            assert {key: row[:-1] for key, row in stored.items()} == {key: row[:-1] for key, row in LEFT_ROWS.items()}, size
             assert times == {key: at and to_canonical(at) for key, (*_, at) in LEFT_ROWS.items()}, size
 
     def test_employees_in_any_order(self) -> None:
@@ -282,11 +282,11 @@ class SinkRowTransforms(SinkBase):
             lines = LaneStream(self, target, EMPLOYEES, BY_NUMBER)
             for rows in zip(*orders, strict=True):
                 lines.send({"run": run, **row} for run, row in enumerate(rows))
-            found = lines.rows()
+            stored = lines.rows()
             lines.sink.close()
         for run in range(len(orders)):
-            assert {row["id"]: row["role"] for row in found if row["run"] == run} == REMAINING_ROLES
-        assert not {"operation", "sequenceNum"} & found[0].keys()
+            assert {row["id"]: row["role"] for row in stored if row["run"] == run} == REMAINING_ROLES
+        assert not {"operation", "sequenceNum"} & stored[0].keys()
 
     def test_sales_in_any_order(self) -> None:
         """A first copy and later changes, in one batch and with one row per batch, in every order of the rows of
@@ -299,10 +299,10 @@ class SinkRowTransforms(SinkBase):
                 lines = LaneStream(self, target, SALES, NO_ROW_TRANSFORMS)
                 for start in range(0, len(SOLD), size):
                     lines.send({"run": run, **row} for run, rows in enumerate(orders) for row in rows[start : start + size])
-                found = lines.rows()
+                stored = lines.rows()
                 lines.sink.close()
             for run in range(len(orders)):
-                assert {row["id"]: row["sales"] for row in found if row["run"] == run} == REMAINING
+                assert {row["id"]: row["sales"] for row in stored if row["run"] == run} == REMAINING
 
 
 # Lanes with column versions, whose partial rows may arrive in any order
@@ -367,19 +367,19 @@ class SinkColumnVersions(SinkBase):
                     lines.send(
                         {"run": run, "id": 1, **row} for run, rows in enumerate(orders) for row in rows[start : start + size]
                     )
-                found = lines.rows()
+                stored = lines.rows()
                 lines.sink.close()
-            assert len(found) == len(orders), size
+            assert len(stored) == len(orders), size
             columns = ("a", "b", "c", "_cdc_unsent", "_cdc_op", "_cdc_seq_1")
-            told = {tuple(map(repr, (row[name] for name in columns))) for row in found}
-            assert told == {tuple(map(repr, expected))}, size
+            texts = {tuple(map(repr, (row[name] for name in columns))) for row in stored}
+            assert texts == {tuple(map(repr, expected))}, size
 
     def test_a_truncate_comes_late(self) -> None:
         """A row that survives a late truncate loses the values sent before it, also if the row has no other change."""
         for size in self.cuts or (1, 2, 5):
             with self.target() as target:
                 lines = LaneStream(self, target, ITEMS, RowTransforms(has_column_versions=True))
-                told: list[dict[str, Any]] = [
+                changes: list[dict[str, Any]] = [
                     {"op": "c", "log": 1, "run": 1, "id": 1, "a": 1, "b": 1, "c": 1},
                     {"op": "u", "log": 9, "run": 1, "id": 1, "a": 9, "unsent": ("b", "c")},
                     {"op": "c", "log": 2, "run": 1, "id": 2, "a": 2, "b": 2, "c": 2},
@@ -389,9 +389,9 @@ class SinkColumnVersions(SinkBase):
                     {"op": "u", "log": 4, "run": 1, "id": 1, "b": 4, "unsent": ("a", "c")},
                     {"op": "u", "log": 6, "run": 1, "id": 1, "c": 6, "unsent": ("a", "b")},
                 ]
-                for start in range(0, len(told), size):
-                    lines.send(told[start : start + size])
+                for start in range(0, len(changes), size):
+                    lines.send(changes[start : start + size])
                 names = ("id", "a", "b", "c", "_cdc_unsent", "_cdc_seq_1")
-                found = sorted([row[n] for n in names] for row in lines.rows())
+                stored = sorted([row[n] for n in names] for row in lines.rows())
                 lines.sink.close()
-            assert found == [[1, 9, None, 6, ["b"], 9], [3, None, 8, None, ["a", "c"], 8]], size
+            assert stored == [[1, 9, None, 6, ["b"], 9], [3, None, 8, None, ["a", "c"], 8]], size

@@ -158,13 +158,13 @@ class SourceTable:
 
     def write(self, s: Statement) -> None:
         """Insert, or update of an existing row."""
-        known = s.key in self.live
-        unseen = s.mask and s.key in self.unseen and not known
-        unsent = self.choose_unchanged(s.mask) if known or unseen else frozenset()
-        kept = {name: value for name, value in self.live.get(s.key, {}).items() if name in unsent}
-        self.live[s.key] = self.make_values(s.salt) | kept
+        exists = s.key in self.live
+        unseen = s.mask and s.key in self.unseen and not exists
+        unchanged = self.choose_unchanged(s.mask) if exists or unseen else frozenset()
+        old = {name: value for name, value in self.live.get(s.key, {}).items() if name in unchanged}
+        self.live[s.key] = self.make_values(s.salt) | old
         self.lsn += 8
-        self.emit("u" if known or unseen else "c", s.key, self.live[s.key], unsent=unsent)
+        self.emit("u" if exists or unseen else "c", s.key, self.live[s.key], unsent=unchanged)
 
     def delete(self, s: Statement) -> None:
         """Delete of a row; a write if the row does not exist."""
@@ -202,12 +202,12 @@ class SourceTable:
         if not free or not (s.key in self.live or s.key in self.unseen):
             return self.write(s)
         whole = self.shape.whole_moves or not self.shape.keeps_order
-        unsent = frozenset() if whole else self.choose_unchanged(s.mask)
+        unchanged = frozenset() if whole else self.choose_unchanged(s.mask)
         old = self.live.setdefault(s.key, self.make_values(s.salt + 1))
         self.lsn += 8
         self.remove(s.key, s.other)
-        self.live[s.other] = self.make_values(s.salt) | {name: v for name, v in old.items() if name in unsent}
-        return self.emit("c", s.other, self.live[s.other], unsent=unsent, moved_from=self.make_key(s.key))
+        self.live[s.other] = self.make_values(s.salt) | {name: v for name, v in old.items() if name in unchanged}
+        return self.emit("c", s.other, self.live[s.other], unsent=unchanged, moved_from=self.make_key(s.key))
 
     def swap(self, s: Statement) -> None:
         """Two rows exchange their keys through a third key."""

@@ -62,16 +62,16 @@ class BatchRecorder:
         assert set(batch.span.start) == set(batch.span.end)
         self._check_touching(batch.span)
         for row in frame.to_pylist():
-            place = TopicPartition(row["topic"], row["partition"])
-            assert batch.span.start[place] <= row["offset"] < batch.span.end[place]
+            partition = TopicPartition(row["topic"], row["partition"])
+            assert batch.span.start[partition] <= row["offset"] < batch.span.end[partition]
         self.empties += not batch.records
         self.rows += frame.to_pylist()
         self.identity.update(batch.identity)
         self.after_batch(self)
 
     def _check_touching(self, span: Span) -> None:
-        for place, start in span.start.items():
-            assert self.position.setdefault(place, start) == start, f"{place}: {start} after {self.position[place]}"
+        for p, start in span.start.items():
+            assert self.position.setdefault(p, start) == start, f"{p}: {start} after {self.position[p]}"
         self.position.update(span.end)
         self.spans.append(span)
 
@@ -168,10 +168,10 @@ class SourceContract(Contract):
         finally:
             source.close()
             stream.close()
-        kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(self.odd_times)]
-        expected = dict(zip(map(get_position, sent.to_pylist()), kept, strict=True))
-        found = {get_position(row): row["timestamp"] for row in reader.rows}
-        assert found == expected, [(found.get(p), at) for p, at in expected.items() if found.get(p) != at]
+        valid_times = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(self.odd_times)]
+        expected = dict(zip(map(get_position, sent.to_pylist()), valid_times, strict=True))
+        read_times = {get_position(row): row["timestamp"] for row in reader.rows}
+        assert read_times == expected, [(read_times.get(p), at) for p, at in expected.items() if read_times.get(p) != at]
 
     def test_exactly_once_per_run(self) -> None:
         """Every record is delivered once. A second run from the end reads nothing."""
@@ -196,13 +196,13 @@ class SourceContract(Contract):
         """`read` returns exactly [start, until) of the partitions in `until`, and nothing if that is empty."""
         with self.open_stream() as (stream, source):
             some, offsets = next((p, offsets) for p, offsets in self.list_offsets(stream, 20).items() if len(offsets) >= 3)
-            places = [*offsets, self.make_whole_span(stream, 20).end[some]]
+            bounds = [*offsets, self.make_whole_span(stream, 20).end[some]]
             for start, until in ((0, 2), (1, len(offsets)), (2, 2)):
-                reader = BatchRecorder(self.to_arrow, {some: places[start]})
-                source.read(Position({some: places[start]}), Position({some: places[until]}), reader, threading.Event())
+                reader = BatchRecorder(self.to_arrow, {some: bounds[start]})
+                source.read(Position({some: bounds[start]}), Position({some: bounds[until]}), reader, threading.Event())
                 assert reader.offsets().get(some.partition, []) == offsets[start:until]
                 assert set(reader.offsets()) <= {some.partition}
-                assert reader.position[some] == places[until]
+                assert reader.position[some] == bounds[until]
 
     def test_read_within_run(self) -> None:
         """`read` may be called within `apply_batch` of `run`, and does not disturb it."""
@@ -249,11 +249,11 @@ class SourceContract(Contract):
             assert not source.losses(good, reader.identity)
             some = next(iter(good))
             gone = TopicPartition(stream.topic, 99)
-            found: Mapping[TopicPartition, str] = source.losses(
+            losses: Mapping[TopicPartition, str] = source.losses(
                 Position({**good, some: good[some] + 5, gone: 1}), reader.identity
             )
-            assert set(found) == {some, gone}
-            assert all(sentence.strip() for sentence in found.values())
+            assert set(losses) == {some, gone}
+            assert all(sentence.strip() for sentence in losses.values())
 
     def test_end(self) -> None:
         """`end` is the current or very recent end of the stream. `start` and `beginning` are its start."""

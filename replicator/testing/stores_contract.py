@@ -73,8 +73,8 @@ class DeadLetterContract(Contract):
     @contextmanager
     def stores(self) -> Iterator[tuple[DeadLetters, DeadLetters]]:
         """Two stores at one fresh location, as in two processes."""
-        place = self.new_place()
-        first, second = self.new_store(place), self.new_store(place)
+        location = self.new_place()
+        first, second = self.new_store(location), self.new_store(location)
         try:
             yield first, second
         finally:
@@ -103,12 +103,12 @@ class DeadLetterContract(Contract):
             store.write([make_dead_letter(1), make_dead_letter(1, "other.items"), make_dead_letter(2)])
             store.write([make_dead_letter(1, minutes=5), make_dead_letter(1, minutes=6)])
             other.write([replace(make_dead_letter(1, minutes=3), code="OUT_OF_RANGE", record=b"new")])
-            found = {(each.event_id, each.lane): each for each in store.read()}
-            assert len(found) == 3
-            seen = found["cdc.items-0-1", "lake.items"]
+            stored = {(each.event_id, each.lane): each for each in store.read()}
+            assert len(stored) == 3
+            seen = stored["cdc.items-0-1", "lake.items"]
             assert (seen.first_seen, seen.last_seen, seen.attempts) == (FIRST_TIME, FIRST_TIME + timedelta(minutes=6), 4)
             assert (seen.code, seen.record) == ("OUT_OF_RANGE", b"new")
-            assert found["cdc.items-0-2", "lake.items"].attempts == 1
+            assert stored["cdc.items-0-2", "lake.items"].attempts == 1
 
     def test_dead_letters_are_filtered(self) -> None:
         """By every field of `DeadLetterFilter`. The filter applies before the limit."""
@@ -168,8 +168,8 @@ class DeadLetterContract(Contract):
             store.write([make_dead_letter(1, minutes=1)])
             other.mark(read, "replayed")
             other.mark([], "replayed")
-            found = {(each.offset, each.lane): each.state for each in store.read()}
-            assert found == {(1, "lake.items"): "open", (2, "lake.items"): "replayed", (1, "other.items"): "replayed"}
+            states = {(each.offset, each.lane): each.state for each in store.read()}
+            assert states == {(1, "lake.items"): "open", (2, "lake.items"): "replayed", (1, "other.items"): "replayed"}
             store.write([make_dead_letter(2, minutes=2)])
             assert {each.state for each in other.read(DeadLetterFilter(events=frozenset({"cdc.items-0-2"})))} == {"open"}
 
@@ -247,7 +247,7 @@ def make_sample_event(
     number: int, of: str = "C101", kind: str = "Customer", minutes: int | None = None, **more: Any
 ) -> NewEvent:
     """An example event with the id `event-<number>`."""
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "event_id": f"event-{number}",
         "event_type": "Changed",
         "aggregate_id": of,
@@ -255,7 +255,7 @@ def make_sample_event(
         "event_data": {"number": str(number)},
         "at": None if minutes is None else FIRST_TIME + timedelta(minutes=minutes),
     }
-    return NewEvent(**said | more)
+    return NewEvent(**fields | more)
 
 
 class EventStoreContract(Contract):
@@ -274,8 +274,8 @@ class EventStoreContract(Contract):
     @contextmanager
     def stores(self, count: int = 2) -> Iterator[list[EventStore]]:
         """Stores at one fresh location, as in several processes."""
-        place = self.new_place()
-        stores = [self.new_store(place) for _ in range(count)]
+        location = self.new_place()
+        stores = [self.new_store(location) for _ in range(count)]
         try:
             yield stores
         finally:
@@ -295,8 +295,8 @@ class EventStoreContract(Contract):
                 a.event.event_version for a in other.append([make_sample_event(4), make_sample_event(5, kind="Order")])
             ] == [3, 1]
             assert [a.event.event_version for a in store.append([make_sample_event(6, expected_version=3)])] == [4]
-            found = {(k, i): other.version(k, i) for k in ("Customer", "Order") for i in ("C101", "C102")}
-            assert found == {
+            versions = {(k, i): other.version(k, i) for k in ("Customer", "Order") for i in ("C101", "C102")}
+            assert versions == {
                 ("Customer", "C101"): 4,
                 ("Customer", "C102"): 1,
                 ("Order", "C101"): 1,
@@ -377,8 +377,8 @@ class EventStoreContract(Contract):
             written = [a.event for a in store.append([full, odd, bare, make_sample_event(4, "C102")])]
             store.close()
             store.close()
-            found = [*other.read("Customer"), *other.read(ODD_EVENT_TEXT[:30])]
-            assert sorted(found, key=lambda e: e.event_id) == sorted(written, key=lambda e: e.event_id)
+            stored = [*other.read("Customer"), *other.read(ODD_EVENT_TEXT[:30])]
+            assert sorted(stored, key=lambda e: e.event_id) == sorted(written, key=lambda e: e.event_id)
             assert [_to_stored_fields(e) for e in written[:3]] == [_to_sent_fields(new) for new in (full, odd, bare)]
             assert before <= written[3].created_at <= datetime.now(UTC)
             assert store.version("Customer", "C101") == 2
@@ -447,9 +447,9 @@ class EventStoreContract(Contract):
 
             outcomes = _call_at_once([some(store, n + 1) for n, store in enumerate(stores)])
             assert all(isinstance(o, list) for o in outcomes), outcomes
-            found = stores[0].read("Customer")
-            assert [e.event_version for e in found] == list(range(1, 2 * len(stores) + 2))
-            assert len({e.event_id for e in found}) == len(found)
+            events = stores[0].read("Customer")
+            assert [e.event_version for e in events] == list(range(1, 2 * len(stores) + 2))
+            assert len({e.event_id for e in events}) == len(events)
 
     def test_any_history_ends_as_a_list_would(self) -> None:
         """Random appends by two stores in turns, with repeated ids, and right and wrong expected versions."""
@@ -484,14 +484,14 @@ def _call_at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
     ready = threading.Barrier(len(calls))
     outcomes: list[object] = [None] * len(calls)
 
-    def run(place: int) -> None:
+    def run(number: int) -> None:
         ready.wait()
         try:
-            outcomes[place] = calls[place]()
+            outcomes[number] = calls[number]()
         except Exception as error:
-            outcomes[place] = error
+            outcomes[number] = error
 
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -509,8 +509,8 @@ def _to_stored_fields(event: Event) -> Mapping[str, Any]:
 
 def _to_sent_fields(new: NewEvent) -> Mapping[str, Any]:
     left_out = ("at", "expected_version", "has_new_id")
-    said = {name: value for name in new.__dataclass_fields__ if name not in left_out for value in [getattr(new, name)]}
-    return {**said, "metadata": dict(new.metadata), "created_at": new.at}
+    fields = {name: value for name in new.__dataclass_fields__ if name not in left_out for value in [getattr(new, name)]}
+    return {**fields, "metadata": dict(new.metadata), "created_at": new.at}
 
 
 # An event store in a list, for tests.
@@ -525,8 +525,8 @@ class FakeEventStore:
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         with self._turn:
-            known = StoredEvents({e.event_id: e for e in self.events}, dict(find_heads(self.events)))
-            done = number_events(events, known, datetime.now(UTC))
+            stored = StoredEvents({e.event_id: e for e in self.events}, dict(find_heads(self.events)))
+            done = number_events(events, stored, datetime.now(UTC))
             self.events += select_new(done)
             return done
 
@@ -538,8 +538,8 @@ class FakeEventStore:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Sequence[Event]:
-        found = (e for e in self.events if e.aggregate_type == aggregate_type and aggregate_id in (None, e.aggregate_id))
-        return sort_events(e for e in found if until is None or e.created_at <= until)[:limit]
+        matches = (e for e in self.events if e.aggregate_type == aggregate_type and aggregate_id in (None, e.aggregate_id))
+        return sort_events(e for e in matches if until is None or e.created_at <= until)[:limit]
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
         return find_heads(self.events).get((aggregate_type, aggregate_id), AggregateHead()).version

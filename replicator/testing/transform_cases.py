@@ -108,9 +108,9 @@ def compute_louder(image: Mapping[str, Any]) -> str | None:
 
 def compute_thrice(image: Mapping[str, Any]) -> int | None:
     """Three times `v1`."""
-    found = image.get("v1")
-    if found is None or -(2**63) <= found * 3 < 2**63:
-        return None if found is None else found * 3
+    number = image.get("v1")
+    if number is None or -(2**63) <= number * 3 < 2**63:
+        return None if number is None else number * 3
     raise UnrepresentableValue
 
 
@@ -237,17 +237,17 @@ def to_element(value: Any) -> int | str:
 
 def make_text_condition(*texts: str) -> Any:
     """Model condition: `v1` is one of these."""
-    return lambda image, unsent: image.get("v1") in texts if "v1" not in unsent else None
+    return lambda image, unchanged: image.get("v1") in texts if "v1" not in unchanged else None
 
 
 def make_other_text_condition(text: str) -> Any:
     """Model condition: `v1` is not NULL, and not this."""
-    return lambda image, unsent: image.get("v1") not in (None, text) if "v1" not in unsent else None
+    return lambda image, unchanged: image.get("v1") not in (None, text) if "v1" not in unchanged else None
 
 
-def is_null(image: Mapping[str, Any], unsent: frozenset[str]) -> bool | None:
+def is_null(image: Mapping[str, Any], unchanged: frozenset[str]) -> bool | None:
     """Model condition: `v1` is NULL."""
-    return None if "v1" in unsent else image.get("v1") is None
+    return None if "v1" in unchanged else image.get("v1") is None
 
 
 def make_among_condition(*texts: str) -> Expr:
@@ -386,7 +386,7 @@ CASES = {
     "where there is no such text": TransformCase(RowTransforms(where=NOT_A), ModelRowTransforms(**NO_A), policies=CLEARED),
     "where there is a value": TransformCase(
         RowTransforms(where=Not(IsNull(source("v1")))),
-        ModelRowTransforms(where=lambda image, unsent: not is_null(image, unsent), condition_columns=frozenset({"v1"})),
+        ModelRowTransforms(where=lambda image, missing: not is_null(image, missing), condition_columns=frozenset({"v1"})),
         ORDERED_TYPES,
         policies=CLEARED,
     ),
