@@ -77,11 +77,11 @@ class BaseProjector(ABC):
         given = options.get("sinks")
         if not isinstance(given, Mapping):
             raise ConfigProblem("option sinks is a mapping of sinks by their names")
-        self._features = {str(name): said for name, said in given.items() if isinstance(said, SinkFeatures)}
+        self._features = {str(name): features for name, features in given.items() if isinstance(features, SinkFeatures)}
         """The sinks that are no lakes."""
-        self._lakes = {str(n): LakeOptions.from_options(said) for n, said in given.items() if n not in self._features}
+        self._lakes = {str(n): LakeOptions.from_options(lake) for n, lake in given.items() if n not in self._features}
         self._upkeep = {
-            name: TableMaintenance(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()
+            name: TableMaintenance(lake.compact_every, writer, lake.vacuum) for name, lake in self._lakes.items()
         }
         self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
         """By projection its table, and the version that `_read_last` read."""
@@ -113,22 +113,22 @@ class BaseProjector(ABC):
     def _list_places(self, projection: Projection) -> dict[str, str]:
         """By label, the locations of the inputs and of the table."""
         lakes = [(one.label, one.sink, one.table) for one in projection.inputs if one.sink in self._lakes]
-        places = {label: self._input_folder(sink, table).uri for label, sink, table in lakes}
-        places |= {one.label: self._inputs[one.name].place for one in projection.inputs if one.sink not in self._lakes}
-        found = self._found.get(projection.name)
-        return {**places, projection.label: self._target_folder(projection).uri if found is None else found.place}
+        locations = {label: self._input_folder(sink, table).uri for label, sink, table in lakes}
+        locations |= {one.label: self._inputs[one.name].place for one in projection.inputs if one.sink not in self._lakes}
+        target = self._found.get(projection.name)
+        return {**locations, projection.label: self._target_folder(projection).uri if target is None else target.place}
 
     def _read_inputs(self, projection: Projection) -> InputVersions:
         """Also reads the table meanwhile, for `_read_last`."""
         looking = self._start_lookup(projection)
         try:
-            found = self._read_newest(projection, [one for one in projection.inputs if one.sink in self._lakes])
+            versions = self._read_newest(projection, [one for one in projection.inputs if one.sink in self._lakes])
         finally:
             wait([looking])
         self._lookups[projection.name] = looking
         self._open_inputs(projection)
-        found.update({name: one.version for name, one in self._inputs.items()})
-        return {one.name: found[one.name] for one in projection.inputs}
+        versions.update({name: one.version for name, one in self._inputs.items()})
+        return {one.name: versions[one.name] for one in projection.inputs}
 
     def _open_inputs(self, projection: Projection) -> None:
         """Opens the inputs that are not in lakes: those in one database together."""
@@ -145,16 +145,16 @@ class BaseProjector(ABC):
                     next_step="Read a target of the table in another sink, such as a lake.",
                 )
             together.setdefault(tables.database, []).append((one, tables))
-        for found in together.values():
-            places = [tables.locate(one.table) for one, tables in found]
+        for pairs in together.values():
+            locations = [tables.locate(one.table) for one, tables in pairs]
             try:
-                opened = self._opened.enter_context(found[0][1].open(places))
+                opened = self._opened.enter_context(pairs[0][1].open(locations))
             except InputMissing as missing:
-                raise missing_input_error(projection, found[places.index(missing.place)][0]) from missing
-            self._inputs.update({one.name: table for (one, _), table in zip(found, opened, strict=True)})
+                raise missing_input_error(projection, pairs[locations.index(missing.place)][0]) from missing
+            self._inputs.update({one.name: table for (one, _), table in zip(pairs, opened, strict=True)})
 
     def _read_newest(self, projection: Projection, inputs: Iterable[ProjectionInput]) -> dict[str, InputVersion]:
-        found = {}
+        versions = {}
         for one in inputs:
             folder = self._input_folder(one.sink, one.table)
             with translate_errors(one.label):
@@ -164,8 +164,8 @@ class BaseProjector(ABC):
                     if has_table(folder):
                         raise
                     raise missing_input_error(projection, one) from gone
-                found[one.name] = InputVersion(newest.table_id, newest.number)
-        return found
+                versions[one.name] = InputVersion(newest.table_id, newest.number)
+        return versions
 
     def _read_last(self, projection: Projection) -> RefreshRecord | None:
         if projection.sink not in self._lakes:
@@ -227,8 +227,8 @@ class BaseProjector(ABC):
             self._release_inputs()
         finally:
             self._pool.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
-            for known in (self._targets, self._latest_tables, self._snapshots, self._lookups, self._last_commits):
-                known.clear()
+            for cache in (self._targets, self._latest_tables, self._snapshots, self._lookups, self._last_commits):
+                cache.clear()
 
     @abstractmethod
     def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
@@ -241,8 +241,8 @@ class BaseProjector(ABC):
     def _is_group_type(self, projection: Projection, values: Iterable[object]) -> bool:
         """True when the values have the type of the table's groups. Equal values of two types would not be
         found again."""
-        found = self._read_group_type(projection)
-        kind = None if found is None else python_type(found)
+        group_type = self._read_group_type(projection)
+        kind = None if group_type is None else python_type(group_type)
         return all(type(value) is kind for value in values if value is not None)
 
     def _read_group_type(self, projection: Projection) -> pa.DataType | None:
@@ -340,8 +340,8 @@ class BaseProjector(ABC):
     def _commit_record(self, projection: Projection, record: RefreshRecord) -> tuple[int, int]:
         """Commits only the record."""
         table = self._get_existing_target(projection)
-        said = commit_properties(table, projection, record)
-        write_deltalake(table, read_schema(table).empty_table(), mode="append", commit_properties=said)
+        properties = commit_properties(table, projection, record)
+        write_deltalake(table, read_schema(table).empty_table(), mode="append", commit_properties=properties)
         version = int(table.version())
         self._finish_commit(projection, table, version)
         return version, 0
@@ -399,9 +399,9 @@ def app_id(projection: Projection) -> str:
 def read_last_record(table: DeltaTable) -> RefreshRecord | None:
     """The record of the last refresh; None if another program wrote rows since."""
     for entry in _read_commits(table):
-        said = _parse_record(entry)
-        if said is not None:
-            return RefreshRecord.from_json(said)
+        fields = _parse_record(entry)
+        if fields is not None:
+            return RefreshRecord.from_json(fields)
         if entry.get("operation") not in LEAVE_ROWS:
             return None
     return None
@@ -417,15 +417,15 @@ def _parse_record(entry: dict[str, Any]) -> dict[str, Any] | None:
     text = entry.get(RECORD)
     if text is None and RECORD in str(entry.get(USER_METADATA)):
         text = json.loads(entry[USER_METADATA])[RECORD]
-    found: dict[str, Any] | None = json.loads(text) if isinstance(text, str) else text
-    return found
+    fields: dict[str, Any] | None = json.loads(text) if isinstance(text, str) else text
+    return fields
 
 
 def commit_properties(table: DeltaTable, projection: Projection, record: RefreshRecord) -> CommitProperties:
     """The properties of the commit after this snapshot, for delta-rs, which must not retry by itself."""
     transaction = Transaction(app_id(projection), next_number(table, projection), int(time.time() * 1000))
-    said = {RECORD: json.dumps(record.to_json())}
-    return CommitProperties(custom_metadata=said, max_commit_retries=0, app_transactions=[transaction])
+    metadata = {RECORD: json.dumps(record.to_json())}
+    return CommitProperties(custom_metadata=metadata, max_commit_retries=0, app_transactions=[transaction])
 
 
 def next_number(table: DeltaTable, projection: Projection) -> int:

@@ -75,15 +75,15 @@ class LocalProjector(BaseProjector):
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
         if one.sink not in self._lakes:
             return None
-        known = self._snapshots_of(self._input_folder(one.sink, one.table))
+        snapshots = self._snapshots_of(self._input_folder(one.sink, one.table))
         with translate_errors(one.label):
-            old = known.get_earlier(since)
-            found = None if old is None else diff_versions(old, known.get_version(until), one.columns)
-        if found is None or found.is_empty:
-            return None if found is None else frozenset()
+            old = snapshots.get_earlier(since)
+            diff = None if old is None else diff_versions(old, snapshots.get_version(until), one.columns)
+        if diff is None or diff.is_empty:
+            return None if diff is None else frozenset()
         with translate_errors(one.label), open_query_session(projection.name) as connection:
             key, most = (None, 0) if one.key is None else (one.key.text, MAX_GROUPS)
-            groups = self._find_differing_groups(connection, found, key, most)
+            groups = self._find_differing_groups(connection, diff, key, most)
         if one.key is None or groups is None:
             return frozenset() if groups == [] else None
         return frozenset(groups) if self._is_group_type(projection, groups) else None
@@ -115,15 +115,15 @@ class LocalProjector(BaseProjector):
         column = group_column(projection, read_schema(table)).name
         version = TableVersion(table, self._target_folder(projection), self._rewritten.get(projection.name))
         self._rewritten[projection.name] = version
-        said = commit_properties(table, projection, record)
+        properties = commit_properties(table, projection, record)
         rewriting = plan_rewrite(version, column, groups)
         if rewriting is not None:
-            return lambda rows: replace_groups(version, rows, rewriting, said)
+            return lambda rows: replace_groups(version, rows, rewriting, properties)
         condition = groups_filter(DELTA_RS.quote_name(column), groups, DELTA_RS)
 
         def overwrite(rows: pa.Table) -> int:
             write_deltalake(
-                table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=said
+                table, rows, mode="overwrite", predicate=condition, writer_properties=WRITER, commit_properties=properties
             )
             return int(table.version())
 
@@ -137,21 +137,21 @@ class LocalProjector(BaseProjector):
         self._rewritten.clear()
 
     def _find_differing_groups(
-        self, connection: duckdb.DuckDBPyConnection, found: VersionDiff, key: str | None, most: int
+        self, connection: duckdb.DuckDBPyConnection, diff: VersionDiff, key: str | None, most: int
     ) -> list[Any] | None:
         """See `find_differing_groups`; None when a removed file does not exist any more."""
-        names = found.names
-        feed = found.read_feed()
+        names = diff.names
+        feed = diff.read_feed()
         if feed is not None:
             return find_changed_groups(connection, feed, names, key, most)
-        if found.has_few_rows:
+        if diff.has_few_rows:
             try:
-                removed = read_columns(found.removed, names)
+                removed = read_columns(diff.removed, names)
             except FileNotFoundError:
                 return None
-            return find_differing_groups(connection, (removed, read_columns(found.added, names)), names, key, most)
+            return find_differing_groups(connection, (removed, read_columns(diff.added, names)), names, key, most)
         return find_differing_groups(
-            connection, (scan_columns(found.removed, names), scan_columns(found.added, names)), names, key, most
+            connection, (scan_columns(diff.removed, names), scan_columns(diff.added, names)), names, key, most
         )
 
     def _read_rows(
@@ -201,13 +201,13 @@ class LocalProjector(BaseProjector):
                 register_rows(connection, one.name, rows, names, _groups_condition(one, within if others else None))
             self._opened.close()
             order = projection.partition_by if groups == within else None
-            found = run_query(connection, projection.query, order, within)
-        refuse_missing_keys(projection, found.column_names)
+            computed = run_query(connection, projection.query, order, within)
+        refuse_missing_keys(projection, computed.column_names)
         if groups is not None and within is None:
-            found = filter_groups(found, projection.partition_by or "", groups)
-        if projection.keys and has_repeated_keys(found, projection.keys):
+            computed = filter_groups(computed, projection.partition_by or "", groups)
+        if projection.keys and has_repeated_keys(computed, projection.keys):
             raise repeated_keys_error(projection)
-        return found
+        return computed
 
 
 def _groups_condition(one: ProjectionInput, groups: Groups | None) -> str | None:
@@ -219,7 +219,7 @@ def _to_storable(rows: pa.Table) -> pa.Table:
     return to_storable(rows).rename_columns([stored_name(name) for name in rows.column_names])
 
 
-def _replace_all(table: DeltaTable, rows: pa.Table, projection: Projection, said: CommitProperties) -> None:
+def _replace_all(table: DeltaTable, rows: pa.Table, projection: Projection, properties: CommitProperties) -> None:
     """Replaces every row. With groups, rows are in their order, and files contain ranges of groups."""
     size = FILE_BYTES if projection.partition_by is None else scale_bytes(rows)
     write_deltalake(
@@ -229,7 +229,7 @@ def _replace_all(table: DeltaTable, rows: pa.Table, projection: Projection, said
         schema_mode="overwrite",
         target_file_size=size,
         writer_properties=WRITER,
-        commit_properties=said,
+        commit_properties=properties,
     )
 
 
@@ -358,15 +358,15 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, column: str | N
         which = "" if column is None else f" ORDER BY {q(column)} NULLS FIRST"
     else:
         which = "" if column is None else f" WHERE {groups_condition(q(column), groups)}"
-    found = connection.sql(f"SELECT * FROM ({query}) AS _result{which}")
-    kinds = [*map(str, found.types)]
+    relation = connection.sql(f"SELECT * FROM ({query}) AS _result{which}")
+    kinds = [*map(str, relation.types)]
     if "UHUGEINT" in kinds:
         columns = (
             q(n) if k != "UHUGEINT" else f"CAST({q(n)} AS BIGINT) AS {q(n)}"
-            for n, k in zip(found.columns, kinds, strict=True)
+            for n, k in zip(relation.columns, kinds, strict=True)
         )
-        found = found.project(", ".join(columns))
-    rows = found.to_arrow_table()
+        relation = relation.project(", ".join(columns))
+    rows = relation.to_arrow_table()
     # Cast in Arrow, because DuckDB would plan the query again.
     for at, kind in enumerate(kinds):
         if kind == "HUGEINT":
@@ -402,8 +402,8 @@ def has_repeated_keys(rows: pa.Table, keys: Sequence[str]) -> bool:
     listed = ", ".join(q(name) for name in keys)
     with open_session() as connection:
         connection.register("_rows", rows)
-        found = connection.execute(f"SELECT 1 FROM _rows GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
-        return bool(found.fetchall())
+        repeated = connection.execute(f"SELECT 1 FROM _rows GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
+        return bool(repeated.fetchall())
 
 
 # Tables whose files contain ranges of a column's values, so that few files are rewritten to replace some
@@ -476,10 +476,10 @@ def scale_bytes(rows: pa.Table) -> int:
     sample = rows.slice(max(0, rows.num_rows - number) // 2, number)
     sink = pa.BufferOutputStream()
     pq.write_table(sample, sink, **LIKE_OTHERS)
-    said = pq.read_metadata(pa.BufferReader(sink.getvalue()))
-    groups = [said.row_group(number) for number in range(said.num_row_groups)]
+    footer = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     plain = sum(group.total_byte_size for group in groups)
-    stored = sum(group.column(number).total_compressed_size for group in groups for number in range(said.num_columns))
+    stored = sum(group.column(number).total_compressed_size for group in groups for number in range(footer.num_columns))
     size = file_bytes(stored * rows.num_rows // sample.num_rows)
     return max(1, min(size * int(plain) // int(stored), size * MOST_COMPRESSED))
 
@@ -517,17 +517,17 @@ def _rows_per_file(files: Sequence[DataFile]) -> int:
 
 
 def _join_neighbours(order: Sequence[DataFile], touched: Collection[str]) -> list[FileRange]:
-    found: list[list[DataFile]] = []
+    ranges: list[list[DataFile]] = []
     last, size = -2, 0
     for number, file in enumerate(order):
         if file.path not in touched:
             continue
         if number != last + 1 or (size > AT_ONCE and file.bounds.low is not None):
-            found.append([])
+            ranges.append([])
             size = 0
-        found[-1].append(file)
+        ranges[-1].append(file)
         last, size = number, size + file.size
-    return [FileRange(one[0].bounds.low if at else None, tuple(one)) for at, one in enumerate(found)]
+    return [FileRange(one[0].bounds.low if at else None, tuple(one)) for at, one in enumerate(ranges)]
 
 
 KNOWN_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
@@ -552,48 +552,50 @@ def plan_rewrite(version: TableVersion, column: str, groups: Groups) -> GroupRew
     kinds |= {type(group) for group in groups if group is not None}
     if len(kinds) > 1:
         return None
-    found = find_file_ranges(files, groups) or [FileRange(None, ())]
-    touched = [file for one in found for file in one.files]
+    ranges = find_file_ranges(files, groups) or [FileRange(None, ())]
+    touched = [file for one in ranges for file in one.files]
     if any(file.size > LARGEST_FILE for file in touched):
         return None
-    stay = _read_staying_rows(version, found, column, groups)
-    return GroupRewrite(column, groups, found, _rows_per_file(files), [*stay] if has_few_rows(touched) else stay)
+    stay = _read_staying_rows(version, ranges, column, groups)
+    return GroupRewrite(column, groups, ranges, _rows_per_file(files), [*stay] if has_few_rows(touched) else stay)
 
 
-def _read_staying_rows(version: TableVersion, found: Sequence[FileRange], column: str, groups: Groups) -> Iterator[pa.Table]:
-    for one in found:
-        kept = version.rows(one.files).to_table()
-        gone = pc.is_in(kept[column], value_set=pa.array([*groups], kept[column].type))
-        yield kept.filter(pc.invert(gone))
+def _read_staying_rows(
+    version: TableVersion, ranges: Sequence[FileRange], column: str, groups: Groups
+) -> Iterator[pa.Table]:
+    for one in ranges:
+        rows = version.rows(one.files).to_table()
+        gone = pc.is_in(rows[column], value_set=pa.array([*groups], rows[column].type))
+        yield rows.filter(pc.invert(gone))
 
 
-def replace_groups(version: TableVersion, rows: pa.Table, what: GroupRewrite, said: CommitProperties) -> int:
+def replace_groups(version: TableVersion, rows: pa.Table, rewrite: GroupRewrite, properties: CommitProperties) -> int:
     """Replaces the rows of the groups by `rows`, in one commit on exactly this version.
 
     Returns the version of the commit, which `version.table` does not have yet. Raises CommitFailedError when
     another writer committed first.
     """
     actions: list[AddAction | RemoveAction] = []
-    writer = _FileWriter(version, what)
-    shares = _assign_rows(what.file_ranges, sort_by_group(rows.cast(version.schema), what.column), what.column)
-    for (one, new), kept in zip(shares, what.staying_rows, strict=True):
+    writer = _FileWriter(version, rewrite)
+    shares = _assign_rows(rewrite.file_ranges, sort_by_group(rows.cast(version.schema), rewrite.column), rewrite.column)
+    for (one, new), staying in zip(shares, rewrite.staying_rows, strict=True):
         actions += [_remove_action(file) for file in one.files]
-        actions += writer.write(sort_by_group(pa.concat_tables([kept, new]), what.column))
+        actions += writer.write(sort_by_group(pa.concat_tables([staying, new]), rewrite.column))
     table = version.table
-    table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
+    table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
     return version.number + 1
 
 
-def _assign_rows(found: Sequence[FileRange], rows: pa.Table, column: str) -> Iterator[tuple[FileRange, pa.Table]]:
+def _assign_rows(ranges: Sequence[FileRange], rows: pa.Table, column: str) -> Iterator[tuple[FileRange, pa.Table]]:
     """Each file range, with its part of the rows, which are in order."""
     values, nulls = rows[column].combine_chunks(), rows[column].null_count
-    places = range(nulls, len(values))
+    positions = range(nulls, len(values))
     begins = [
         0,
-        *(nulls + bisect_left(places, one.low, key=lambda at: values[at].as_py()) for one in found[1:]),
+        *(nulls + bisect_left(positions, one.low, key=lambda at: values[at].as_py()) for one in ranges[1:]),
         len(values),
     ]
-    for number, one in enumerate(found):
+    for number, one in enumerate(ranges):
         yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
 
 
@@ -606,10 +608,10 @@ def _remove_action(file: DataFile) -> RemoveAction:
 class _FileWriter:
     """Writes data files of a table. They belong to the table once the returned actions are committed."""
 
-    def __init__(self, version: TableVersion, what: GroupRewrite) -> None:
+    def __init__(self, version: TableVersion, rewrite: GroupRewrite) -> None:
         self._filesystem: fs.FileSystem = version.without_files.filesystem
-        self._rows = what.rows
-        covered = {*columns_with_statistics(version.table), what.column}
+        self._rows = rewrite.rows
+        covered = {*columns_with_statistics(version.table), rewrite.column}
         self._covered_names = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
 
     def write(self, rows: pa.Table) -> Iterator[AddAction]:
@@ -635,15 +637,15 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 
 def _file_statistics(rows: pa.Table, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"numRecords": number, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    stats: dict[str, Any] = {"numRecords": number, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in rows.column_names:
-        found["nullCount"][name] = rows[name].null_count
+        stats["nullCount"][name] = rows[name].null_count
         ends = pc.min_max(rows[name]).as_py()
         if any(isinstance(end, str) and len(end) > LONGEST_BOUND for end in ends.values()):
             continue
         if ends["min"] is not None:
-            found["minValues"][name], found["maxValues"][name] = (_to_statistic(ends[end]) for end in ("min", "max"))
-    return found
+            stats["minValues"][name], stats["maxValues"][name] = (_to_statistic(ends[end]) for end in ("min", "max"))
+    return stats
 
 
 def _to_statistic(value: Any) -> Any:

@@ -43,8 +43,8 @@ class SparkProjector(BaseProjector):
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._session = split_options_lazily(options)
         super().__init__(own, SparkTableWriter(self._session))
-        for said in self._lakes.values():
-            self._session.add_store(said.lake.root, said.storage)
+        for lake_options in self._lakes.values():
+            self._session.add_store(lake_options.lake.root, lake_options.storage)
 
     @staticmethod
     def unreadable(query: str) -> str:  # noqa: ARG004
@@ -56,8 +56,8 @@ class SparkProjector(BaseProjector):
         if one.sink not in self._lakes:
             return None
         folder = self._input_folder(one.sink, one.table)
-        known = self._snapshots_of(folder)
-        old, new = known.get_earlier(since), known.get_version(until)
+        snapshots = self._snapshots_of(folder)
+        old, new = snapshots.get_earlier(since), snapshots.get_version(until)
         # delta-rs does not list files whose deletion vectors changed.
         if old is None or DELETION_VECTORS in old.features | new.features:
             return None
@@ -75,8 +75,8 @@ class SparkProjector(BaseProjector):
             changed = changed.where(sf.col(SIGN) != 0)
             if one.key is None:
                 return frozenset() if changed.isEmpty() else None
-            found = changed.select(sf.expr(one.key.text).alias("_group")).distinct().limit(MAX_GROUPS + 1).collect()
-        groups = [row[0] for row in found]
+            rows = changed.select(sf.expr(one.key.text).alias("_group")).distinct().limit(MAX_GROUPS + 1).collect()
+        groups = [row[0] for row in rows]
         return frozenset(groups) if self._is_group_type(projection, groups) else None
 
     def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
@@ -110,11 +110,11 @@ class SparkProjector(BaseProjector):
 
     def _compute(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
         """The rows of the groups, or all, in the types of the table; persisted until the caller drops them."""
-        found = self._run_query(projection, groups, record)
-        kept = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(found.schema)]
-        types = spark_schema(pa.schema(kept))
-        wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(found.columns, types, strict=True)]
-        return found.select(wanted).persist()
+        frame = self._run_query(projection, groups, record)
+        fields = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(frame.schema)]
+        types = spark_schema(pa.schema(fields))
+        wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(frame.columns, types, strict=True)]
+        return frame.select(wanted).persist()
 
     def _run_query(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
         """The result of the query for the groups, or for all rows."""
@@ -125,11 +125,11 @@ class SparkProjector(BaseProjector):
                 rows = rows.where(groups_filter(one.key.text, groups, SPARK))
             rows.createOrReplaceTempView(one.name)
         self._opened.close()
-        found = spark.sql(projection.query)
+        frame = spark.sql(projection.query)
         if groups is not None and projection.partition_by is not None:
-            found = found.where(groups_filter(SPARK.quote_name(projection.partition_by), groups, SPARK))
-        refuse_missing_keys(projection, found.columns)
-        return found
+            frame = frame.where(groups_filter(SPARK.quote_name(projection.partition_by), groups, SPARK))
+        refuse_missing_keys(projection, frame.columns)
+        return frame
 
     def _register_input(self, spark: SparkSession, one: ProjectionInput, record: RefreshRecord) -> DataFrame:
         """The rows of an input, in types of a lake."""
@@ -142,12 +142,12 @@ class SparkProjector(BaseProjector):
         self, table: DeltaTable, rows: DataFrame, projection: Projection, work: RefreshWork, record: RefreshRecord
     ) -> int:
         folder = self._target_folder(projection)
-        said = json.dumps({RECORD: record.to_json(), "attempt": str(uuid4())})
-        attempt = Attempt(app_id(projection), next_number(table, projection), said, folder)
+        metadata = json.dumps({RECORD: record.to_json(), "attempt": str(uuid4())})
+        attempt = Attempt(app_id(projection), next_number(table, projection), metadata, folder)
         refuse_changed_table(table, attempt)
         with commit_session(rows.sparkSession, attempt):
             writer = rows.write.format("delta").mode("overwrite").option("txnAppId", attempt.app)
-            writer = writer.option("txnVersion", attempt.version).option("userMetadata", said)
+            writer = writer.option("txnVersion", attempt.version).option("userMetadata", metadata)
             if work.groups is None:
                 writer = writer.option("overwriteSchema", "true")
             else:

@@ -41,11 +41,11 @@ class TableVersion:
         """`like`: an earlier version. If it reads files in the same way, its reader is used again."""
         self.table = table
         self.number = int(table.version())
-        said = table.metadata()
-        self.table_id = str(said.id)
+        metadata = table.metadata()
+        self.table_id = str(metadata.id)
         """Distinguishes the table from another one in the same folder."""
-        self.configuration: Mapping[str, str] = said.configuration
-        self.partition_columns = frozenset(said.partition_columns)
+        self.configuration: Mapping[str, str] = metadata.configuration
+        self.partition_columns = frozenset(metadata.partition_columns)
         protocol = table.protocol()
         self.features = frozenset(protocol.reader_features or ())
         """The features that readers must support (protocol version 3)."""
@@ -77,16 +77,16 @@ class TableVersion:
 
     def files_at(self, paths: Collection[str]) -> list[DataFile]:
         """Its files with these paths, without bounds."""
-        found = self._listed_files.filter(pc.is_in(self._listed_files["path"], pa.array([*paths], pa.string())))
-        return _to_data_files(found, _to_bounds(found, None))
+        files = self._listed_files.filter(pc.is_in(self._listed_files["path"], pa.array([*paths], pa.string())))
+        return _to_data_files(files, _to_bounds(files, None))
 
     def find_candidate_files(self, column: str, groups: Groups) -> list[DataFile]:
         """The files that may have rows with one of `groups` in the column."""
-        found = _drop_single_valued(self._added_files, column, groups)
-        bounds = _to_bounds(found, column)
+        files = _drop_single_valued(self._added_files, column, groups)
+        bounds = _to_bounds(files, column)
         held = mask_candidates(bounds, groups)
         return _to_data_files(
-            found.select(self._listed_files.column_names).filter(pa.array(held, pa.bool_())), compress(bounds, held)
+            files.select(self._listed_files.column_names).filter(pa.array(held, pa.bool_())), compress(bounds, held)
         )
 
     def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
@@ -96,9 +96,9 @@ class TableVersion:
         """
         files = self.files() if files is None else files
         if any("://" in file.path for file in files):
-            whole, places = self._open_dataset(None), {file.relative_path for file in files}
-            kept = [f for f in whole.get_fragments() if f.path in places]
-            return ds.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
+            whole, paths = self._open_dataset(None), {file.relative_path for file in files}
+            fragments = [f for f in whole.get_fragments() if f.path in paths]
+            return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
         # delta-rs takes 70 us per fragment, which is slow for thousands of files.
         empty = self.without_files
         fragments = [
@@ -146,43 +146,43 @@ class TableVersion:
         )
 
 
-def _to_bounds(found: pa.Table, column: str | None) -> list[ColumnBounds]:
-    rows = found["num_records"].to_pylist()
-    if column is not None and PARTITION + column in found.column_names:
-        values = found[PARTITION + column].to_pylist()
+def _to_bounds(files: pa.Table, column: str | None) -> list[ColumnBounds]:
+    rows = files["num_records"].to_pylist()
+    if column is not None and PARTITION + column in files.column_names:
+        values = files[PARTITION + column].to_pylist()
         return [ColumnBounds(n, v, v, n if v is None else 0) for n, v in zip(rows, values, strict=True)]
     # A field of a nested column and a column with a dot in its name have the same spelling here.
-    names = [f"{what}.{column}" for what in ("min", "max", "null_count")] if column and "." not in column else [""] * 3
-    marks = [found[name].to_pylist() if name in found.column_names else repeat(None, len(rows)) for name in names]
+    names = [f"{kind}.{column}" for kind in ("min", "max", "null_count")] if column and "." not in column else [""] * 3
+    marks = [files[name].to_pylist() if name in files.column_names else repeat(None, len(rows)) for name in names]
     return [*map(ColumnBounds, rows, *marks)]
 
 
-def _drop_single_valued(found: pa.Table, column: str, groups: Groups) -> pa.Table:
+def _drop_single_valued(files: pa.Table, column: str, groups: Groups) -> pa.Table:
     """Drops files whose only value is not one of the groups, if one comparison over all files shows it.
 
     Checking files one by one takes a millisecond per thousand.
     """
-    marks = [f"{what}.{column}" for what in ("min", "max", "null_count")]
-    if "." in column or not {*marks} <= {*found.column_names}:
-        return found
+    marks = [f"{kind}.{column}" for kind in ("min", "max", "null_count")]
+    if "." in column or not {*marks} <= {*files.column_names}:
+        return files
     try:
         wanted = pa.array(group for group in groups if group is not None)
     except OverflowError:  # Numbers above 64 bits are compared one by one.
-        return found
-    if found[marks[0]].type != wanted.type:
-        return found
-    low, high, nulls = (found[mark] for mark in marks)
+        return files
+    if files[marks[0]].type != wanted.type:
+        return files
+    low, high, nulls = (files[mark] for mark in marks)
     may = pc.or_(pc.not_equal(low, high), pc.is_in(low, value_set=wanted))
     if None in groups:
         may = pc.or_(may, pc.not_equal(nulls, 0))
-    return found.filter(pc.fill_null(may, True))
+    return files.filter(pc.fill_null(may, True))
 
 
-def _to_data_files(found: pa.Table, bounds: Iterable[ColumnBounds]) -> list[DataFile]:
-    names = [name for name in found.column_names if name.startswith(PARTITION)]
-    partitions = found.select(names).rename_columns([name.removeprefix(PARTITION) for name in names]).to_pylist()
-    known = (found[name].to_pylist() for name in ("path", "size_bytes"))
-    return [DataFile(*one) for one in zip(*known, partitions or [{}] * found.num_rows, bounds, strict=True)]
+def _to_data_files(files: pa.Table, bounds: Iterable[ColumnBounds]) -> list[DataFile]:
+    names = [name for name in files.column_names if name.startswith(PARTITION)]
+    partitions = files.select(names).rename_columns([name.removeprefix(PARTITION) for name in names]).to_pylist()
+    columns = (files[name].to_pylist() for name in ("path", "size_bytes"))
+    return [DataFile(*one) for one in zip(*columns, partitions or [{}] * files.num_rows, bounds, strict=True)]
 
 
 def _partition_expression(file: DataFile, schema: pa.Schema) -> pc.Expression | None:
@@ -264,8 +264,8 @@ def open_earlier(folder: Folder, version: int) -> TableVersion | None:
 def map_columns(schema: pa.Schema, columns: Collection[str] | None) -> dict[str, str]:
     """The existing columns among `columns` (lower case, None for all), by stored name and source name. At least one."""
     named = {name: source_name(name) for name in schema.names}
-    found = {stored: name for stored, name in named.items() if columns is None or name.lower() in columns}
-    return found or dict([*named.items()][:1])
+    selected = {stored: name for stored, name in named.items() if columns is None or name.lower() in columns}
+    return selected or dict([*named.items()][:1])
 
 
 def scan_columns(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
@@ -332,13 +332,13 @@ class SnapshotCache:
             if not one.is_preloaded:
                 self._followed.release()
         table = self._followed.newest()
-        found = self._known.get(int(table.version()))
-        if found is None or found.table is not table:
-            found = TableVersion(table, self._folder, self._known[max(self._known)] if self._known else None)
+        newest = self._known.get(int(table.version()))
+        if newest is None or newest.table is not table:
+            newest = TableVersion(table, self._folder, self._known[max(self._known)] if self._known else None)
         # The table may have been replaced by another one.
-        same = {n: one for n, one in self._known.items() if one.table_id == found.table_id and n <= found.number}
-        self._known = {**same, found.number: found}
-        return found
+        same = {n: one for n, one in self._known.items() if one.table_id == newest.table_id and n <= newest.number}
+        self._known = {**same, newest.number: newest}
+        return newest
 
     def get_version(self, number: int) -> TableVersion:
         """An existing version."""
@@ -348,10 +348,10 @@ class SnapshotCache:
 
     def get_earlier(self, number: int) -> TableVersion | None:
         """A version before the newest; None when the table's log does not contain it any more."""
-        found = self._known.get(number) or open_earlier(self._folder, number)
-        if found is not None:
-            self._known[number] = found
-        return found
+        version = self._known.get(number) or open_earlier(self._folder, number)
+        if version is not None:
+            self._known[number] = version
+        return version
 
     def drop_older(self) -> None:
         """Drops all but the newest cached versions."""

@@ -448,8 +448,8 @@ class FakeDecoder:
         schema = changes_schema(table)
         readable = frame is not None and set(schema) <= set(frame.schema)
         row = frame.select(schema.names).to_pylist()[0] if frame is not None and readable else {ERROR: UNREADABLE}
-        place = {TOPIC: record["topic"], PARTITION: record["partition"], OFFSET: record["offset"]}
-        return pa.Table.from_pylist([row | place], schema)
+        position = {TOPIC: record["topic"], PARTITION: record["partition"], OFFSET: record["offset"]}
+        return pa.Table.from_pylist([row | position], schema)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         return pa.Table.from_pylist([self._read_envelope(value) for value in raw["value"].to_pylist()], ENVELOPE)
