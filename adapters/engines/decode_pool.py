@@ -114,12 +114,12 @@ class DecodePool:
     def find_changes(self, raw: pa.Table, spec: TableSpec) -> pa.Table | None:
         """The changes of a frame that `find_run` returned. None if this process must decode them."""
         with self._lock:
-            found = next((one for one in self._done if one[0] is raw), None)
-            if found is None:
+            entry = next((one for one in self._done if one[0] is raw), None)
+            if entry is None:
                 return None
-            while self._done.popleft() is not found:
+            while self._done.popleft() is not entry:
                 pass
-            return found[2] if found[1].spec == spec else None
+            return entry[2] if entry[1].spec == spec else None
 
     def note_route(self, raw: pa.Table, decoder: Decoder, routed: RoutedBatch[pa.Table]) -> None:
         """Store the route of a frame that was routed in this process."""
@@ -151,7 +151,7 @@ class DecodePool:
         """Wait for the answer to the oldest request."""
         raw, route, child = self._requests.popleft()
         try:
-            found = child.read_answer()
+            changes = child.read_answer()
         except WorkerFailed as failed:
             self._failed += 1
             log.debug("a batch could not be decoded ahead", error=str(failed))
@@ -161,8 +161,8 @@ class DecodePool:
         except WorkerEnded as ended:
             self._stop_worker(ended)
             return
-        if found is not None:
-            self._done.append((raw, route, found))
+        if changes is not None:
+            self._done.append((raw, route, changes))
 
     @property
     def _is_disabled(self) -> bool:
@@ -275,12 +275,12 @@ class DecodeWorker:
     def _read_size(self) -> int | None:
         """The size of the result in bytes, or None."""
         try:
-            found: int | str | None = self._line.recv()
+            answer: int | str | None = self._line.recv()
         except (OSError, EOFError) as error:
             raise WorkerEnded(str(error) or "it said nothing") from error
-        if isinstance(found, str):
-            raise WorkerFailed(found)
-        return found
+        if isinstance(answer, str):
+            raise WorkerFailed(answer)
+        return answer
 
 
 def _start_process(files: Iterable[int]) -> tuple[Connection, subprocess.Popen[bytes]]:
@@ -288,12 +288,12 @@ def _start_process(files: Iterable[int]) -> tuple[Connection, subprocess.Popen[b
         raise OSError("it is not known where Python is")
     here, there = socket.socketpair()
     with there:
-        kept = (there.fileno(), *files)
-        command = [sys.executable, "-P", "-m", "adapters.engines.decode_worker", *map(str, kept)]
+        fds = (there.fileno(), *files)
+        command = [sys.executable, "-P", "-m", "adapters.engines.decode_worker", *map(str, fds)]
         # The worker finds the same modules as this process.
         paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         nothing = subprocess.DEVNULL
-        process = subprocess.Popen(command, pass_fds=kept, env=os.environ | paths, stdin=nothing, stdout=nothing)  # noqa: S603
+        process = subprocess.Popen(command, pass_fds=fds, env=os.environ | paths, stdin=nothing, stdout=nothing)  # noqa: S603
     return Connection(here.detach()), process
 
 

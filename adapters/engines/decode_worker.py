@@ -28,8 +28,8 @@ COLLECTED = 64
 @lru_cache(16)
 def _unpickle_request(pickled: bytes) -> tuple[Decoder, str, str, TableSpec]:
     """The result is cached: a decoder keeps the schemas that it has read."""
-    found: tuple[Decoder, str, str, TableSpec] = pickle.loads(pickled)  # noqa: S301  (pickled by the parent process)
-    return found
+    request: tuple[Decoder, str, str, TableSpec] = pickle.loads(pickled)  # noqa: S301  (pickled by the parent process)
+    return request
 
 
 def decode_records(pickled: bytes, raw: pa.Table) -> pa.Table | None:
@@ -56,8 +56,8 @@ def serve_requests(line: Connection, records: SharedMemoryFile, changes: SharedM
 
 def _answer_request(how: bytes, raw: pa.Table, changes: SharedMemoryFile) -> int | str | None:
     try:
-        found = decode_records(how, raw)
-        return None if found is None else changes.write(found)
+        decoded = decode_records(how, raw)
+        return None if decoded is None else changes.write(decoded)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 

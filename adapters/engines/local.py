@@ -87,9 +87,9 @@ class LocalEngine:
         )
 
     def route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
-        known = None if self._ahead is None else self._ahead.find_run(raw)
-        if known is not None:
-            return RoutedBatch((known,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([known]))
+        run = None if self._ahead is None else self._ahead.find_run(raw)
+        if run is not None:
+            return RoutedBatch((run,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([run]))
         routed = self._route(raw, decoder)
         if self._ahead is not None:
             self._ahead.note_route(raw, decoder, routed)
@@ -112,9 +112,9 @@ class LocalEngine:
         return build_rows(raw, decoder, datetime.now(UTC))
 
     def decode(self, run: RecordSlice[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
-        known = None if self._ahead is None else self._ahead.find_changes(run.frame, table)
-        if known is not None:
-            return _split_errors(known)
+        changes = None if self._ahead is None else self._ahead.find_changes(run.frame, table)
+        if changes is not None:
+            return _split_errors(changes)
         if self._ahead is not None:
             self._ahead.note_changes(run, decoder, table)
         return _split_errors(decoder.decode(run.frame, table))
@@ -179,8 +179,8 @@ def _widen_frame(part: pa.Table, table: TableSpec) -> pa.Table:
     """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
     columns = {}
     for field in changes_schema(table):
-        known = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
-        columns[field.name] = known.cast(field.type)
+        column = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
+        columns[field.name] = column.cast(field.type)
     return pa.table(columns)
 
 
@@ -235,7 +235,7 @@ def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Seque
         connection.register("keys", to_duckdb_types(rows.select(list(keys))))
         query = f"SELECT (hash({names}) % {number})::SMALLINT AS part FROM keys"
         parts = connection.sql(query).to_arrow_table()["part"]
-    counts = {found["values"]: found["counts"] for found in pc.value_counts(parts).to_pylist()}
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(parts).to_pylist()}
     ends = accumulate((counts.get(part, 0) for part in range(number)), initial=0)
     ordered = rows.take(pc.sort_indices(parts))  # A stable sort: rows of a key keep their order.
     return [ordered.slice(a, b - a) for a, b in pairwise(ends)]
@@ -255,12 +255,12 @@ def fold_changes(changes: pa.Table, plan: ApplyPlan) -> FoldedChanges[pa.Table]:
         frame, others = drop_foreign_deletes(frame, plan)
         counts += Counts(superseded=others)
         return _to_folded(frame, changes, plan, counts)
-    kept, counts = changes, Counts()
+    live, counts = changes, Counts()
     if not is_ordered(changes, plan):
-        kept, counts = _drop_guarded(changes, plan)
-    kept, others = drop_foreign_deletes(kept, plan)
+        live, counts = _drop_guarded(changes, plan)
+    live, others = drop_foreign_deletes(live, plan)
     counts += Counts(superseded=others)
-    frame = _last_per_key(kept, plan)
+    frame = _last_per_key(live, plan)
     counts += Counts(folded=total - counts.total - frame.num_rows)
     return _to_folded(frame, changes, plan, counts)
 
@@ -288,16 +288,16 @@ def _select_narrow(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
     return narrow.append_column(ARRIVAL, pa.array(range(changes.num_rows), pa.int64()))
 
 
-def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:
+def _last_per_key(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
     """The last truncate, if any, then one row for each key with a change above it."""
-    truncates, kept = _split_at_truncate(kept, plan)
-    if not kept.num_rows:
-        return pa.concat_tables([truncates, kept])
+    truncates, changes = _split_at_truncate(changes, plan)
+    if not changes.num_rows:
+        return pa.concat_tables([truncates, changes])
     truncated = truncates.num_rows > 0
     rows = (
-        _take_unfolded(kept, truncated=truncated)
-        if _is_once_per_key(kept, plan)
-        else _fold_in_duckdb(kept, plan, truncated=truncated)
+        _take_unfolded(changes, truncated=truncated)
+        if _is_once_per_key(changes, plan)
+        else _fold_in_duckdb(changes, plan, truncated=truncated)
     )
     return pa.concat_tables([truncates, _drop_spare_old_keys(rows)])
 
@@ -310,12 +310,12 @@ def _drop_spare_old_keys(rows: pa.Table) -> pa.Table:
     return _replace_column(rows, OLD_KEY, pc.if_else(pc.is_valid(rows[UNCHANGED]), moved, pa.scalar(None, moved.type)))
 
 
-def _is_once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
+def _is_once_per_key(changes: pa.Table, plan: ApplyPlan) -> bool:
     """True if no key has two changes, as in snapshots and most small batches: nothing to fold."""
-    keys = rename_plainly(kept.select(list(plan.table.keys)))
+    keys = rename_plainly(changes.select(list(plan.table.keys)))
     if not all(map(_is_comparable, keys.schema.types)):
         return False
-    return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == kept.num_rows)
+    return bool(keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows == changes.num_rows)
 
 
 def _is_comparable(kind: pa.DataType) -> bool:
@@ -324,34 +324,34 @@ def _is_comparable(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in same)
 
 
-def _take_unfolded(kept: pa.Table, *, truncated: bool) -> pa.Table:
-    is_delete = pc.equal(kept[OP], Op.DELETE.value)
-    return _replace_column(kept, RESET, pc.and_(pc.or_(kept[RESET], pa.scalar(truncated)), pc.invert(is_delete)))
+def _take_unfolded(changes: pa.Table, *, truncated: bool) -> pa.Table:
+    is_delete = pc.equal(changes[OP], Op.DELETE.value)
+    return _replace_column(changes, RESET, pc.and_(pc.or_(changes[RESET], pa.scalar(truncated)), pc.invert(is_delete)))
 
 
-def _fold_in_duckdb(kept: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.Table:
+def _fold_in_duckdb(changes: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.Table:
     with open_session() as connection:
-        connection.register("changes", _select_narrow(kept, plan))
-        places = connection.sql(last_select(plan, DUCKDB, "changes")).to_arrow_table()
-        rows = _take_rows(kept, places, truncated=truncated)
+        connection.register("changes", _select_narrow(changes, plan))
+        last = connection.sql(last_select(plan, DUCKDB, "changes")).to_arrow_table()
+        rows = _take_rows(changes, last, truncated=truncated)
         names = _list_missing_names(rows, plan)
         lacking = rows[UNCHANGED].null_count < rows.num_rows
-        if lacking or kept[OLD_KEY].null_count < kept.num_rows:
+        if lacking or changes[OLD_KEY].null_count < changes.num_rows:
             keys = to_duckdb_types(rows.select(list(plan.table.keys)))
-            connection.register("folded", keys.append_column(LAST, places[LAST]).append_column(VOID, places[VOID]))
+            connection.register("folded", keys.append_column(LAST, last[LAST]).append_column(VOID, last[VOID]))
             sent = connection.sql(sent_select(plan, DUCKDB, "changes", "folded", names)).to_arrow_table()
-            rows = _complete_rows(rows, kept, sent, names, plan)
+            rows = _complete_rows(rows, changes, sent, names, plan)
     return rows
 
 
-def _split_at_truncate(kept: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, pa.Table]:
+def _split_at_truncate(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, pa.Table]:
     """The highest truncate, and the changes above it. Changes of other partitions may have arrived before it."""
-    truncates = kept.filter(pc.equal(kept[OP], Op.TRUNCATE.value))
+    truncates = changes.filter(pc.equal(changes[OP], Op.TRUNCATE.value))
     if not truncates.num_rows:
-        return truncates, kept
+        return truncates, changes
     names = sequence_columns(plan.table.sequence)
     floor = _find_extreme(truncates, names, "descending") or ()
-    return truncates.slice(truncates.num_rows - 1), kept.filter(_is_above(kept, names, floor))
+    return truncates.slice(truncates.num_rows - 1), changes.filter(_is_above(changes, names, floor))
 
 
 def _is_above(changes: pa.Table, names: tuple[str, ...], floor: SequenceKey) -> pa.ChunkedArray:
@@ -362,10 +362,10 @@ def _is_above(changes: pa.Table, names: tuple[str, ...], floor: SequenceKey) -> 
     return above
 
 
-def _take_rows(kept: pa.Table, places: pa.Table, *, truncated: bool) -> pa.Table:
-    rows = kept.take(places[LAST])
+def _take_rows(changes: pa.Table, last: pa.Table, *, truncated: bool) -> pa.Table:
+    rows = changes.take(last[LAST])
     is_delete = pc.equal(rows[OP], Op.DELETE.value)
-    void = pc.or_(pc.is_valid(places[VOID]), pa.scalar(truncated))
+    void = pc.or_(pc.is_valid(last[VOID]), pa.scalar(truncated))
     reset = pc.and_(void, pc.invert(is_delete))
     return rows.set_column(rows.column_names.index(RESET), RESET, reset)
 
@@ -377,32 +377,32 @@ def _list_missing_names(rows: pa.Table, plan: ApplyPlan) -> list[str]:
     return sorted(set(pc.list_flatten(rows[UNCHANGED].combine_chunks()).to_pylist()) - {KEEP_EXISTING})
 
 
-def _complete_rows(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str], plan: ApplyPlan) -> pa.Table:
+def _complete_rows(rows: pa.Table, changes: pa.Table, sent: pa.Table, names: list[str], plan: ApplyPlan) -> pa.Table:
     """Fill values that a key's last change did not contain, from the last change that did. Set the old key of a key
     change. Deletes keep their own image, except with soft deletes."""
-    found = []
+    masks = []
     is_delete = pc.equal(rows[OP], Op.DELETE.value)
-    unsent = rows[UNCHANGED]
+    unchanged = rows[UNCHANGED]
     if plan.soft_deletes:
         takes = pc.and_(is_delete, pc.is_valid(sent["a"]))
         is_delete = pc.and_(is_delete, pc.is_null(sent["a"]))
-        unsent = pc.if_else(takes, pa.scalar(names, unsent.type), unsent)
+        unchanged = pc.if_else(takes, pa.scalar(names, unchanged.type), unchanged)
     for i, name in enumerate(names):
-        place = sent[f"c{i}"]
-        rows = _replace_column(rows, name, kept[name].take(pc.if_else(is_delete, sent[LAST], place)))
-        found.append(pc.is_valid(place).to_pylist())
+        numbers = sent[f"c{i}"]
+        rows = _replace_column(rows, name, changes[name].take(pc.if_else(is_delete, sent[LAST], numbers)))
+        masks.append(pc.is_valid(numbers).to_pylist())
     whole = pc.is_valid(sent["w"]).to_pylist()
-    rows = _replace_column(rows, UNCHANGED, _list_still_missing(unsent.to_pylist(), names, found, whole))
-    return _replace_column(rows, OLD_KEY, kept[OLD_KEY].take(sent["m"]))
+    rows = _replace_column(rows, UNCHANGED, _list_still_missing(unchanged.to_pylist(), names, masks, whole))
+    return _replace_column(rows, OLD_KEY, changes[OLD_KEY].take(sent["m"]))
 
 
 def _list_still_missing(
-    unsent: list[list[str] | None], names: list[str], found: list[list[bool]], whole: list[bool]
+    unchanged: list[list[str] | None], names: list[str], masks: list[list[bool]], whole: list[bool]
 ) -> pa.Array:
     """The names that are still without a value. Empty, not null, if all values are known but no single change contained
     them all. Such a row still needs an existing row, as each of its changes does."""
-    have = dict(zip(names, found, strict=True)) | {KEEP_EXISTING: [False] * len(whole)}
-    left = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unsent)]
+    have = dict(zip(names, masks, strict=True)) | {KEEP_EXISTING: [False] * len(whole)}
+    left = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unchanged)]
     return pa.array(left, pa.list_(pa.string()))
 
 
@@ -447,10 +447,10 @@ def _collect_facts(frame: pa.Table, changes: pa.Table, plan: ApplyPlan) -> Facts
 
 
 def _has_key_changes(frame: pa.Table, plan: ApplyPlan) -> bool:
-    told = [
+    names = [
         n for n in (OLD_KEY, *([KEY_CHANGE_DELETE] if can_have_foreign_deletes(plan) else [])) if n in frame.column_names
     ]
-    return any(frame[name].null_count < frame.num_rows for name in told)
+    return any(frame[name].null_count < frame.num_rows for name in names)
 
 
 def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
@@ -458,8 +458,8 @@ def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
     unknown."""
     if not asks_target(plan):
         return False
-    told = pc.is_valid(frame[KEY_CHANGE_DELETE]) if plan.table.by_tx else is_doubtful(frame, plan.shown_columns)
-    return bool(pc.any(told).as_py())
+    mask = pc.is_valid(frame[KEY_CHANGE_DELETE]) if plan.table.by_tx else is_doubtful(frame, plan.shown_columns)
+    return bool(pc.any(mask).as_py())
 
 
 def _highest_deleted(changes: pa.Table, names: tuple[str, ...]) -> SequenceKey | None:

@@ -144,10 +144,10 @@ class SparkEngine:
     @translate_errors("reading marks of transactions")
     def marks(self, raw: DataFrame, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
         """Needs no job if `attend` was called for the frame and it was routed since."""
-        found, read_marks = get_markers(raw), decoder.features.read_marks
-        if found is None and read_marks is not None:
-            found = read_marks(to_arrow(filter_rows(raw, column("topic") == topic)).cast(RAW))
-        return found or ()
+        markers, read_marks = get_markers(raw), decoder.features.read_marks
+        if markers is None and read_marks is not None:
+            markers = read_marks(to_arrow(filter_rows(raw, column("topic") == topic)).cast(RAW))
+        return markers or ()
 
     @translate_errors("looking for the connector")
     def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:
@@ -157,9 +157,9 @@ class SparkEngine:
             return None
         order = ("timestamp", "offset")
         newest = to_arrow(raw.orderBy(*(column(name).desc() for name in order)).limit(SAMPLE)).cast(RAW)
-        found = find_connector(newest.sort_by([(name, "ascending") for name in order]))
-        self._looks[decoder] = looks + 1 if found is None else MOST_LOOKS
-        return found
+        connector = find_connector(newest.sort_by([(name, "ascending") for name in order]))
+        self._looks[decoder] = looks + 1 if connector is None else MOST_LOOKS
+        return connector
 
     @translate_errors("counting changes of transactions")
     def exact_parts(self, changes: DataFrame, table: str) -> Sequence[TransactionPart]:
@@ -187,9 +187,9 @@ class SparkFrames:
 
     @translate_errors("looking for the ends of a batch")
     def ends(self, changes: DataFrame) -> Position:
-        known = get_facts(changes)
-        if known is not None:
-            return known.end
+        facts = get_facts(changes)
+        if facts is not None:
+            return facts.end
         last = changes.groupBy(TOPIC, PARTITION).agg(sf.max(OFFSET)).collect()
         return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
 
@@ -199,10 +199,10 @@ class SparkFrames:
 
     def split(self, frame: DataFrame, span: Span) -> tuple[DataFrame, DataFrame]:
         """The result has known facts if one of the two frames is empty, and the facts of `frame` are known."""
-        known = get_facts(frame)
-        if not span.end or (known is not None and is_outside(known, span)):
+        facts = get_facts(frame)
+        if not span.end or (facts is not None and is_outside(facts, span)):
             return _make_empty(frame), frame
-        if known is not None and is_inside(known, span):
+        if facts is not None and is_inside(facts, span):
             return frame, _make_empty(frame)
         inside = _matches_span(span, RECORD_POSITION if TOPIC in frame.columns else RAW_RECORD_POSITION)
         return filter_rows(frame, inside), filter_rows(frame, ~inside)
@@ -212,15 +212,15 @@ class SparkFrames:
     ) -> tuple[DataFrame, DataFrame]:
         """With a secret the executors compare the hashes, so that the secret does not appear in a query plan."""
         if hashes.secret and since:
-            told = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
+            schema = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
             marked = cache_frame(
-                map_frame(raw, lambda some: some.append_column(LATER, mask_later(some, since, hashes)), told)
+                map_frame(raw, lambda some: some.append_column(LATER, mask_later(some, since, hashes)), schema)
             )
             free, bad = (filter_rows(marked, column(LATER) == sf.lit(later)).drop(LATER) for later in (False, True))
             return keep_parents(free, marked, raw), keep_parents(bad.withColumn(ERROR, sf.lit(error)), marked, raw)
-        known = [sf.lit(part) for (t, p, key), offset in since.items() for part in (f"{t}-{p}-{key}", offset)]
+        literals = [sf.lit(part) for (t, p, key), offset in since.items() for part in (f"{t}-{p}-{key}", offset)]
         name = sf.concat_ws("-", column("topic"), column("partition"), sf.sha2(column("key"), 256))
-        later = sf.coalesce(column("offset") >= sf.create_map(*known)[name], sf.lit(False)) if known else sf.lit(False)
+        later = sf.coalesce(column("offset") >= sf.create_map(*literals)[name], sf.lit(False)) if literals else sf.lit(False)
         bad = filter_rows(raw, later)
         return filter_rows(raw, ~later), keep_parents(bad.withColumn(ERROR, sf.lit(error)), bad)
 
@@ -231,8 +231,8 @@ class SparkFrames:
     @translate_errors("looking for key changes")
     def find_open_key_changes(self, changes: DataFrame) -> Position:
         """The driver sees the keys of key changes."""
-        known = get_facts(changes)
-        if OLD_KEY not in changes.columns or (known is not None and not known.halves):
+        facts = get_facts(changes)
+        if OLD_KEY not in changes.columns or (facts is not None and not facts.halves):
             return Position()
         keys = struct_names(changes.schema, OLD_KEY)
         halves = changes.filter(column(KEY_CHANGE_DELETE) | column(OLD_KEY).isNotNull())
@@ -256,8 +256,8 @@ def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
     """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
     columns = []
     for field in spark_schema(changes_schema(table)):
-        known = column(field.name) if field.name in part.columns else sf.lit(None)
-        columns.append(known.cast(field.dataType).alias(field.name, metadata=field.metadata))
+        expression = column(field.name) if field.name in part.columns else sf.lit(None)
+        columns.append(expression.cast(field.dataType).alias(field.name, metadata=field.metadata))
     return keep_parents(part.select(columns), part)
 
 
@@ -265,9 +265,9 @@ def _make_empty(frame: DataFrame) -> DataFrame:
     return set_facts(frame.limit(0), FrameFacts())
 
 
-def _matches_span(span: Span, place: Sequence[str]) -> Column:
-    """True for rows in the span. `place`: the columns of topic, partition and offset."""
-    topic, partition, offset = map(column, place)
+def _matches_span(span: Span, names: Sequence[str]) -> Column:
+    """True for rows in the span. `names`: the columns of topic, partition and offset."""
+    topic, partition, offset = map(column, names)
     out = sf.lit(False)
     for at, end in span.end.items():
         mine = (topic == at.topic) & (partition == at.partition)
@@ -304,9 +304,9 @@ def decode_records(raw: pa.Table, decoder: Decoder, table: TableSpec) -> pa.Tabl
 
 
 def _reject_rows(changes: pa.Table, name: str, mask: pa.ChunkedArray) -> pa.Table:
-    said = str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} is no time of day"))
+    text = str(Reject(RejectCode.OUT_OF_RANGE, f"the value of column {name!r} is no time of day"))
     values = pc.if_else(mask, pa.scalar(None, changes[name].type), changes[name])
-    errors = pc.coalesce(changes[ERROR], pc.if_else(mask, pa.scalar(said), pa.scalar(None, pa.string())))
+    errors = pc.coalesce(changes[ERROR], pc.if_else(mask, pa.scalar(text), pa.scalar(None, pa.string())))
     changes = changes.set_column(changes.column_names.index(name), name, values)
     return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
 
@@ -318,14 +318,14 @@ ROW_NUMBER = "_place"
 
 def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     """See `ports.engine.Frames.segments`. The driver sees keys and operations only if some change lacks values."""
-    known = get_facts(changes)
+    facts = get_facts(changes)
     if table.soft_deletes:
         if not changes.filter(_needs_cuts(table)).limit(1).count():
             return [changes]
         return _cut_frame(changes, table)
-    if not table.keys or table.has_column_versions or (known is not None and not known.partial):
+    if not table.keys or table.has_column_versions or (facts is not None and not facts.partial):
         return [changes]
-    if known is None and not changes.filter(column(UNCHANGED).isNotNull()).limit(1).count():
+    if facts is None and not changes.filter(column(UNCHANGED).isNotNull()).limit(1).count():
         return [changes]
     return _cut_frame(changes, table)
 
@@ -346,9 +346,9 @@ def _cut_frame(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
     placed = cache_frame(keep_parents(changes.withColumn(ROW_NUMBER, sf.monotonically_increasing_id()), changes))
     looked = [column(n) for n in (*list_read_columns(table), ROW_NUMBER)]
     seen = to_arrow(placed.select([*looked, _doubtful_column(table).alias(DOUBTFUL)]))
-    places = [seen[ROW_NUMBER][i].as_py() for i in find_cut_places(seen, table)]
-    bounds = list(zip([None, *places], [*places, None], strict=True))
-    return [changes] if not places else [_select_between(placed, start, end) for start, end in bounds]
+    cuts = [seen[ROW_NUMBER][i].as_py() for i in find_cut_places(seen, table)]
+    bounds = list(zip([None, *cuts], [*cuts, None], strict=True))
+    return [changes] if not cuts else [_select_between(placed, start, end) for start, end in bounds]
 
 
 def _select_between(placed: DataFrame, start: int | None, end: int | None) -> DataFrame:
@@ -419,17 +419,17 @@ def _watch_transactions(run: RecordSlice[DataFrame], topic: str | None) -> Recor
 
 def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, int], Sequence[TransactionMark]]:
     """The number of records of each kind, and the transaction marks of the topic that is set."""
-    found: Counter[RouteKind] = Counter()
+    counts: Counter[RouteKind] = Counter()
     marks: list[TransactionMark] = []
     topic = get_topic(raw)
     for *kind, records, marks_json in map_frame(
         raw, lambda some: _find_kinds(some.cast(RAW), decoder, topic), KINDS_AND_MARKS
     ).collect():
         if marks_json is None:
-            found[RouteKind(*kind)] += records
+            counts[RouteKind(*kind)] += records
         else:
             marks += _decode_marks(marks_json)
-    return found, sorted(marks, key=lambda mark: (mark.partition, mark.offset))
+    return counts, sorted(marks, key=lambda mark: (mark.partition, mark.offset))
 
 
 def _find_kinds(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Table:

@@ -54,28 +54,28 @@ ROW = "_row"
 def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame]:
     """See `ports.engine.Engine.fold`."""
     names = changes.columns if RESET in changes.columns else [*changes.columns, RESET]
-    known = get_facts(changes) or collect_facts(changes).get((), FrameFacts())
+    facts = get_facts(changes) or collect_facts(changes).get((), FrameFacts())
     numbered = _number_changes(changes)
-    marked = _last_per_key(numbered, plan, known) if plan.fold == "last" else _drop_duplicates(numbered, plan, known)
+    marked = _last_per_key(numbered, plan, facts) if plan.fold == "last" else _drop_duplicates(numbered, plan, facts)
     marked = cache_frame(keep_parents(marked, changes))
-    seen = _collect_counts(marked, plan, halves=known.halves > 0)
+    seen = _collect_counts(marked, plan, halves=facts.halves > 0)
     rows = marked.filter(column(ROW))
     if plan.has_column_versions:
         rows = rows.sort(ARRIVAL)  # Column versions depend on the order of arrival, and the windows moved the rows.
     frame = keep_parents(rows.select([column(n) for n in names]), marked)
-    frame = set_facts(frame, _facts_of_rows(known, seen))
+    frame = set_facts(frame, _facts_of_rows(facts, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
-    facts = _to_facts(seen, plan) if plan.watermark is None else replace(_to_facts(seen, plan), **_max_event_times(marked))
+    folded = _to_facts(seen, plan) if plan.watermark is None else replace(_to_facts(seen, plan), **_max_event_times(marked))
     if plan.history and seen["truncates"]:
-        facts = replace(facts, truncates=_list_truncates(marked, plan))
-    return FoldedChanges(frame, facts, counts, seen["rows"], 0)
+        folded = replace(folded, truncates=_list_truncates(marked, plan))
+    return FoldedChanges(frame, folded, counts, seen["rows"], 0)
 
 
-def _facts_of_rows(known: FrameFacts, seen: Row) -> FrameFacts:
+def _facts_of_rows(facts: FrameFacts, seen: Row) -> FrameFacts:
     """The facts of the folded rows, from the facts of all changes. They lie within the same offsets."""
-    unsent = known.unsent if seen["partial"] else frozenset()
+    unchanged = facts.unsent if seen["partial"] else frozenset()
     rows = {"rows": seen["rows"], "partial": seen["partial"], "moves": seen["moves"], "truncates": seen["truncates"]}
-    return replace(known, unsent=unsent, **rows)
+    return replace(facts, unsent=unchanged, **rows)
 
 
 def _number_changes(changes: DataFrame) -> DataFrame:
@@ -90,19 +90,19 @@ def _select_over(frame: DataFrame, select: Any) -> DataFrame:
     return run_select(frame.sparkSession, lambda names: str(select(names["frame"])), {"frame": frame})
 
 
-def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> DataFrame:
-    truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent - {KEEP_EXISTING})
-    if plan.soft_deletes and known.partial:
+def _last_per_key(changes: DataFrame, plan: ApplyPlan, facts: FrameFacts) -> DataFrame:
+    truncates, lacking = facts.truncates if plan.truncates else 0, sorted(facts.unsent - {KEEP_EXISTING})
+    if plan.soft_deletes and facts.partial:
         lacking = [c.name for c in plan.table.values]
     marked = _select_over(changes, lambda relation: guard_windows(plan, SPARK, relation, truncates=truncates > 0))
-    marked = mark_foreign_deletes(marked, plan) if known.halves else marked
+    marked = mark_foreign_deletes(marked, plan) if facts.halves else marked
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
         floor = _find_truncate_sequence(marked, plan)
         live = live & (column(OP) != Op.TRUNCATE.value)
         live = live & (_sequence_column(plan) > _sequence_constant(floor)) if floor else live
     marked = _select_over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
-    if known.partial or known.moves:
+    if facts.partial or facts.moves:
         marked = _select_over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
         marked = _complete_rows(marked, lacking, plan)
     void = (column(VOID).isNotNull() | sf.lit(truncates > 0)) & (column(OP) != Op.DELETE.value)
@@ -116,10 +116,10 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> Dat
 
 def _find_truncate_sequence(marked: DataFrame, plan: ApplyPlan) -> Row | None:
     """The highest sequence of a kept truncate."""
-    found: Row | None = (
+    sequence: Row | None = (
         marked.filter(_is_kept_truncate()).agg(sf.max(_sequence_column(plan)).alias("floor")).collect()[0]["floor"]
     )
-    return found
+    return sequence
 
 
 def _is_kept_truncate() -> Column:
@@ -140,8 +140,8 @@ def _complete_rows(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> 
     is_delete = column(OP) == Op.DELETE.value
     if plan.soft_deletes:
         takes = is_delete & column("_a").isNotNull()
-        unsent = sf.when(takes, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNCHANGED))
-        marked, is_delete = marked.withColumn(UNCHANGED, unsent), is_delete & column("_a").isNull()
+        unchanged = sf.when(takes, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNCHANGED))
+        marked, is_delete = marked.withColumn(UNCHANGED, unchanged), is_delete & column("_a").isNull()
     for i, name in enumerate(names):
         value = sf.when(is_delete, column(name)).otherwise(column(f"_v{i}"))
         marked = marked.withColumn(name, value.alias(name, metadata=marked.schema[name].metadata))
@@ -158,16 +158,16 @@ def list_still_missing(names: Sequence[str]) -> Column:
     return sf.when(column(UNCHANGED).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
 
 
-def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> DataFrame:
+def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, facts: FrameFacts) -> DataFrame:
     """Every change once: of changes with equal key and sequence, the first one. Without a key, all values must be equal
     too. Under a watermark all changes stay, because the first may be late when the second is not."""
     if not plan.table.sequence or plan.watermark is not None:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
-    counted = plan.reconcile.counted and len(known.end) == 1
+    counted = plan.reconcile.counted and len(facts.end) == 1
     marked = _select_over(changes, lambda relation: first_windows(plan, SPARK, relation, counted=counted))
     is_row = column(ARRIVAL) == column(LAST)
     marked = marked.withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
-    marked = mark_foreign_deletes(marked, plan) if known.halves else marked
+    marked = mark_foreign_deletes(marked, plan) if facts.halves else marked
     return marked.withColumn(ROW, column(OUTCOME) == KEPT)
 
 
@@ -218,8 +218,8 @@ def _to_facts(seen: Row, plan: ApplyPlan) -> Facts:
 def _list_truncates(marked: DataFrame, plan: ApplyPlan) -> tuple[Truncate, ...]:
     """The truncates of a batch, which are few."""
     rows = marked.filter(column(ROW) & (column(OP) == Op.TRUNCATE.value))
-    found = rows.select(_sequence_column(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
-    return merge_truncates(tuple(Truncate(tuple(row["sequence"]), row["at"]) for row in found))
+    truncates = rows.select(_sequence_column(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
+    return merge_truncates(tuple(Truncate(tuple(row["sequence"]), row["at"]) for row in truncates))
 
 
 def _max_event_times(changes: DataFrame) -> dict[str, Any]:
