@@ -74,15 +74,15 @@ class ApplicationServer:
 
     def _open_listeners(self, host: str, port: int) -> list[socket.socket]:
         """Listening sockets. They are bound here, since uvicorn logs its own error if it cannot bind."""
-        found: list[socket.socket] = []
+        listeners: list[socket.socket] = []
         try:
             for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
-                found.append(socket.create_server(address[:2], family=family))
+                listeners.append(socket.create_server(address[:2], family=family))
         except OSError as error:
-            for listener in found:
+            for listener in listeners:
                 listener.close()
             raise self._cannot_listen_error() from error
-        return found
+        return listeners
 
     def _serve(self, listeners: list[socket.socket]) -> None:
         if self._server is not None:

@@ -152,11 +152,11 @@ class Commands:
 
 def _to_event(body: bytes) -> NewEvent:
     try:
-        said = _body(body)
-        data = json_to_texts("event_data", said.event_data)
-        more = None if said.metadata is None else json_to_texts("metadata", said.metadata)
-        who = said.aggregate_id, said.aggregate_type, said.event_type
-        return make_event(*who, data, more, expected_version=said.expected_version, event_id=said.event_id)
+        fields = _body(body)
+        data = json_to_texts("event_data", fields.event_data)
+        more = None if fields.metadata is None else json_to_texts("metadata", fields.metadata)
+        who = fields.aggregate_id, fields.aggregate_type, fields.event_type
+        return make_event(*who, data, more, expected_version=fields.expected_version, event_id=fields.event_id)
     except msgspec.ValidationError as wrong:
         raise RequestRefused(422, str(wrong)) from None
     except InvalidEvent as wrong:
@@ -178,5 +178,5 @@ def _store_event(emit: Emit, new: NewEvent) -> list[AppendedEvent]:
         raise RequestRefused(500, f"the events cannot be stored ({type(problem).__name__})") from problem
 
 
-def _to_response(said: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(said), status, headers, "application/json")
+def _to_response(body: Mapping[str, Any], status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, "application/json")

@@ -97,8 +97,8 @@ def _handle_control(views: Views, request: Request) -> Response:
         action = request.query_params.get("action", "")
         views.control(action, request.path_params["lane"], request.query_params.get("until"))
     except ReplicatorError as problem:
-        said = {"error": problem.sentence, "next_step": problem.next_step, "code": int(problem.exit_code)}
-        return JSONResponse(said, status_code=409)
+        body = {"error": problem.sentence, "next_step": problem.next_step, "code": int(problem.exit_code)}
+        return JSONResponse(body, status_code=409)
     return JSONResponse({"ok": True})
 
 
@@ -137,23 +137,23 @@ def render(status: Mapping[str, Any]) -> str:
 def _render_away(status: Mapping[str, Any]) -> str:
     """A line per unavailable source, per slow call of a source or sink, and for a slow call of the dead-letter store."""
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
-    said = [f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away]
+    lines = [f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away]
     calls = {lane["sink"]: lane["call"] for lane in status.get("lanes", ()) if lane.get("call")}
-    said += [
+    lines += [
         f"source {source['name']}: {source['call']['doing']}, since {source['call']['since']}"
         for source in status.get("sources", ())
         if source.get("call")
     ]
-    said += [f"sink {sink}: {call['doing']}, since {call['since']}" for sink, call in calls.items()]
+    lines += [f"sink {sink}: {call['doing']}, since {call['since']}" for sink, call in calls.items()]
     if call := status.get("dead_letter_call"):
-        said.append(f"dead-letter store: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")
-    return "".join(f"<p class=suspended>{escape(line)}</p>" for line in said)
+        lines.append(f"dead-letter store: {call['doing']}, since {call['since']}: {call['error'] or 'no answer yet'}")
+    return "".join(f"<p class=suspended>{escape(line)}</p>" for line in lines)
 
 
 def _render_losses(status: Mapping[str, Any]) -> str:
     """A line per source whose connector may lose rows."""
-    found = [(source["name"], source["row_loss"]) for source in status.get("sources", ()) if source.get("row_loss")]
-    lines = [f"source {name}: {loss['sentence']} {loss['next_step']}" for name, loss in found]
+    losses = [(source["name"], source["row_loss"]) for source in status.get("sources", ()) if source.get("row_loss")]
+    lines = [f"source {name}: {loss['sentence']} {loss['next_step']}" for name, loss in losses]
     return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
 
 

@@ -125,8 +125,8 @@ def _obtain_jar(jar: Jar, folder: Path, scratch: Path) -> None:
 
 
 def _try_fetch(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
-    found = _resolve_jar(jar.coordinate, scratch, local=local)
-    content = found.read_bytes()
+    path = _resolve_jar(jar.coordinate, scratch, local=local)
+    content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != jar.sha256:
         raise FetchError(f"what arrived ({format_count(len(content), 'byte')}) does not have the locked SHA-256")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -61,8 +61,8 @@ def java_version(java: Path) -> int | None:
         shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
-    return int(found.group(1)) if found else None
+    match = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
+    return int(match.group(1)) if match else None
 
 
 def classpath(jars: Sequence[Path]) -> str:

@@ -83,22 +83,22 @@ def main() -> None:
     """Resolve all groups from scratch, fetch the jars, and write the lock."""
     with tempfile.TemporaryDirectory() as scratch:
         resolver = make_context(Path(scratch), local=False)
-        found = {name: _resolve_members(resolver, name, roots) for name, roots in ROOTS.items()}
-        found |= {name: _pin_versions(resolver, members) for name, members in EXACTLY.items()}
-        artifacts = {coordinate: artifact for members in found.values() for coordinate, artifact in members.items()}
+        groups = {name: _resolve_members(resolver, name, roots) for name, roots in ROOTS.items()}
+        groups |= {name: _pin_versions(resolver, members) for name, members in EXACTLY.items()}
+        artifacts = {coordinate: artifact for members in groups.values() for coordinate, artifact in members.items()}
         with ThreadPoolExecutor(8) as pool:
             hashes = dict(zip(artifacts, pool.map(_sha256, artifacts.values()), strict=True))
-    LOCK.write_text(_render({name: sorted(members) for name, members in found.items()}, hashes))
+    LOCK.write_text(_render({name: sorted(members) for name, members in groups.items()}, hashes))
     sys.stderr.write(f"{LOCK.name}: {len(hashes)} jars\n")
 
 
 def _resolve_members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
     inputs, transitive = resolver.resolver.resolve([resolver.create_dependency(root) for root in roots])
-    kept = [d for d in (*inputs, *transitive) if d.scope != "provided" and not d.optional]
+    dependencies = [d for d in (*inputs, *transitive) if d.scope != "provided" and not d.optional]
     if group.startswith("debezium"):
         others = OTHER_DRIVERS if group == "debezium-jdbc" else frozenset()
-        kept = [d for d in kept if d.artifactId not in PROVIDED | others]
-    return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in kept}
+        dependencies = [d for d in dependencies if d.artifactId not in PROVIDED | others]
+    return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in dependencies}
 
 
 def _pin_versions(resolver: Any, members: Iterable[str]) -> dict[str, Any]:

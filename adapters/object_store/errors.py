@@ -28,18 +28,18 @@ def is_store_error(text: str) -> bool:
     return _OF_STORE.search(text) is not None
 
 
-def translate_store_error(text: str, what: str) -> ReplicatorError | None:
-    """The error to raise for a store's error text about `what`; None if the text is not from a store. It quotes only
+def translate_store_error(text: str, location: str) -> ReplicatorError | None:
+    """The error to raise for a store's error text about `location`; None if the text is not from a store. It quotes only
     codes, since the store's text may repeat secrets of the request."""
     if not is_store_error(text):
         return None
     code, status = _find(_CODE, text), _find(_STATUS, text)
-    said = code or status
+    detail = code or status
     for applies, sentence, step in _LASTING:
         if applies(code, status, text):
-            return EnvironmentProblem(f"{sentence.format(what)}{f' ({said})' if said else ''}", next_step=step)
+            return EnvironmentProblem(f"{sentence.format(location)}{f' ({detail})' if detail else ''}", next_step=step)
     sent = "cannot be reached" if _NOT_SENT.search(text) else "does not answer as it should"
-    return Retryable(f"the object store of {what} {sent}{f' ({said})' if said else ''}")
+    return Retryable(f"the object store of {location} {sent}{f' ({detail})' if detail else ''}")
 
 
 _LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
@@ -78,5 +78,5 @@ _LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
 
 
 def _find(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found[1] if found else ""
+    match = pattern.search(text)
+    return match[1] if match else ""

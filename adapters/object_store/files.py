@@ -75,8 +75,8 @@ class StoredPath:
     def read_stat(self) -> tuple[int, ObjectStamp]:
         """The current size and stamp. FileNotFoundError if the object is gone."""
         with translate_errors(str(self)):
-            found = obstore.head(open_store(self.bucket, self.storage), self.key)
-        return found["size"], to_stamp(found)
+            metadata = obstore.head(open_store(self.bucket, self.storage), self.key)
+        return metadata["size"], to_stamp(metadata)
 
     def exists(self) -> bool:
         """True if the object exists."""
@@ -117,30 +117,30 @@ class _ObjectReader(io.RawIOBase):
         end = min(self._at + len(buffer), self._path.size)
         if end <= self._at:
             return 0
-        found = self._path.read_block(self._at, end)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        block = self._path.read_block(self._at, end)
+        buffer[: len(block)] = block
+        self._at += len(block)
+        return len(block)
 
 
-def to_stamp(found: Any) -> ObjectStamp:
+def to_stamp(metadata: Any) -> ObjectStamp:
     """The stamp from obstore's metadata of an object."""
-    written: datetime = found["last_modified"]
-    return ObjectStamp(found["e_tag"] or "", int(written.timestamp() * 1e9))
+    written: datetime = metadata["last_modified"]
+    return ObjectStamp(metadata["e_tag"] or "", int(written.timestamp() * 1e9))
 
 
 @contextmanager
-def translate_errors(what: str) -> Iterator[None]:
+def translate_errors(location: str) -> Iterator[None]:
     """Raise the program's own errors, except FileNotFoundError of an object."""
     try:
         yield
     except PreconditionError as error:
-        raise Retryable(f"{what} was replaced while it was read") from error
+        raise Retryable(f"{location} was replaced while it was read") from error
     except (BaseError, FileNotFoundError) as error:
-        problem = translate_store_error(str(error), what)
+        problem = translate_store_error(str(error), location)
         if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
             raise
-        raise problem or Fatal(f"{what} cannot be used: {type(error).__name__}") from error
+        raise problem or Fatal(f"{location} cannot be used: {type(error).__name__}") from error
 
 
 # The time since the last write to a file, even if its timestamps come from another clock.

@@ -34,8 +34,8 @@ class Storage(StorageSettings):
     @property
     def config(self) -> dict[str, str]:
         """The given keys, under the names that both Rust libraries use. Secrets are in clear."""
-        said = self.model_dump(exclude={"allow_http"}, exclude_none=True)
-        return {f"aws_{name}": v.get_secret_value() if isinstance(v, SecretStr) else v for name, v in said.items()}
+        fields = self.model_dump(exclude={"allow_http"}, exclude_none=True)
+        return {f"aws_{name}": v.get_secret_value() if isinstance(v, SecretStr) else v for name, v in fields.items()}
 
     @property
     def may_be_plain(self) -> bool:

@@ -97,22 +97,22 @@ class PrometheusTelemetry:
             "processed_rows_per_second": (pace.processed_rows_per_second, "Rows that the engine's stream applies"),
             "lag_records": (pace.lag_records, "Records between the last batch of the engine's stream and the end"),
         }
-        for name, (value, what) in values.items():
+        for name, (value, help_text) in values.items():
             if value is not None:
-                self._engine_gauge(re.sub(r"\W", "_", f"{engine}_{name}"), what).labels(source).set(value)
+                self._engine_gauge(re.sub(r"\W", "_", f"{engine}_{name}"), help_text).labels(source).set(value)
 
-    def _engine_gauge(self, name: str, what: str) -> Gauge:
+    def _engine_gauge(self, name: str, help_text: str) -> Gauge:
         """A gauge named after the engine, created at its first value."""
         if name not in self._engines:
-            self._engines[name] = self._gauge(name, what, "source")
+            self._engines[name] = self._gauge(name, help_text, "source")
         return self._engines[name]
 
     def text(self) -> bytes:
         """The metrics page."""
         return generate_latest(self.registry)
 
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"replicator_{name}", what, labels, registry=self.registry)
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(f"replicator_{name}", help_text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
-        return Gauge(f"replicator_{name}", what, labels, registry=self.registry)
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(f"replicator_{name}", help_text, labels, registry=self.registry)

@@ -81,24 +81,24 @@ class Demo:
             for statement in CHANGES.split(";\n"):
                 source.execute(statement.encode())
 
-    def read(self, place: str, table: str) -> Rows:
+    def read(self, store: str, table: str) -> Rows:
         """The rows of a table in the source, in a mirror, or as an event log leaves them; empty before there is a table."""
-        if place in LOGS:
-            return self._replay(place, table)
-        if place == "deltalake":
+        if store in LOGS:
+            return self._replay(store, table)
+        if store == "deltalake":
             return {row["id"]: _parse_json(row) for row in self._read_delta(table)}
         server, schema = {
             SOURCE: ("source", "public"),
             "target_db": ("target", "public"),
             "cdc_processed": ("datalake", "cdc_processed"),
-        }[place]
+        }[store]
         return _select_by_id(self._stack.dsn(server), schema, table)
 
     def find_difference(self) -> str | None:
         """The first table that differs from the source, as a sentence; None if every target equals it."""
-        for place, table in product((*MIRRORS, *LOGS), TABLES):
-            if rows := self.count_differences(place, table):
-                return f"table {table} in {place} differs from the source in {format_count(rows, 'row')}"
+        for store, table in product((*MIRRORS, *LOGS), TABLES):
+            if rows := self.count_differences(store, table):
+                return f"table {table} in {store} differs from the source in {format_count(rows, 'row')}"
         return None
 
     def describe_tables(self) -> list[dict[str, Any]]:
@@ -117,41 +117,41 @@ class Demo:
 
     def list_newest(self) -> list[dict[str, Any]]:
         """The newest two customers in the source and each target."""
-        found = ((place, self.read(place, "customers")) for place in (SOURCE, *MIRRORS, *LOGS))
+        reads = ((store, self.read(store, "customers")) for store in (SOURCE, *MIRRORS, *LOGS))
         return [
-            {"target": place, **{name: rows[key][name] for name in ("id", "first_name", "last_name", "email", "city")}}
-            for place, rows in found
+            {"target": store, **{name: rows[key][name] for name in ("id", "first_name", "last_name", "email", "city")}}
+            for store, rows in reads
             for key in sorted(rows)[-2:]
         ]
 
-    def count_differences(self, place: str, table: str) -> int:
+    def count_differences(self, store: str, table: str) -> int:
         """Rows that are missing, too many, or differ in a column of the source. A log is compared in whole numbers, texts
         and truth values, as it holds other types in an encoding of the connector."""
-        expected, found = self.read(SOURCE, table), self.read(place, table)
-        clear = place in LOGS
-        different = [key for key in expected.keys() & found.keys() if not _is_same(expected[key], found[key], clear)]
-        return len(expected.keys() ^ found.keys()) + len(different)
+        expected, rows = self.read(SOURCE, table), self.read(store, table)
+        clear = store in LOGS
+        different = [key for key in expected.keys() & rows.keys() if not _is_same(expected[key], rows[key], clear)]
+        return len(expected.keys() ^ rows.keys()) + len(different)
 
-    def _replay(self, place: str, table: str) -> Rows:
+    def _replay(self, store: str, table: str) -> Rows:
         """The last image of each key."""
         rows: dict[Any, Mapping[str, Any]] = {}
-        for key, after in self._read_images(place, table):
+        for key, after in self._read_images(store, table):
             if after is None:
                 rows.pop(key, None)
             else:
                 rows[key] = after
         return rows
 
-    def _read_images(self, place: str, table: str) -> list[tuple[Any, Mapping[str, Any] | None]]:
+    def _read_images(self, store: str, table: str) -> list[tuple[Any, Mapping[str, Any] | None]]:
         topic = f"cdc.public.{table}"
-        if place == LOGS[0]:
+        if store == LOGS[0]:
             events = [e for e in self._read_delta("cdc_events") if e["topic"] == topic and e["op"]]
-            found = [(e["before"], e["after"]) for e in sorted(events, key=lambda e: (e["partition"], e["offset"]))]
+            pairs = [(e["before"], e["after"]) for e in sorted(events, key=lambda e: (e["partition"], e["offset"]))]
         else:
-            query = f'SELECT before, after FROM {place} WHERE topic = %s AND op IS NOT NULL ORDER BY partition, "offset"'  # noqa: S608
+            query = f'SELECT before, after FROM {store} WHERE topic = %s AND op IS NOT NULL ORDER BY partition, "offset"'  # noqa: S608
             with psycopg.connect(self._stack.dsn("datalake")) as connection:
-                found = connection.execute(query.encode(), (topic,)).fetchall()
-        images = [tuple(json.loads(image) if isinstance(image, str) else image for image in pair) for pair in found]
+                pairs = connection.execute(query.encode(), (topic,)).fetchall()
+        images = [tuple(json.loads(image) if isinstance(image, str) else image for image in pair) for pair in pairs]
         return [((after or before)["id"], after) for before, after in images]
 
     def _read_delta(self, name: str) -> list[dict[str, Any]]:
@@ -176,5 +176,5 @@ def _parse_json(row: Mapping[str, Any]) -> dict[str, Any]:
     return {n: json.loads(v) if n == "attributes" and isinstance(v, str) else v for n, v in row.items()}
 
 
-def _is_same(row: Mapping[str, Any], found: Mapping[str, Any], clear: bool) -> bool:
-    return all(name in found and row[name] == found[name] for name in row if not (clear and name.endswith(NOT_IN_CLEAR)))
+def _is_same(row: Mapping[str, Any], other: Mapping[str, Any], clear: bool) -> bool:
+    return all(name in other and row[name] == other[name] for name in row if not (clear and name.endswith(NOT_IN_CLEAR)))

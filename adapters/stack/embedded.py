@@ -212,9 +212,9 @@ def _describe_ports(state: ServiceStatus) -> ServiceStatus:
     there = set() if state.pid is None or state.name == "spark-worker" else listened_ports(state.pid)
     if not there or not there.isdisjoint(state.ports.values()):
         return state
-    here, asked = (", ".join(map(str, sorted(ports))) for ports in (there, state.ports.values()))
+    here, expected = (", ".join(map(str, sorted(ports))) for ports in (there, state.ports.values()))
     step = "Set REPLICATOR_STACK_PORTS as when the services were started, or run `replicator stack down` first."
-    return replace(state, detail=f"{state.name} runs on port {here}, not on {asked}. {step}")
+    return replace(state, detail=f"{state.name} runs on port {here}, not on {expected}. {step}")
 
 
 def default_services(home: StackHome) -> list[Service]:

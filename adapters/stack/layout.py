@@ -40,11 +40,11 @@ class StackPorts:
         `kafka`: it is the next port that no other server uses. Raises `ConfigProblem` for other texts."""
         pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
         try:
-            said = {name.strip(): int(port) for name, _, port in pairs}
-            if "kafka" in said and "controller" not in said:
-                taken = cls(**said).mapping().values()
-                said["controller"] = next(port for port in count(said["kafka"] + 1) if port not in taken)
-            return cls(**said)
+            ports = {name.strip(): int(port) for name, _, port in pairs}
+            if "kafka" in ports and "controller" not in ports:
+                used = cls(**ports).mapping().values()
+                ports["controller"] = next(port for port in count(ports["kafka"] + 1) if port not in used)
+            return cls(**ports)
         except (TypeError, ValueError) as failure:
             names = ", ".join(f.name for f in fields(cls))
             raise ConfigProblem(
@@ -60,12 +60,12 @@ class StackPorts:
     @classmethod
     def find_free(cls) -> StackPorts:
         """Ports that are free now, below the ephemeral range, so that no outgoing connection uses one later."""
-        found: list[int] = []
-        while len(found) < len(fields(cls)):
+        ports: list[int] = []
+        while len(ports) < len(fields(cls)):
             port = random.randrange(20000, 32000)  # noqa: S311
-            if port not in found and is_free(port):
-                found.append(port)
-        return cls(*found)
+            if port not in ports and is_free(port):
+                ports.append(port)
+        return cls(*ports)
 
     def environment(self) -> Mapping[str, str]:
         """The variables of the shipped config with the addresses of these servers."""

@@ -332,9 +332,9 @@ def installations() -> tuple[Installation, ...]:
 
 def choose_installation(major: int | None = None) -> Installation:
     """The best installation, or the best of a major version: a data folder only works with its own version."""
-    for found in installations():
-        if major in (None, found.major):
-            return found
+    for installation in installations():
+        if major in (None, installation.major):
+            return installation
     wanted = f"PostgreSQL {major}" if major else f"PostgreSQL {MINIMUM} or newer"
     raise EnvironmentProblem(
         f"{wanted} is not on this machine (looked in the usual folders, on the PATH, and for the wheel).",
@@ -343,17 +343,17 @@ def choose_installation(major: int | None = None) -> Installation:
     )
 
 
-def make_reachable(found: Installation, user: ServerUser) -> Installation:
+def make_reachable(installation: Installation, user: ServerUser) -> Installation:
     """The installation, or a copy if the server's user cannot access it, for example in root's home."""
-    if user.can_use(found.bin / "postgres"):
-        return found
-    root = found.bin.parent
-    folder = own_folder(f"replicator-postgresql-{found.major}")
+    if user.can_use(installation.bin / "postgres"):
+        return installation
+    root = installation.bin.parent
+    folder = own_folder(f"replicator-postgresql-{installation.major}")
     copied = folder / "whole" / root.parent.name / root.name / "bin"
     with _COPYING:
         if not copied.is_dir():
             _copy(root, folder)
-    return Installation(copied, found.major)
+    return Installation(copied, installation.major)
 
 
 def shared_path(name: str) -> Path:
@@ -413,8 +413,8 @@ def _versions(folders: Iterator[Path]) -> Iterator[Installation]:
 
 def _major(folder: Path) -> int:
     shown = run_command([str(folder / "postgres"), "--version"])
-    found = re.search(r"\(PostgreSQL\) (\d+)", shown)
-    return int(found.group(1)) if found else 0
+    match = re.search(r"\(PostgreSQL\) (\d+)", shown)
+    return int(match.group(1)) if match else 0
 
 
 def run_command(argv: Sequence[str]) -> str:
@@ -458,10 +458,10 @@ def _create_database(admin: psycopg.Connection, name: str) -> None:
 
 
 def _is_marked(connection: psycopg.Connection) -> bool:
-    found = connection.execute(
+    row = connection.execute(
         "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()"
     ).fetchone()
-    return found is not None and found[0] is not None
+    return row is not None and row[0] is not None
 
 
 def _set_mark(connection: psycopg.Connection, database: str, script: str) -> None:

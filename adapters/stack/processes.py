@@ -59,10 +59,10 @@ def _is_gone(process: psutil.Process) -> bool:
 def listened_ports(pid: int) -> set[int]:
     """The TCP ports that the process listens on; empty if the system does not return them."""
     try:
-        found = psutil.Process(pid).net_connections("tcp")
+        connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return set()
-    return {connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN}
+    return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def spawn_server(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
@@ -122,13 +122,13 @@ def await_condition(ready: Callable[[], bool], seconds: float, *, alive: Callabl
 def require_free(service: str, ports: Mapping[str, int], named: StackPorts) -> None:
     """Raise EnvironmentProblem if another program listens on a port of the service. `named`: the ports by their names in
     REPLICATOR_STACK_PORTS."""
-    taken = {port: name for name, port in ports.items() if not is_free(port)}
-    if taken:
+    conflicts = {port: name for name, port in ports.items() if not is_free(port)}
+    if conflicts:
         names = {port: name for name, port in named.mapping().items()}
         raise EnvironmentProblem(
-            f"{service} cannot start: port {' and '.join(map(str, taken))} on 127.0.0.1 is taken by another program.",
+            f"{service} cannot start: port {' and '.join(map(str, conflicts))} on 127.0.0.1 is taken by another program.",
             next_step="Stop that program (a Docker stack on the same ports?), or move "
-            f"{' and '.join(names.get(port, name) for port, name in taken.items())} with REPLICATOR_STACK_PORTS, for "
+            f"{' and '.join(names.get(port, name) for port, name in conflicts.items())} with REPLICATOR_STACK_PORTS, for "
             "example source=25433,kafka=39092,controller=39093.",
         )
 
@@ -185,9 +185,9 @@ class _LogTail:
 
     def _is_opened(self) -> bool:
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except FileNotFoundError:
             return self._file is not None
-        if self._file is None or found.st_size < self._file.tell():
+        if self._file is None or stat.st_size < self._file.tell():
             self._file, self._rest = self._path.open("rb"), b""
         return True

@@ -140,7 +140,7 @@ class SparkService:
 
 def spark_home() -> Path:
     """The folder of the PySpark package. `EnvironmentProblem` if it is not installed."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise EnvironmentProblem("PySpark is not installed", next_step="Run `pip install 'replicator[spark]'`.")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent

@@ -188,9 +188,9 @@ def _describe_get(summary: str, parameters: list[dict[str, Any]], forms: dict[st
 def _describe_failures(is_page: bool) -> dict[str, Any]:
     media = "text/html" if is_page else MEDIA_TYPE
     schema: dict[str, Any] = TEXT if is_page else {"$ref": "#/components/schemas/Problem"}
-    found = {status: {"description": said, "content": {media: {"schema": schema}}} for status, said in FAILURES.items()}
+    failures = {status: {"description": text, "content": {media: {"schema": schema}}} for status, text in FAILURES.items()}
     token = {"description": "The token is missing or wrong.", "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
-    return {**found, "401": token}
+    return {**failures, "401": token}
 
 
 def _describe_tables() -> dict[str, Any]:
@@ -219,8 +219,8 @@ def _describe_post() -> dict[str, Any]:
         "503": "The store does not answer. Repeat the request with the same `event_id`.",
     }
     answers = {
-        status: {"description": said, "content": {"application/json": {"schema": {"type": "object"}}}}
-        for status, said in statuses.items()
+        status: {"description": text, "content": {"application/json": {"schema": {"type": "object"}}}}
+        for status, text in statuses.items()
     }
     body = {"required": True, "content": {"application/json": {"schema": EVENT}}}
     return {"summary": "Store an event", "requestBody": body, "responses": answers}

@@ -59,15 +59,15 @@ def page_headers() -> dict[str, str]:
 
 
 def render_timeline(
-    found: RowHistory, key: Sequence[str], shown: Sequence[HistoryEntry], json_url: str, earlier: str | None
+    row: RowHistory, key: Sequence[str], shown: Sequence[HistoryEntry], json_url: str, earlier: str | None
 ) -> str:
     """The timeline page of a row. `shown`: the changes on this page, newest first."""
-    target, count = found.target, len(found.entries)
+    target, count = row.target, len(row.entries)
     named = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
-    ended = found.entries[-1].after is None
+    ended = row.entries[-1].after is None
     now = "The row is gone." if ended else "The row is there now."
-    rejected = f"<p>Left out: {format_count(found.rejected, 'rejected record')} of the table.</p>" if found.rejected else ""
-    notes = "".join(f"<p>{_escape_text(note)}</p>" for note in found.notes)
+    rejected = f"<p>Left out: {format_count(row.rejected, 'rejected record')} of the table.</p>" if row.rejected else ""
+    notes = "".join(f"<p>{_escape_text(note)}</p>" for note in row.notes)
     more = f'<p><a href="{escape(earlier)}">Earlier changes</a></p>' if earlier else ""
     items = "".join(_render_item(entry) for entry in shown)
     return _render_page(
@@ -131,8 +131,8 @@ def _render_before(row: Row, name: str) -> str:
 def _render_cell(value: Any) -> str:
     if value is None:
         return "<i>NULL</i>"
-    told = to_json_value(value)
-    text = msgspec.json.encode(told, enc_hook=str).decode() if isinstance(told, bool | list | dict) else str(told)
+    plain = to_json_value(value)
+    text = msgspec.json.encode(plain, enc_hook=str).decode() if isinstance(plain, bool | list | dict) else str(plain)
     if not text:
         return "<i>empty</i>"
     cut = f"{_escape_text(text[:SHOWN])} <i>... {len(text):,} characters</i>" if len(text) > SHOWN else _escape_text(text)
@@ -159,15 +159,15 @@ def render_docs(document: Mapping[str, Any], targets: Sequence[ReadTarget]) -> s
 
 def _render_table(target: ReadTarget) -> str:
     url = f"/tables/{quote(target.name, safe='')}"
-    what = [f"of {_escape_text(target.source_table)}"] if target.source_table else []
-    what += [f"policy {_escape_text(target.policy)}"] if target.policy else []
-    what += [f"key {_escape_text(', '.join(target.key))}"] if target.key else ["no key"]
+    parts = [f"of {_escape_text(target.source_table)}"] if target.source_table else []
+    parts += [f"policy {_escape_text(target.policy)}"] if target.policy else []
+    parts += [f"key {_escape_text(', '.join(target.key))}"] if target.key else ["no key"]
     links = f'<a href="{url}">columns</a> <a href="{url}/rows">rows</a>'
-    return f"<p><b>{_escape_text(target.name)}</b> <span class=dim>{', '.join(what)}</span><br>{links}</p>"
+    return f"<p><b>{_escape_text(target.name)}</b> <span class=dim>{', '.join(parts)}</span><br>{links}</p>"
 
 
 def _render_call(path: str, method: str, call: Mapping[str, Any]) -> str:
-    told = "".join(
+    parameters = "".join(
         f"<li><code>{escape(one['name'])}</code> "
         f"{_render_prose(one.get('description', ''))}{_describe_kind(one['schema'])}</li>"
         for one in call.get("parameters", ())
@@ -176,7 +176,7 @@ def _render_call(path: str, method: str, call: Mapping[str, Any]) -> str:
     forms = ", ".join(f"<code>{escape(media)}</code>" for media in call["responses"]["200"]["content"])
     return (
         f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(call['summary'])}: {forms}</p>"
-        f"<ul>{told}</ul>"
+        f"<ul>{parameters}</ul>"
     )
 
 

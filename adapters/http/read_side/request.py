@@ -36,49 +36,49 @@ class RowsRequest:
     @classmethod
     def from_request(cls, request: Request) -> RowsRequest:
         """Parse the URL of a request. HttpProblem if that fails."""
-        asked = cls()
+        query = cls()
         for name, text in _read_pairs(request):
             column, operator = _split_column(name)
             if operator is not None or name not in WORDS:
-                asked.filters.append(Filter(column, operator or "eq", text))
-            elif name in asked.words:
+                query.filters.append(Filter(column, operator or "eq", text))
+            elif name in query.words:
                 raise HttpProblem(400, f"`{name}` is given twice", "Say it once.")
             else:
-                asked.words[name] = text
-        return asked
+                query.words[name] = text
+        return query
 
     def refuse_others(self, *words: str) -> None:
         """Raise HttpProblem for filters and for all parameters except `words`."""
         others = [word for word in self.words if word not in words] + [one.column for one in self.filters]
         if others:
-            known = f"There are: {', '.join(words)}." if words else "There are none."
-            raise HttpProblem(400, f"the parameter {others[0]!r} is unknown here", known)
+            names = f"There are: {', '.join(words)}." if words else "There are none."
+            raise HttpProblem(400, f"the parameter {others[0]!r} is unknown here", names)
 
     def read_limit(self, most: int) -> int:
         """The maximum number of results."""
-        said = self.words.get("limit", str(min(LIMIT, most)))
-        if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
+        text = self.words.get("limit", str(min(LIMIT, most)))
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
             raise HttpProblem(400, f"`limit` is not a number from 1 to {most}", "Read several pages.")
-        return int(said)
+        return int(text)
 
     def read_skipped(self) -> int:
         """The number of changes on earlier pages."""
-        said = self.words.get("after", "0")
-        if not re.fullmatch(r"[0-9]{1,9}", said):
+        text = self.words.get("after", "0")
+        if not re.fullmatch(r"[0-9]{1,9}", text):
             raise HttpProblem(400, "`after` is not a number", "It is the number of changes on the pages before.")
-        return int(said)
+        return int(text)
 
     def to_wanted(self, most: int, key: tuple[str, ...] = ()) -> PageRequest:
         """The request for a page of rows."""
-        said = self.words.get("from_log", "false")
-        if said not in ("true", "false"):
+        text = self.words.get("from_log", "false")
+        if text not in ("true", "false"):
             raise HttpProblem(400, "`from_log` is neither true nor false", "Use one of these two.")
         try:
             as_of = parse_time(self.words["as_of"]) if "as_of" in self.words else None
         except ValueError:
             example = "Write it as 2026-05-15T12:00:00Z; a plus is %2B in a URL."
             raise HttpProblem(400, "`as_of` is not a time", example) from None
-        return PageRequest(self.read_limit(most), tuple(self.filters), key, as_of, said == "true", self.words.get("after"))
+        return PageRequest(self.read_limit(most), tuple(self.filters), key, as_of, text == "true", self.words.get("after"))
 
 
 def _read_pairs(request: Request) -> list[tuple[str, str]]:
@@ -92,8 +92,8 @@ def _read_pairs(request: Request) -> list[tuple[str, str]]:
 
 
 def _split_column(name: str) -> tuple[str, str | None]:
-    found = FILTER.fullmatch(name)
-    return (name, None) if found is None else (found[1], found[2])
+    match = FILTER.fullmatch(name)
+    return (name, None) if match is None else (match[1], match[2])
 
 
 def path_segments(request: Request) -> list[str]:
@@ -107,9 +107,9 @@ def path_segments(request: Request) -> list[str]:
 
 def make_link(request: Request, **words: str) -> str:
     """The request's URL without host, with `words` in place of parameters of the same name."""
-    kept = [(name, text) for name, text in _read_pairs(request) if name not in words]
+    pairs = [(name, text) for name, text in _read_pairs(request) if name not in words]
     path = request.scope["raw_path"].partition(b"?")[0].decode("ascii")
-    return f"{path}?{urlencode([*kept, *words.items()])}"
+    return f"{path}?{urlencode([*pairs, *words.items()])}"
 
 
 # Errors in the format of RFC 9457: application/problem+json.
@@ -142,8 +142,8 @@ class HttpProblem(Exception):
 
     def to_response(self) -> Response:
         """The HTTP response."""
-        said: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
-        body = msgspec.json.encode(said | {"detail": self.detail, "next_step": self.next_step})
+        fields: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        body = msgspec.json.encode(fields | {"detail": self.detail, "next_step": self.next_step})
         return Response(body, self.status, {**SAFE, **self.headers}, MEDIA_TYPE)
 
 

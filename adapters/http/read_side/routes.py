@@ -135,28 +135,28 @@ class ReadSideRoutes:
     def _history(self, request: Request) -> Response:
         _, name, _, *key = path_segments(request)
         _choose_form(request, JSON)
-        asked = RowsRequest.from_request(request)
-        asked.refuse_others("limit", "after")
-        limit, passed = asked.read_limit(self._most), asked.read_skipped()
-        found = self._reads.history(name, key)
-        entries = found.entries[passed : passed + limit]
-        more = passed + limit < len(found.entries)
+        query = RowsRequest.from_request(request)
+        query.refuse_others("limit", "after")
+        limit, passed = query.read_limit(self._most), query.read_skipped()
+        history = self._reads.history(name, key)
+        entries = history.entries[passed : passed + limit]
+        more = passed + limit < len(history.entries)
         following = make_link(request, after=str(passed + limit)) if more else None
-        body = {"table": name, "source_table": found.target.source_table, "key": key, "rejected": found.rejected}
-        body["notes"] = list(found.notes)
+        body = {"table": name, "source_table": history.target.source_table, "key": key, "rejected": history.rejected}
+        body["notes"] = list(history.notes)
         return _to_response({**body, "changes": [to_json_value(to_json(entry)) for entry in entries], "next": following})
 
     def _timeline(self, request: Request) -> Response:
         _, name, _, *key = path_segments(request)
-        asked = RowsRequest.from_request(request)
-        asked.refuse_others("limit", "after")
-        limit, passed = asked.read_limit(self._most), asked.read_skipped()
-        found = self._reads.history(name, key)
-        newest = list(reversed(found.entries))
+        query = RowsRequest.from_request(request)
+        query.refuse_others("limit", "after")
+        limit, passed = query.read_limit(self._most), query.read_skipped()
+        history = self._reads.history(name, key)
+        newest = list(reversed(history.entries))
         earlier = make_link(request, after=str(passed + limit)) if passed + limit < len(newest) else None
         shown = newest[passed : passed + limit]
         raw = request.scope["raw_path"].decode("ascii").replace("/timeline/", "/history/", 1)
-        return Response(render_timeline(found, key, shown, raw, earlier), 200, page_headers(), HTML)
+        return Response(render_timeline(history, key, shown, raw, earlier), 200, page_headers(), HTML)
 
 
 def _describe_target(target: ReadTarget) -> dict[str, Any]:
@@ -168,8 +168,8 @@ def _to_page(name: str, page: Page, following: str | None) -> dict[str, Any]:
     return {"table": name, "rows": rows, "next": following, "notes": list(page.notes)}
 
 
-def _to_response(said: Any, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(said, enc_hook=str), 200, {**SAFE, **(headers or {})}, JSON)
+def _to_response(body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body, enc_hook=str), 200, {**SAFE, **(headers or {})}, JSON)
 
 
 def _to_arrow(rows: pa.Table) -> bytes:
@@ -191,12 +191,12 @@ def _choose_form(request: Request, *forms: str) -> str:
 
 def _list_preferred(accept: str) -> Sequence[str]:
     """Media types, best first, without those of quality 0."""
-    found = []
+    media_ranges = []
     for at, part in enumerate(accept.split(",")):
         media, *parameters = (text.strip().lower() for text in part.split(";"))
         quality = next((text[2:] for text in parameters if text.startswith("q=")), "1")
         try:
-            found.append((-float(quality), at, media))
+            media_ranges.append((-float(quality), at, media))
         except ValueError:
             continue
-    return [media for quality, _, media in sorted(found) if media and quality < 0]
+    return [media for quality, _, media in sorted(media_ranges) if media and quality < 0]

@@ -57,25 +57,25 @@ class ConnectCheck:
         self._dsn = str(options.get("dsn") or "")
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        found = list(self._check_files())
+        diagnoses = list(self._check_files())
         try:
             names = list(self._list_connectors()) if self._url else []
             if self._url and not names:
                 sentence = f"No connector at {self._url} writes topics of this source."
                 step = "Name it with `connect: {url: ..., connector: ...}` of the source, or correct `topics`."
-                found.append(Diagnosis("warning", self._name, sentence, step))
+                diagnoses.append(Diagnosis("warning", self._name, sentence, step))
             for name in names:
                 status = self._worker.get_of(name, "status")
-                found += self._check_states(name, status) if status is not None else [self._unknown_diagnosis(name)]
+                diagnoses += self._check_states(name, status) if status is not None else [self._unknown_diagnosis(name)]
                 config = self._worker.get_of(name, "config") if status is not None else None
-                found += self._check_config(f"connector {name} as it runs", config) if config is not None else ()
-                found += self._check_row_losses(name, status, config) if config is not None else ()
-                found += self._place(name, status, config) if config is not None else ()
+                diagnoses += self._check_config(f"connector {name} as it runs", config) if config is not None else ()
+                diagnoses += self._check_row_losses(name, status, config) if config is not None else ()
+                diagnoses += self._place(name, status, config) if config is not None else ()
         except (URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             step = "Start Kafka Connect (`replicator stack up` in development), or correct `connect.url`."
-            found.append(Diagnosis("error", self._name, f"Kafka Connect at {self._url} does not answer: {why}.", step))
-        return found
+            diagnoses.append(Diagnosis("error", self._name, f"Kafka Connect at {self._url} does not answer: {why}.", step))
+        return diagnoses
 
     def _check_row_losses(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
         """A warning if this version of the connector loses rows of this database."""
@@ -129,9 +129,9 @@ class ConnectCheck:
         for file in self._files:
             where = f"{file.parent.name}/{file.name}"
             try:
-                said = json.loads(file.read_text())
-                config = said.get("config", said)
-                name = str(said.get("name", config.get("name", "")))
+                document = json.loads(file.read_text())
+                config = document.get("config", document)
+                name = str(document.get("name", config.get("name", "")))
                 if self._is_mine(name, config):
                     yield from self._check_config(where, config)
             except (OSError, ValueError, AttributeError) as error:
@@ -139,10 +139,10 @@ class ConnectCheck:
                 yield Diagnosis("warning", self._name, sentence, "Write it as JSON with `name` and `config`.")
 
     def _check_config(self, where: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-        found = list(find_losses(config, self._wanted))
-        for loss in found:
+        losses = list(find_losses(config, self._wanted))
+        for loss in losses:
             yield Diagnosis("warning", self._name, _describe_loss(loss, config, where), loss.step)
-        if not found and find_family(config):
+        if not losses and find_family(config):
             yield Diagnosis("ok", self._name, f"No setting of {where} is known to lose values or order.")
 
     def _unknown_diagnosis(self, name: str) -> Diagnosis:
@@ -164,19 +164,19 @@ class ConnectCheck:
             step = "Wait a few seconds. If it stays so, read the worker's log (`replicator stack logs connect`)."
             yield Diagnosis("warning", self._name, f"Connector {name} has no task.", step)
 
-    def _check_state(self, name: str, what: str, part: Mapping[str, Any]) -> Diagnosis:
+    def _check_state(self, name: str, subject: str, part: Mapping[str, Any]) -> Diagnosis:
         state = part["state"]
         if state == "RUNNING":
-            return Diagnosis("ok", self._name, f"{what} runs.")
+            return Diagnosis("ok", self._name, f"{subject} runs.")
         command = f"{self._url}/connectors/{name}"
         if state == "FAILED":
             cause = find_cause(part.get("trace", ""))
             restart = f"curl -X POST '{command}/restart?includeTasks=true&onlyFailed=true'"
             return Diagnosis(
-                "error", self._name, f"{what} has failed: {cause}.", f"{find_advice(cause)} Then: {restart}".strip()
+                "error", self._name, f"{subject} has failed: {cause}.", f"{find_advice(cause)} Then: {restart}".strip()
             )
         step = f"curl -X PUT {command}/resume" if state in ("PAUSED", "STOPPED") else "Wait a few seconds and check again."
-        return Diagnosis("warning", self._name, f"{what} is {state}.", step)
+        return Diagnosis("warning", self._name, f"{subject} is {state}.", step)
 
 
 def _has_metadata(config: Mapping[str, str]) -> bool:
@@ -199,8 +199,8 @@ def find_cause(trace: str) -> str:
     """The first line of a Java trace and its innermost cause, on one line, without class names and passwords."""
     lines = [line for line in trace.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    said = dict.fromkeys(_strip_class_names(line) for line in (*lines[:1], *causes[-1:]))
-    return SECRET.sub(r"\1***", ": ".join(said) or "no trace is given")
+    texts = dict.fromkeys(_strip_class_names(line) for line in (*lines[:1], *causes[-1:]))
+    return SECRET.sub(r"\1***", ": ".join(texts) or "no trace is given")
 
 
 def find_advice(cause: str) -> str:
@@ -403,20 +403,20 @@ RULES = (
 
 def find_family(config: Mapping[str, str]) -> str:
     """The kind of database that a connector reads; empty if it is not Debezium's."""
-    found = re.fullmatch(r"io\.debezium\.connector\.(\w+)\.\w+", config.get("connector.class", ""))
-    return found[1] if found else ""
+    match = re.fullmatch(r"io\.debezium\.connector\.(\w+)\.\w+", config.get("connector.class", ""))
+    return match[1] if match else ""
 
 
 def find_losses(config: Mapping[str, str], wanted: frozenset[str] = frozenset()) -> Iterator[SettingLoss]:
     """The losses by a connector's settings. `wanted`: features of the pipeline: transactions, tombstones. Values that the
     worker fills in (`${...}`) are unknown and skipped, and so are the worker's own converters."""
-    kind, told = find_family(config), set[str]()
+    kind, names = find_family(config), set[str]()
     for rule in RULES:
         if kind not in rule.of or (rule.wanted and rule.wanted not in wanted) or not _is_converted(rule, config):
             continue
         for name, value in _find_values(rule, config):
-            if name not in told and _is_lossy(rule, value):
-                told.add(name)
+            if name not in names and _is_lossy(rule, value):
+                names.add(name)
                 yield SettingLoss(name, value, rule.lost, rule.step)
 
 
@@ -426,12 +426,12 @@ def _is_converted(rule: SettingRule, config: Mapping[str, str]) -> bool:
 
 
 def _find_values(rule: SettingRule, config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    found = [(name, str(value).strip()) for name, value in config.items() if re.fullmatch(rule.setting, name)]
-    if not found and rule.default is not None:
-        found = [(rule.setting.replace("\\", ""), rule.default)]
-    yield from (pair for pair in found if "${" not in pair[1])
+    pairs = [(name, str(value).strip()) for name, value in config.items() if re.fullmatch(rule.setting, name)]
+    if not pairs and rule.default is not None:
+        pairs = [(rule.setting.replace("\\", ""), rule.default)]
+    yield from (pair for pair in pairs if "${" not in pair[1])
 
 
 def _is_lossy(rule: SettingRule, value: str) -> bool:
-    said = value.lower()
-    return said in rule.bad if rule.good is None else said not in rule.good
+    text = value.lower()
+    return text in rule.bad if rule.good is None else text not in rule.good

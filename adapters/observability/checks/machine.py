@@ -38,8 +38,8 @@ class MachineCheck:
             if version is not None and version >= MINIMUM:
                 return Diagnosis("ok", self._name, f"Java {version} is at {java}.")
             tried.append(f"{java} ({'does not run' if version is None else f'Java {version}'})")
-        found = f"only found {', '.join(tried)}" if tried else "found none"
-        return Diagnosis("warning", self._name, f"There is no Java {MINIMUM} or newer: {found}.", FIX_JAVA)
+        finding = f"only found {', '.join(tried)}" if tried else "found none"
+        return Diagnosis("warning", self._name, f"There is no Java {MINIMUM} or newer: {finding}.", FIX_JAVA)
 
     def _check_open_files(self) -> Diagnosis:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -58,15 +58,15 @@ HARDLY_ANY = GIB // 4
 
 def check_writable(name: str, folder: Path) -> Iterator[Diagnosis]:
     """Check that files can be created in `folder`, or in its nearest existing parent."""
-    place = find_existing(folder)
+    parent = find_existing(folder)
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
-        why = f"{place} cannot be written ({error.strerror or type(error).__name__})"
+        why = f"{parent} cannot be written ({error.strerror or type(error).__name__})"
         yield Diagnosis("error", name, f"{folder}: {why}.", f"Let user {os.geteuid()} write there, or give another `path`.")
         return
-    later = "" if place == folder else ", and is made when there is something to write"
+    later = "" if parent == folder else ", and is made when there is something to write"
     yield Diagnosis("ok", name, f"{folder} can be written{later}.")
 
 

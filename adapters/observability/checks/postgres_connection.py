@@ -51,9 +51,9 @@ def check_transport(connection: psycopg.Connection, name: str) -> Iterator[Diagn
     if connection.pgconn.ssl_in_use and mode == "verify-full":
         yield Diagnosis("ok", name, "The connection is encrypted, and the server has proven its identity.")
         return
-    what = "the identity of the server is not checked" if connection.pgconn.ssl_in_use else "the connection is not encrypted"
+    risk = "the identity of the server is not checked" if connection.pgconn.ssl_in_use else "the connection is not encrypted"
     step = "Add sslmode=verify-full and sslrootcert=FILE to `dsn`; the server needs a certificate for the host in it."
-    yield Diagnosis("warning", name, f"With sslmode {mode}, {what}.", step)
+    yield Diagnosis("warning", name, f"With sslmode {mode}, {risk}.", step)
 
 
 def _is_local(address: str) -> bool:

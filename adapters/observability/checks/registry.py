@@ -21,11 +21,11 @@ class RegistryCheck:
 
     def diagnose(self) -> Sequence[Diagnosis]:
         try:
-            known = Registry(self._options).count_subjects()
+            count = Registry(self._options).count_subjects()
         except ReplicatorError as problem:
             sentence = f"{problem.sentence[:1].upper()}{problem.sentence[1:]}."
             return [Diagnosis("error", self._name, sentence, problem.next_step)]
-        if not known:
+        if not count:
             step = "A connector registers them with its first records; is this the registry that its converters write to?"
             return [Diagnosis("warning", self._name, f"{self._options.url} answers, and knows no schemas.", step)]
-        return [Diagnosis("ok", self._name, f"{self._options.url} answers; it knows {known} subjects.")]
+        return [Diagnosis("ok", self._name, f"{self._options.url} answers; it knows {count} subjects.")]

@@ -111,13 +111,13 @@ class SourceDatabaseCheck:
 
     def _check_publications(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
         name = self._publication
-        found = fetch_rows(connection, PUBLICATION, name)
-        if not found:
+        rows = fetch_rows(connection, PUBLICATION, name)
+        if not rows:
             root = f" WITH ({VIA_ROOT})" if fetch_rows(connection, PARTITIONED) else ""
             step = f"In this database: CREATE PUBLICATION {name} FOR ALL TABLES{root}; (or FOR TABLES IN SCHEMA public)."
             yield Diagnosis("error", self._name, f"There is no publication {name}.", step)
             return
-        if not found[0][0]:
+        if not rows[0][0]:
             step = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
             yield Diagnosis("error", self._name, f"Publication {name} leaves out some kinds of changes.", step)
         yield from self._check_tables(fetch_rows(connection, TABLES, name))
@@ -176,15 +176,15 @@ class SourceDatabaseCheck:
         for table, is_full, is_deferrable in tables:
             if not any(matches(name, table) for name in self._wanted):
                 continue
-            said = self._identity
-            if isinstance(said, Mapping):
-                said = said.get(find_best(said, table))
+            identity = self._identity
+            if isinstance(identity, Mapping):
+                identity = identity.get(find_best(identity, table))
             fits = "full" if is_full else "default"
-            if said is not None and said != fits:
+            if identity is not None and identity != fits:
                 sentence = (
-                    f"Table {table} has REPLICA IDENTITY {fits.upper()}, and the source says `replica_identity: {said}`."
+                    f"Table {table} has REPLICA IDENTITY {fits.upper()}, and the source says `replica_identity: {identity}`."
                 )
-            elif said is None and is_full and is_deferrable:
+            elif identity is None and is_full and is_deferrable:
                 sentence = (
                     f"Keys of {table} are deferrable, so rows may exchange them. The config does not state that deletes "
                     "have whole rows."
@@ -220,12 +220,12 @@ MUCH = 4 * GIB
 
 def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator[Diagnosis]:
     """The diagnoses of a slot. `name`: their subject."""
-    found = fetch_rows(connection, SLOT, slot)
-    if not found:
+    rows = fetch_rows(connection, SLOT, slot)
+    if not rows:
         step = "The connector creates it when it starts. Read the connector's log, and check that `slot` is its slot.name."
         yield Diagnosis("warning", name, f"There is no replication slot {slot}.", step)
         return
-    active, status, plugin, mine, held, limit_mb = found[0]
+    active, status, plugin, mine, held, limit_mb = rows[0]
     if not mine or plugin != "pgoutput":
         where = f"uses {plugin}" if mine else "belongs to another database"
         yield Diagnosis("error", name, f"Replication slot {slot} {where}.", "Give the connector another slot.name.")

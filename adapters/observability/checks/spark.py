@@ -38,8 +38,8 @@ class SparkCheck:
             step = "Run `pip install 'replicator[spark]'`."
             yield Diagnosis("error", self._name, f"Not installed: {', '.join(missing)}.", step)
         else:
-            found = ", ".join(f"{name} {installed}" for name, installed in packages.items())
-            yield Diagnosis("ok", self._name, f"Installed are {found}.")
+            versions = ", ".join(f"{name} {installed}" for name, installed in packages.items())
+            yield Diagnosis("ok", self._name, f"Installed are {versions}.")
 
     def _check_jars(self) -> Diagnosis:
         jars, folder = [jar for group in self._groups for jar in read_lock()[group]], cache_folder()
