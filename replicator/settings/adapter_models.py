@@ -37,7 +37,7 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
 
     EnvironmentProblem if there is none, or none of the built-in adapters.
     """
-    found: dict[str, type[M]] = {}
+    models: dict[str, type[M]] = {}
     broken: dict[str, EnvironmentProblem] = {}
     for name in list_names(group):
         step = "Install another version of its package, or remove it."
@@ -51,11 +51,11 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
             broken[name] = EnvironmentProblem(f"The options of {name!r} ({group}) cannot be loaded: {why}", next_step=step)
             continue
         if isinstance(model, type) and issubclass(model, base):
-            found[name] = model
+            models[name] = model
         else:
             sentence = f"The entry point {name!r} in the group {group!r} is not a subclass of"
             broken[name] = EnvironmentProblem(f"{sentence} {base.__module__}.{base.__name__}", next_step=step)
-    built_in = [model for model in found.values() if model.__module__.partition(".")[0] == "adapters"]
+    built_in = [model for model in models.values() if model.__module__.partition(".")[0] == "adapters"]
     if broken and not built_in:
         raise next(iter(broken.values()))
     if not built_in:
@@ -63,7 +63,7 @@ def load_models(group: str, base: type[M]) -> tuple[Mapping[str, type[M]], Mappi
             f"Replicator's adapters in the group {group!r} are missing: it is not installed, or is an older version",
             next_step="Install it again: pip install replicator; for a checkout: pip install -e .",
         )
-    return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0]))), broken
+    return dict(sorted(models.items(), key=lambda item: (item[1].rank, item[0]))), broken
 
 
 def join_models(key: str, models: Mapping[str, type[M]], plugin: type[M]) -> Any:

@@ -115,17 +115,17 @@ def _check_references(config: ConfigView) -> Iterator[PathProblem]:
             yield from _check_reference(at, "sink", entry.sink, config.sinks)
 
 
-def _check_reference(path: Path, what: str, name: str | None, known: Iterable[str] | None) -> Iterator[PathProblem]:
-    if name is None or known is None or name in known:
+def _check_reference(path: Path, noun: str, name: str | None, names: Iterable[str] | None) -> Iterator[PathProblem]:
+    if name is None or names is None or name in names:
         return
-    hint = suggest_name(name, known) or f"known: {', '.join(known) or 'none'}"
-    yield PathProblem(path, f"unknown_{what}", f"unknown {what} {quote_name(name)} {describe_parent(path[:-1])}", hint)
+    hint = suggest_name(name, names) or f"known: {', '.join(names) or 'none'}"
+    yield PathProblem(path, f"unknown_{noun}", f"unknown {noun} {quote_name(name)} {describe_parent(path[:-1])}", hint)
 
 
 def _check_contradictions(config: ConfigView) -> Iterator[PathProblem]:
-    for path, said in config.levels:
+    for path, keys in config.levels:
         for one, other in EXCLUSIVE_KEYS:
-            if {one, other} <= said:
+            if {one, other} <= keys:
                 yield PathProblem(
                     (*path, other), "contradiction", f"{describe_path(path)} has both '{one}' and '{other}'", "keep one"
                 )
@@ -150,10 +150,10 @@ def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
 
 def _check_unused_keys(config: ConfigView) -> Iterator[PathProblem]:
     """Keys of a table, or of the defaults, of which no entry has a use."""
-    for path, said in config.levels:
+    for path, keys in config.levels:
         inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
         lanes = [entry for entry in inner if config.is_mirror(entry.sink)]
-        for key in sorted(said & SINGLE_POLICY_KEYS) if inner else ():
+        for key in sorted(keys & SINGLE_POLICY_KEYS) if inner else ():
             fitting = POLICIES_OF[key]
             if not any(entry.policy not in KNOWN_POLICIES - fitting for entry in lanes):
                 sentence = (
@@ -254,10 +254,10 @@ def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProble
 def _check_groups(table: TableView, entry: EntryView, template: str) -> Iterator[PathProblem]:
     for name in find_unknown_groups(template, table.match or ""):
         at = (*entry.path, "into") if entry.into else (*table.path, "into") if table.into else entry.path
-        known = ", ".join(f"{{{group}}}" for group in list_groups(table.match or "")) or "none"
+        groups = ", ".join(f"{{{group}}}" for group in list_groups(table.match or "")) or "none"
         wrong = "has a brace alone" if name == "{" else f"takes group {quote_name(name)}, which 'match' does not have"
         sentence = f"{describe_path(at)} {wrong}"
-        yield PathProblem(at, "unknown_group", sentence, f"groups: {known}")
+        yield PathProblem(at, "unknown_group", sentence, f"groups: {groups}")
 
 
 def _find_target(config: ConfigView, table: TableView, entry: EntryView) -> str | None:
@@ -311,8 +311,8 @@ def _check_dead_letter_loop(config: ConfigView) -> Iterator[PathProblem]:
                 )
 
 
-def _split_servers(said: dict[str, Any]) -> set[str]:
-    return {server.strip() for server in (get_text(said, "bootstrap_servers") or "").split(",")} - {""}
+def _split_servers(settings: dict[str, Any]) -> set[str]:
+    return {server.strip() for server in (get_text(settings, "bootstrap_servers") or "").split(",")} - {""}
 
 
 def _is_topic_read(pattern: str, topic: str) -> bool:
@@ -324,12 +324,12 @@ def _is_topic_read(pattern: str, topic: str) -> bool:
 
 def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
     used = {entry.sink for _, entry in config.list_entries()}, {table.source for table in config.tables}
-    used[0].update(get_text(said, "sink") for said in config.projections.values())
-    for what, known, names in (("sink", config.sinks, used[0]), ("source", config.sources, used[1])):
-        for name in known or {}:
+    used[0].update(get_text(projection, "sink") for projection in config.projections.values())
+    for noun, configured, names in (("sink", config.sinks, used[0]), ("source", config.sources, used[1])):
+        for name in configured or {}:
             if name not in names:
-                sentence = f"no table uses {what} {quote_name(name)}"
-                yield PathProblem((f"{what}s", name), f"unused_{what}", sentence, severity="warning")
+                sentence = f"no table uses {noun} {quote_name(name)}"
+                yield PathProblem((f"{noun}s", name), f"unused_{noun}", sentence, severity="warning")
 
 
 # Checks `snapshots` of event logs against the rest of a config.
@@ -352,13 +352,13 @@ def check_checkpoints(config: ConfigView) -> Iterator[PathProblem]:
 
 def _list_read_logs(config: ConfigView) -> set[str]:
     """The event logs from which the past of some table with a target is read."""
-    found = set()
+    read_logs = set()
     for table in config.tables:
         sinks = [entry.sink for entry in table.to or () if entry.sink is not None]
         logs = [sink for sink in sinks if config.is_event_log(sink)]
         if logs and any(config.is_mirror(sink) for sink in sinks):
-            found.add(next((log for log in logs if not _is_log_in_database(config, log)), logs[0]))
-    return found
+            read_logs.add(next((log for log in logs if not _is_log_in_database(config, log)), logs[0]))
+    return read_logs
 
 
 def _is_log_in_database(config: ConfigView, sink: str) -> bool:
@@ -418,9 +418,9 @@ OFF_STEP = "write 'verify: {every: off}' there"
 
 def check_verification(config: ConfigView) -> Iterator[PathProblem]:
     """Targets that could never be compared, and `verify` without targets."""
-    for path, said in config.levels:
+    for path, keys in config.levels:
         inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
-        if "verify" in said and inner and not any(config.is_mirror(entry.sink) for entry in inner):
+        if "verify" in keys and inner and not any(config.is_mirror(entry.sink) for entry in inner):
             sentence = f"key 'verify' in {describe_path(path)} means nothing: none of its entries has a target with rows"
             yield PathProblem((*path, "verify"), "inapplicable", sentence, "remove it")
     for table, entry in config.list_entries():

@@ -74,16 +74,16 @@ class TableView:
 
     def list_names(self, name: str) -> frozenset[str]:
         """The names of a column: this one, and the others in `renamed_columns`."""
-        found = {name}
-        while more := {one for pair in self.renamed if found & set(pair) for one in pair if isinstance(one, str)} - found:
-            found |= more
-        return frozenset(found)
+        names = {name}
+        while more := {one for pair in self.renamed if names & set(pair) for one in pair if isinstance(one, str)} - names:
+            names |= more
+        return frozenset(names)
 
     @property
     def private(self) -> frozenset[str]:
         """The columns that it keeps private, under all their names."""
-        said = (name for name, rule in self.columns.items() if PRIVATE & rule.keys())
-        return frozenset(one for name in said for one in self.list_names(name))
+        columns = (name for name, rule in self.columns.items() if PRIVATE & rule.keys())
+        return frozenset(one for name in columns for one in self.list_names(name))
 
     @property
     def unknown(self) -> str:
@@ -188,16 +188,16 @@ def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> Ta
     floating = frozenset(name for name, kind in columns.items() if str(kind).strip().lower() in FLOATING_TYPES)
     declared = tuple(columns) or None
     names = get_text(raw, "match"), get_text(raw, "source")
-    said, rules, on_reject = frozenset(raw), _read_rules(raw), get_text(raw, "on_reject")
+    keys, rules, on_reject = frozenset(raw), _read_rules(raw), get_text(raw, "on_reject")
     levels = (defaults, raw, *(item for item in (to if isinstance(to, list) else ()) if isinstance(item, dict)))
     renamed = tuple(pair for level in levels for pair in to_mapping(level.get("renamed_columns")).items())
-    return TableView(path, *names, into, said, declared, columns, floating, rules, renamed, on_reject, entries)
+    return TableView(path, *names, into, keys, declared, columns, floating, rules, renamed, on_reject, entries)
 
 
-def _make_entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:
-    policy = next((found for level in said if (found := _get_policy(level))), "scd1")
-    common = tuple((key, str(next((level[key] for level in said if key in level), None))) for key in TABLE_KEYS)
-    levels = ((path, said[0]), (path[:2], said[1]), (("defaults",), said[2]))
+def _make_entry(path: Path, raw: dict[str, Any], raw_levels: tuple[dict[str, Any], ...]) -> EntryView:
+    policy = next((own_policy for level in raw_levels if (own_policy := _get_policy(level))), "scd1")
+    common = tuple((key, str(next((level[key] for level in raw_levels if key in level), None))) for key in TABLE_KEYS)
+    levels = ((path, raw_levels[0]), (path[:2], raw_levels[1]), (("defaults",), raw_levels[2]))
     options, shape = _find_nearest(TABLE_OPTIONS, levels), _find_nearest(ROW_TRANSFORM_KEYS, levels)
     names = get_text(raw, "sink"), get_text(raw, "into")
     verify = _find_nearest(("verify",), levels).get("verify", ((), None))
@@ -206,18 +206,18 @@ def _make_entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...
 
 def _read_rules(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The rules for each column, the short form converted to the long one."""
-    said = to_mapping(raw.get("columns")).items()
-    return {str(name): {"drop": True} if rule == "drop" else to_mapping(rule) for name, rule in said}
+    columns = to_mapping(raw.get("columns")).items()
+    return {str(name): {"drop": True} if rule == "drop" else to_mapping(rule) for name, rule in columns}
 
 
 def _find_nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, tuple[Path, Any]]:
     """The keys that have a value: the nearest path of each, and its value. If two keys exclude each other, the farther
     one does not count."""
-    found: dict[str, tuple[Path, Any]] = {}
+    nearest: dict[str, tuple[Path, Any]] = {}
     for at, level in levels:
-        excluded = {other for pair in EXCLUSIVE_KEYS for other in pair if found.keys() & set(pair)}
-        found |= {key: ((*at, key), level[key]) for key in keys if key in level and key not in {*found, *excluded}}
-    return found
+        excluded = {other for pair in EXCLUSIVE_KEYS for other in pair if nearest.keys() & set(pair)}
+        nearest |= {key: ((*at, key), level[key]) for key in keys if key in level and key not in {*nearest, *excluded}}
+    return nearest
 
 
 def _get_policy(raw: dict[str, Any]) -> str | None:

@@ -126,7 +126,7 @@ def _add_syntax_problem(error: Exception, text: str, origin_of: MakeOrigin, docu
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark else (0, 0)
         problem = f"{error.context or ''}: {error.problem or ''}"
-        reason, hint = next((said for words, *said in SYNTAX if words in problem), ("a syntax error", ""))
+        reason, hint = next((explanation for words, *explanation in SYNTAX if words in problem), ("a syntax error", ""))
         sentence += f" at column {column + 1}: {reason}"
     document.origins[()] = origin_of(line, ())
     document.problems.append(PathProblem((), "yaml", sentence, _describe_unquoted(text, line) or hint))
@@ -256,8 +256,8 @@ def _merge_environment(document: Document, folder: FilePath, name: str) -> list[
     if ENVIRONMENT_NAME.fullmatch(name) and file.is_file():
         merge_overlay(document, read_document(file))
         return [file]
-    known = sorted(found.stem for found in folder.glob("*.yaml"))
-    hint = suggest_name(name, known) or f"known: {', '.join(known) or 'none'}"
+    names = sorted(file.stem for file in folder.glob("*.yaml"))
+    hint = suggest_name(name, names) or f"known: {', '.join(names) or 'none'}"
     document.origins[("\0env",)] = Origin(f"--env {name}" if ENVIRONMENT_NAME.fullmatch(name) else "--env")
     document.problems.append(PathProblem(("\0env",), "unknown_environment", f"there is no such file in {folder}", hint))
     return []
@@ -353,11 +353,11 @@ def _split_path(text: str) -> tuple[str | int, ...]:
     at = 0
     while at < len(text):
         at += text[at] == "." and bool(parts)
-        found = SEGMENT.match(text, at)
-        if found is None:
+        segment = SEGMENT.match(text, at)
+        if segment is None:
             return ()
-        at = found.end()
-        parts.append(int(found["index"]) if found["index"] else found["quoted"] or found["name"] or "")
+        at = segment.end()
+        parts.append(int(segment["index"]) if segment["index"] else segment["quoted"] or segment["name"] or "")
     return tuple(parts)
 
 

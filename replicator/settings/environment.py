@@ -58,26 +58,26 @@ class _Interpolation:
         return value
 
     def replace_text(self, value: str, path: Path) -> str:
-        given = {found: self.resolve_reference(found, path) for found in REFERENCE.finditer(value)}
+        given = {reference: self.resolve_reference(reference, path) for reference in REFERENCE.finditer(value)}
         texts = iter(given.values())
         text = REFERENCE.sub(lambda _: next(texts), value)
         if path[-1:] == ("dsn",) and path not in self.failed and has_unclear_user(text):
-            names = [found["name"] for found, part in given.items() if BREAKS_URL.search(part)]
+            names = [reference["name"] for reference, part in given.items() if BREAKS_URL.search(part)]
             why = f"has a user or password with characters that end it too early, from {' and '.join(names) or 'its text'}"
             return self.add_problem(path, "dsn", why, ENCODE)
         return text
 
-    def resolve_reference(self, found: re.Match[str], path: Path) -> str:
-        name = found["name"]
-        if name is None and found.group() == "$${":
+    def resolve_reference(self, reference: re.Match[str], path: Path) -> str:
+        name = reference["name"]
+        if name is None and reference.group() == "$${":
             return "${"
         if name is None:
             return self.add_problem(path, "reference", "holds a malformed ${...}", "write ${NAME} or ${NAME:-default}")
         text = self.read_secret(name, path) if is_secret(path) else self.environ.get(name)
         if (text and (text.strip() or not is_secret(path))) or path in self.failed:
             return text or ""
-        if found["default"] is not None:
-            return str(found["value"])
+        if reference["default"] is not None:
+            return str(reference["value"])
         if is_secret(path) and text is not None:
             return self.add_problem(
                 path, "secret", f"finds the variable {name} empty", f"set it, or write ${{{name}:-default}}"
@@ -90,18 +90,18 @@ class _Interpolation:
         return self.add_problem(path, "unset", f"needs the environment variable {name}", hint)
 
     def read_secret(self, name: str, path: Path) -> str | None:
-        direct, file, kept = self.environ.get(name), self.environ.get(f"{name}_FILE"), self.find_secret_file(name)
-        said = [
+        direct, file, secret = self.environ.get(name), self.environ.get(f"{name}_FILE"), self.find_secret_file(name)
+        sources = [
             *([name] if direct is not None else []),
             *([f"{name}_FILE"] if file else []),
-            *([f"{kept.name} in {SECRETS_DIR}"] if kept else []),
+            *([f"{secret.name} in {SECRETS_DIR}"] if secret else []),
         ]
-        if len(said) > 1:
-            text = f"finds {'both ' if len(said) == 2 else ''}{' and '.join(said)} set"
+        if len(sources) > 1:
+            text = f"finds {'both ' if len(sources) == 2 else ''}{' and '.join(sources)} set"
             return self.add_problem(path, "secret", text, "leave one of them")
         if file:
             return self.read_secret_file(f"{name}_FILE", FilePath(file), path)
-        return self.read_secret_file(said[0], kept, path) if kept else direct
+        return self.read_secret_file(sources[0], secret, path) if secret else direct
 
     def find_secret_file(self, name: str) -> FilePath | None:
         """The file of the folder of secrets, if there is one."""
@@ -141,9 +141,9 @@ def add_env_file(environ: Mapping[str, str], root: FilePath) -> dict[str, str]:
     Lines are NAME=VALUE, quoted as in a shell; `export` before a name, empty lines and lines that start with # are allowed.
     Raises ConfigProblem, which never contains a value.
     """
-    found = read_env_file(root / ENV_FILE)
-    known = {name.removesuffix("_FILE") for name in environ}
-    return {**{name: value for name, value in found.items() if name.removesuffix("_FILE") not in known}, **environ}
+    variables = read_env_file(root / ENV_FILE)
+    names = {name.removesuffix("_FILE") for name in environ}
+    return {**{name: value for name, value in variables.items() if name.removesuffix("_FILE") not in names}, **environ}
 
 
 def read_env_file(file: FilePath) -> dict[str, str]:
@@ -164,10 +164,10 @@ def _read_variables(file: FilePath, text: str) -> Iterator[tuple[str, str]]:
             continue
         while (parts := _split(entry)) is None and (further := next(lines, None)) is not None:
             entry = f"{entry}\n{further[1]}"  # A quoted value goes on over lines.
-        found = VARIABLE.fullmatch(entry)
-        if found is None or parts is None or len(parts) > 1:
+        match = VARIABLE.fullmatch(entry)
+        if match is None or parts is None or len(parts) > 1:
             raise ConfigProblem(f"{file}:{number} is not a variable", next_step=LINE_STEP)
-        yield found[1], "".join(parts)
+        yield match[1], "".join(parts)
 
 
 def _split(entry: str) -> list[str] | None:

@@ -89,8 +89,8 @@ def _check_inapplicable(table: TableView, entry: EntryView) -> Iterator[PathProb
         )
         yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
     for key in OTHER_TARGET_KEYS:
-        path, said = entry.row_transforms.get(key, ((), None))
-        if said is not None and key not in entry.keys:
+        path, setting = entry.row_transforms.get(key, ((), None))
+        if setting is not None and key not in entry.keys:
             sentence = (
                 f"{describe_path(path)} means nothing for {describe_path(entry.path)}: the store of "
                 f"events keeps events as they are"

@@ -78,29 +78,29 @@ def parse_expression(text: str) -> Expr:
     from sqlglot import errors, exp  # noqa: PLC0415
 
     try:
-        found = read_node(sqlglot.parse_one(text, into=exp.Condition))
+        expression = read_node(sqlglot.parse_one(text, into=exp.Condition))
     except errors.ParseError as wrong:
         raise InvalidExpressionText(f"cannot be read{_describe_place(wrong.errors)}; {EXPECTED}") from None
     except (errors.TokenError, RecursionError):
         raise InvalidExpressionText(
             f"cannot be read: a quote or a parenthesis is not closed, or closed twice; {EXPECTED}"
         ) from None
-    if _count_nodes(found, {}) > MAX_NODES:
+    if _count_nodes(expression, {}) > MAX_NODES:
         raise InvalidExpressionText("is too long; compute a part of it in the source")
-    return found
+    return expression
 
 
-def _count_nodes(found: Expr, known: dict[int, int]) -> int:
+def _count_nodes(node: Expr, counts: dict[int, int]) -> int:
     """How many parts there are to compute; some are there twice."""
-    if id(found) not in known:
-        known[id(found)] = 1 + sum(_count_nodes(part, known) for part in list_operands(found))
-    return known[id(found)]
+    if id(node) not in counts:
+        counts[id(node)] = 1 + sum(_count_nodes(part, counts) for part in list_operands(node))
+    return counts[id(node)]
 
 
 def _describe_place(errors: list[dict[str, Any]]) -> str:
     """The position at which the text cannot be parsed."""
-    found = errors[0].get("col") if errors else None
-    return f" at character {found}" if found else ""
+    column = errors[0].get("col") if errors else None
+    return f" at character {column}" if column else ""
 
 
 def read_node(node: exp.Expr, level: int = 0) -> Expr:
@@ -135,8 +135,8 @@ def _describe_problem(node: Any, name: str) -> str:
     if ancestors & {"Query", "Subquery", "Exists", "Subqueryable"}:
         return "has a query in it, but an expression reads only one row"
     if name in ("Anonymous", "Dot") or "Func" in ancestors:
-        known = f" {node.name.lower()!r}" if name == "Anonymous" and node.name.isidentifier() else ""
-        return f"has an unknown function{known}"
+        called = f" {node.name.lower()!r}" if name == "Anonymous" and node.name.isidentifier() else ""
+        return f"has an unknown function{called}"
     return "has something else where only a column, a constant or a function is allowed"
 
 
@@ -165,20 +165,20 @@ def _read_literal(node: exp.Expr, _: ReadNode) -> Expr:
 
 
 def _read_negative(node: exp.Expr, read_: ReadNode) -> Expr:
-    found = read_(node.this)
-    if isinstance(found, Lit) and isinstance(found.value, int | Decimal) and not isinstance(found.value, bool):
-        return Lit(-found.value)
-    return Call("negative", (found,))
+    operand = read_(node.this)
+    if isinstance(operand, Lit) and isinstance(operand.value, int | Decimal) and not isinstance(operand.value, bool):
+        return Lit(-operand.value)
+    return Call("negative", (operand,))
 
 
 def _read_number(text: str) -> int | Decimal:
     try:
-        found = Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         raise InvalidExpressionText(f"has an invalid number; {EXPECTED}") from None
-    if found.adjusted() >= DIGITS or -int(found.as_tuple().exponent) > DIGITS:
+    if number.adjusted() >= DIGITS or -int(number.as_tuple().exponent) > DIGITS:
         raise InvalidExpressionText(f"has a number of more than {DIGITS} digits")
-    return int(found) if found == found.to_integral_value() else found
+    return int(number) if number == number.to_integral_value() else number
 
 
 def _read_in(node: exp.Expr, read_: ReadNode) -> Expr:
@@ -293,13 +293,13 @@ READERS: Mapping[str, Callable[[Any, ReadNode], Expr]] = {
 @cache
 def parse_condition(text: str) -> Expr:
     """`text` as a condition over the source's own columns; NoExpression when it is none."""
-    found = parse_expression(text)
-    _refuse_no_condition(found)
-    return found
+    condition = parse_expression(text)
+    _refuse_no_condition(condition)
+    return condition
 
 
-def _refuse_no_condition(found: Expr) -> None:
-    match found:
+def _refuse_no_condition(condition: Expr) -> None:
+    match condition:
         case AllOf(terms) | AnyOf(terms):
             for term in terms:
                 _refuse_no_condition(term)
@@ -325,10 +325,10 @@ MAX_DIGITS, WIDE_DIGITS = 38, 76
 def find_type(text: str) -> pa.DataType | None:
     """The Arrow type of that name, as far as every sink knows it."""
     name = re.sub(r"\s*,\s*", ", ", text.strip().lower())
-    found = DECIMAL.fullmatch(name)
-    if found is None:
+    match = DECIMAL.fullmatch(name)
+    if match is None:
         return TYPES.get(name)
-    digits, scale = int(found[1]), int(found[2] or 0)
+    digits, scale = int(match[1]), int(match[2] or 0)
     if not 1 <= digits <= WIDE_DIGITS or scale > digits:
         return None
     return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else pa.decimal256(digits, scale)

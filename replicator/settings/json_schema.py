@@ -41,16 +41,16 @@ def build_config_schema(*, overlay: bool = False) -> Json:
 
 def _build_part(part: Json, overlay: bool) -> Json:
     """One model's schema; in overlays without `required`, and with null to remove a key."""
-    said: Json = part.get("properties", {})
-    if "transport" in said:
-        said["format"]["enum"] = list(FORMATS)
-    properties = {key: _to_written_schema(value) for key, value in said.items()}
+    fields: Json = part.get("properties", {})
+    if "transport" in fields:
+        fields["format"]["enum"] = list(FORMATS)
+    properties = {key: _to_written_schema(value) for key, value in fields.items()}
     if overlay:
         properties = {key: _allow_null(_allow_null_entries(value)) for key, value in properties.items()}
-    kept = {key: value for key, value in part.items() if key not in ("properties", "required")}
+    rest = {key: value for key, value in part.items() if key not in ("properties", "required")}
     if part.get("required") and not overlay:
-        kept["required"] = part["required"]
-    return {**kept, "properties": properties}
+        rest["required"] = part["required"]
+    return {**rest, "properties": properties}
 
 
 def _allow_null(value: Json) -> Json:

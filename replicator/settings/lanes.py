@@ -97,20 +97,20 @@ class LaneSettings(Strict):
 
 
 def resolve_lane(
-    name: str, said: SettingsLevels, kind: str, at: Path, *, of_events: bool = False, has_tombstones: bool = False
+    name: str, levels: SettingsLevels, kind: str, at: Path, *, of_events: bool = False, has_tombstones: bool = False
 ) -> LaneSettings:
     """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
     at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events. `has_tombstones`: see
     `SourceOptions.has_tombstones`."""
-    entry, table, _ = said
-    keys = find_first(*(level.keys for level in said))
-    policy: Policy = find_first(*(level.get_policy() for level in said)) or "scd1"
+    entry, table, _ = levels
+    keys = find_first(*(level.keys for level in levels))
+    policy: Policy = find_first(*(level.get_policy() for level in levels)) or "scd1"
     # Events are taken whole, and one after the other: what the table or the defaults say is for its other targets.
     stored = kind == EVENT_STORE
     policy = "append" if stored else policy
-    grace = find_first(*(level.watermark for level in said)) if policy in CHANGE_POLICIES and not stored else None
-    deletes: Deletes = find_first(*(level.deletes for level in said)) or "hard"
-    into, refused = _resolve_target(name, table.match, find_first(*(level.into for level in said)))
+    grace = find_first(*(level.watermark for level in levels)) if policy in CHANGE_POLICIES and not stored else None
+    deletes: Deletes = find_first(*(level.deletes for level in levels)) or "hard"
+    into, refused = _resolve_target(name, table.match, find_first(*(level.into for level in levels)))
     return LaneSettings(
         table=name,
         source=table.source,
@@ -121,59 +121,63 @@ def resolve_lane(
         policy=policy,
         keys=None if keys is None else tuple(keys),
         watermark=None if grace is None else to_timedelta(grace),
-        retention=_resolve_retention(said) if policy in CURRENT_ROW_POLICIES and not _has_column_versions(said) else None,
+        retention=_resolve_retention(levels)
+        if policy in CURRENT_ROW_POLICIES and not _has_column_versions(levels)
+        else None,
         row_transforms=(
-            _resolve_event_filter(said) if stored else _resolve_row_transforms(said, policy, deletes, of_events=of_events)
+            _resolve_event_filter(levels)
+            if stored
+            else _resolve_row_transforms(levels, policy, deletes, of_events=of_events)
         ),
-        tracked=find_first(*map(_resolve_tracked, said)) if policy in VERSION_POLICIES else None,
+        tracked=find_first(*map(_resolve_tracked, levels)) if policy in VERSION_POLICIES else None,
         deletes=deletes,
-        tombstones=find_first(*(level.tombstones for level in said)) or ("delete" if has_tombstones else None),
-        out_of_range=find_first(*(level.out_of_range for level in said)),
-        schema_rules=_resolve_schema_rules(said),
+        tombstones=find_first(*(level.tombstones for level in levels)) or ("delete" if has_tombstones else None),
+        out_of_range=find_first(*(level.out_of_range for level in levels)),
+        schema_rules=_resolve_schema_rules(levels),
         declared=table.declared,
-        options=_resolve_options(said) if get_sink_model(kind).has_table_options else {},
-        verify=None if stored else _resolve_verify(said),
+        options=_resolve_options(levels) if get_sink_model(kind).has_table_options else {},
+        verify=None if stored else _resolve_verify(levels),
         at=at,
     )
 
 
-def _resolve_verify(said: SettingsLevels) -> VerifySettings | None:
+def _resolve_verify(levels: SettingsLevels) -> VerifySettings | None:
     """The nearest level that says anything of it counts, whole."""
-    verify = find_first(*(level.verify for level in said))
+    verify = find_first(*(level.verify for level in levels))
     return None if verify is None or verify.every == NO_RETENTION else verify
 
 
-def _resolve_target(name: str, match: str, said: str | None) -> tuple[str, str]:
+def _resolve_target(name: str, match: str, into: str | None) -> tuple[str, str]:
     """The name of the target, and why it cannot be one. Groups in braces are replaced from the name that `match` matches.
     They stay if `name` is the pattern itself."""
-    if said is None or not is_regex(match) or not matches(match, name):
-        return said or get_unqualified_name(name), ""
-    made = expand_template(said, match, name)
+    if into is None or not is_regex(match) or not matches(match, name):
+        return into or get_unqualified_name(name), ""
+    made = expand_template(into, match, name)
     return made, describe_target_problem(made)
 
 
-def _resolve_schema_rules(said: SettingsLevels) -> SchemaRules:
+def _resolve_schema_rules(levels: SettingsLevels) -> SchemaRules:
     """The nearest level that says anything of a key counts, whole."""
-    found: Any = find_first(*(level.schema_changes for level in said)) or "evolve"
-    modes = found if isinstance(found, SchemaChangeModes) else SchemaChangeModes(others=found)
+    setting: Any = find_first(*(level.schema_changes for level in levels)) or "evolve"
+    modes = setting if isinstance(setting, SchemaChangeModes) else SchemaChangeModes(others=setting)
     of_kinds = {
         kind: SchemaChangeMode(mode) for kind in SchemaChangeKind if (mode := getattr(modes, kind.value)) is not None
     }
     return SchemaRules(
         modes=of_kinds,
         others=SchemaChangeMode(modes.others or "evolve"),
-        removes=find_first(*(level.dropped_columns for level in said)) == "remove",
-        renames=tuple((find_first(*(level.renamed_columns for level in said)) or {}).items()),
+        removes=find_first(*(level.dropped_columns for level in levels)) == "remove",
+        renames=tuple((find_first(*(level.renamed_columns for level in levels)) or {}).items()),
     )
 
 
-def _resolve_retention(said: SettingsLevels) -> timedelta | None:
-    kept = find_first(*(level.tombstone_retention for level in said)) or DEFAULT_RETENTION
-    return None if kept == NO_RETENTION else to_timedelta(kept)
+def _resolve_retention(levels: SettingsLevels) -> timedelta | None:
+    retention = find_first(*(level.tombstone_retention for level in levels)) or DEFAULT_RETENTION
+    return None if retention == NO_RETENTION else to_timedelta(retention)
 
 
-def _has_column_versions(said: SettingsLevels) -> bool:
-    return find_first(*(level.partial_updates for level in said)) == "by_column"
+def _has_column_versions(levels: SettingsLevels) -> bool:
+    return find_first(*(level.partial_updates for level in levels)) == "by_column"
 
 
 def _resolve_tracked(level: PolicyKeys) -> ColumnSelection | None:
@@ -182,34 +186,34 @@ def _resolve_tracked(level: PolicyKeys) -> ColumnSelection | None:
     return next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)
 
 
-def _resolve_row_transforms(said: SettingsLevels, policy: Policy, deleted: Deletes, *, of_events: bool) -> RowTransforms:
-    deletes, truncates, where = (find_first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
+def _resolve_row_transforms(levels: SettingsLevels, policy: Policy, deleted: Deletes, *, of_events: bool) -> RowTransforms:
+    deletes, truncates, where = (find_first(*(getattr(level, key) for level in levels)) for key in CONDITIONS)
     return RowTransforms(
-        sequence_by=tuple(find_first(*(level.sequence_by for level in said)) or ()),
+        sequence_by=tuple(find_first(*(level.sequence_by for level in levels)) or ()),
         deletes=None if deletes is None else parse_condition(deletes),
         truncates=None if truncates is None else parse_condition(truncates),
-        columns=find_first(*map(_resolve_columns, said)),
+        columns=find_first(*map(_resolve_columns, levels)),
         without_deletes=deleted == "ignore" and policy not in CHANGE_POLICIES,
-        ignore_null=_resolve_ignore_null(said) if policy in CURRENT_ROW_POLICIES else None,
+        ignore_null=_resolve_ignore_null(levels) if policy in CURRENT_ROW_POLICIES else None,
         soft_deletes=deleted == "soft" and policy in CURRENT_ROW_POLICIES,
-        has_column_versions=_has_column_versions(said) and policy in CURRENT_ROW_POLICIES,
+        has_column_versions=_has_column_versions(levels) and policy in CURRENT_ROW_POLICIES,
         where=None if where is None else parse_condition(where),
         rows_leave=where is None or policy not in CHANGE_POLICIES,
-        column_transforms=_resolve_column_transforms(said, of_events=of_events),
+        column_transforms=_resolve_column_transforms(levels, of_events=of_events),
     )
 
 
-def _resolve_event_filter(said: SettingsLevels) -> RowTransforms:
+def _resolve_event_filter(levels: SettingsLevels) -> RowTransforms:
     """The filter of events, without other transforms."""
-    where = find_first(*(level.where for level in said))
+    where = find_first(*(level.where for level in levels))
     return RowTransforms(where=None if where is None else parse_condition(where), rows_leave=where is None)
 
 
-def _resolve_column_transforms(said: SettingsLevels, *, of_events: bool) -> ColumnTransforms:
+def _resolve_column_transforms(levels: SettingsLevels, *, of_events: bool) -> ColumnTransforms:
     """The column transforms. A private column that was renamed has a rule under both names, of which records have one.
     Fields of payloads are not columns."""
-    _, table, defaults = said
-    rules = {n: rule for n, rule in list_column_settings(said).items() if not (of_events and n.startswith(FIELD))}
+    _, table, defaults = levels
+    rules = {n: rule for n, rule in list_column_settings(levels).items() if not (of_events and n.startswith(FIELD))}
     names = find_names(table, defaults)
     may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
     return build_column_transforms(
@@ -217,9 +221,9 @@ def _resolve_column_transforms(said: SettingsLevels, *, of_events: bool) -> Colu
     )
 
 
-def list_column_settings(said: SettingsLevels) -> dict[str, ColumnSettings]:
+def list_column_settings(levels: SettingsLevels) -> dict[str, ColumnSettings]:
     """The settings of single columns. The entry wins over its table."""
-    entry, table, defaults = said
+    entry, table, defaults = levels
     names = find_names(table, defaults)
     return inherit_rules({**inherit_rules(table.columns or {}, names), **(entry.columns or {})}, names)
 
@@ -230,9 +234,9 @@ def _resolve_columns(level: PolicyKeys) -> ColumnSelection | None:
     return next((ColumnSelection(tuple(names), excluded) for names, excluded in chosen if names is not None), None)
 
 
-def _resolve_ignore_null(said: SettingsLevels) -> ColumnSelection | None:
+def _resolve_ignore_null(levels: SettingsLevels) -> ColumnSelection | None:
     """The columns in which NULL changes nothing; the nearest level that says anything of it counts, whole."""
-    for level in said:
+    for level in levels:
         lists = ((level.ignore_null_updates_column_list, False), (level.ignore_null_updates_except_column_list, True))
         named = next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)
         if named is not None:
@@ -242,12 +246,12 @@ def _resolve_ignore_null(said: SettingsLevels) -> ColumnSelection | None:
     return None
 
 
-def _resolve_options(said: SettingsLevels) -> dict[str, Any]:
-    found = {name: find_first(*(getattr(level, name) for level in said)) for name in TABLE_OPTIONS}
-    seconds = {name: to_timedelta(text).total_seconds() for name in VACUUM if (text := found.pop(name)) is not None}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if v is not None} | seconds
+def _resolve_options(levels: SettingsLevels) -> dict[str, Any]:
+    options = {name: find_first(*(getattr(level, name) for level in levels)) for name in TABLE_OPTIONS}
+    seconds = {name: to_timedelta(text).total_seconds() for name in VACUUM if (text := options.pop(name)) is not None}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in options.items() if v is not None} | seconds
 
 
-def find_first(*said: V | None) -> V | None:
+def find_first(*values: V | None) -> V | None:
     """The first that is not None."""
-    return next((value for value in said if value is not None), None)
+    return next((value for value in values if value is not None), None)

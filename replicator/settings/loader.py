@@ -127,9 +127,9 @@ def check_document(
     return Loaded(add_event_store(settings), root, files, tuple(findings), dict(document.origins))
 
 
-def _to_findings(document: Document, found: Iterable[PathProblem]) -> list[Finding]:
+def _to_findings(document: Document, problems: Iterable[PathProblem]) -> list[Finding]:
     """Findings in the order of files and lines; the same one only once."""
-    findings = dict.fromkeys(problem.to_finding(document.origins, document.origins[()]) for problem in found)
+    findings = dict.fromkeys(problem.to_finding(document.origins, document.origins[()]) for problem in problems)
     return sorted(findings, key=lambda finding: (finding.file, finding.line or 0))
 
 
@@ -157,9 +157,9 @@ def _make_name(root: FilePath) -> str:
 
 def _place_in_sink(sinks: dict[str, Any]) -> dict[str, Any] | None:
     """In a folder of the first sink that has one, otherwise in the first sink that holds dead letters; None without any."""
-    known = [(SINKS.get(str(sink.get("kind"))), sink) for sink in sinks.values() if isinstance(sink, dict)]
-    places = [dict(place) for model, sink in known if model and (place := model.place_dead_letters(sink))]
-    return min(places, key=lambda place: "path" not in place, default=None)
+    configured = [(SINKS.get(str(sink.get("kind"))), sink) for sink in sinks.values() if isinstance(sink, dict)]
+    locations = [dict(location) for model, sink in configured if model and (location := model.place_dead_letters(sink))]
+    return min(locations, key=lambda location: "path" not in location, default=None)
 
 
 # Options of engines, judged by the engines' own packages.
@@ -216,8 +216,8 @@ def validate(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | 
 def _is_reported(problem: PathProblem, settled: set[Path]) -> bool:
     """The path or one around it was judged already; or what is said to be missing inside it was removed."""
     path = problem.path
-    removed = problem.code == "place" and any(known[: len(path)] == path for known in settled)
-    return removed or any(path[: len(known)] == known for known in settled)
+    removed = problem.code == "place" and any(one[: len(path)] == path for one in settled)
+    return removed or any(path[: len(prefix)] == prefix for prefix in settled)
 
 
 def _make_problem(error: ErrorDetails) -> PathProblem:
@@ -316,33 +316,33 @@ def _prune_mapping(value: Any, path: Path, models: Models, names: KeyCheck) -> A
 
 def _guess_key(key: str, value: dict[str, Any], models: Models) -> str | None:
     """The key that an unknown key was most likely meant to be, unless that one is there too."""
-    known = list_fields(models)
-    near = None if key in known else find_nearest(key, known)
+    fields = list_fields(models)
+    near = None if key in fields else find_nearest(key, fields)
     return None if near in value else near
 
 
 def _check_key(path: Path, value: Any, models: Models, plugins: Plugins) -> PathProblem | None:
     """The problem of a key or its value by name alone."""
-    key, known = str(path[-1]), list_fields(models)
-    if key not in known:
+    key, fields = str(path[-1]), list_fields(models)
+    if key not in fields:
         if any(model.model_config.get("extra") == "allow" for model in models):
             return None
         sentence = f"unknown key {quote_name(key)} {describe_parent(path[:-1])}"
-        return PathProblem(path, "unknown_key", sentence, _make_hint(key, models, known))
+        return PathProblem(path, "unknown_key", sentence, _make_hint(key, models, fields))
     if value is None:
         return PathProblem(path, "no_value", f"{describe_path(path)} has no value", "give it one, or remove the key")
     if isinstance(value, str) and (broken := BROKEN.get((path[0], key), {}).get(value)):
         return PathProblem(path, "broken_adapter", f"{describe_path(path)}: {broken.sentence}", broken.next_step)
-    choices = _list_choices(path, known[key], plugins)
+    choices = _list_choices(path, fields[key], plugins)
     if choices and isinstance(value, str) and value not in choices:
         hint = suggest_name(value, choices) or f"one of {', '.join(choices)}"
         return PathProblem(path, "unknown_value", f"{describe_path(path)} has an unknown value", hint)
     return None
 
 
-def _make_hint(key: str, models: Models, known: dict[str, Any]) -> str:
+def _make_hint(key: str, models: Models, fields: dict[str, Any]) -> str:
     """The nearest key here, or else the place where the key belongs, or else the list of keys."""
-    near = suggest_name(key, known)
+    near = suggest_name(key, fields)
     if near:
         return near
     for family in (SINKS, SOURCES):
@@ -352,7 +352,7 @@ def _make_hint(key: str, models: Models, known: dict[str, Any]) -> str:
     for where, others in OTHER_PLACES:
         if key in list_fields(others) and not set(others) & set(models):
             return f"'{key}' is a key of {where}"
-    return f"known here: {', '.join(sorted(known))}"
+    return f"known here: {', '.join(sorted(fields))}"
 
 
 STORE_KINDS: Mapping[Path, Callable[[Plugins], frozenset[str]]] = {
@@ -411,12 +411,12 @@ def _list_event_store_models(value: Any, plugins: Plugins) -> Models:
 
 def list_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """The keys of an adapter's model whose values are mappings with keys of their own, and the models of these."""
-    found = {}
+    sections = {}
     for key, annotation in list_fields((model,)).items():
         for option in (annotation, *get_args(annotation)):
             if isinstance(option, type) and issubclass(option, BaseModel):
-                found[key] = option
-    return found
+                sections[key] = option
+    return sections
 
 
 def _select_models(kinds: Mapping[str, Any], kind: Any) -> Models:

@@ -24,12 +24,12 @@ def load_adapter(group: str, name: str, config_line: str = "") -> Any:
 
     ConfigProblem with the available names if there is none. EnvironmentProblem if it cannot be imported.
     """
-    found = [e for e in _find_entries(group) if e.name == name]
-    if not found:
+    entries = [e for e in _find_entries(group) if e.name == name]
+    if not entries:
         have = ", ".join(list_names(group)) or "none is installed"
         kind = group.removeprefix("replicator.").rstrip("s").replace("_", " ")
         raise ConfigProblem(f"{config_line}there is no {kind} called {name!r}", next_step=f"There are: {have}.")
-    return _import_entry(found[0])
+    return _import_entry(entries[0])
 
 
 def _find_entries(group: str) -> EntryPoints:

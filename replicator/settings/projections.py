@@ -98,11 +98,11 @@ Target = tuple[str, str]
 def check_projections(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong between projections and what they name."""
     targets = list_targets(config.projections)
-    for name, said in config.projections.items():
+    for name, projection in config.projections.items():
         at: Path = ("projections", name)
-        yield from _check_sink(config, at, said)
+        yield from _check_sink(config, at, projection)
         yield from _check_target(config, at, targets)
-        for table, value in to_mapping(said.get("inputs")).items():
+        for table, value in to_mapping(projection.get("inputs")).items():
             if isinstance(value, str):
                 yield from _check_input(config, (*at, "inputs", table), value, targets)
     yield from _check_circles(config, targets)
@@ -110,22 +110,22 @@ def check_projections(config: ConfigView) -> Iterator[PathProblem]:
 
 def list_targets(projections: Mapping[str, Any]) -> dict[str, Target]:
     """By projection its table."""
-    return {name: (get_text(said, "sink") or "", get_text(said, "into") or name) for name, said in projections.items()}
+    return {name: (get_text(one, "sink") or "", get_text(one, "into") or name) for name, one in projections.items()}
 
 
 def sort_projections(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[str, Target]) -> list[str]:
     """The projections, each after those whose tables it reads; those that read each other in a circle are left out.
     `inputs`: by projection what its tables are."""
     made = {".".join(target): name for name, target in targets.items()}
-    waits = {name: {made[value] for value in said.values() if value in made} for name, said in inputs.items()}
+    waits = {name: {made[value] for value in tables.values() if value in made} for name, tables in inputs.items()}
     order: list[str] = []
     while ready := [name for name, others in waits.items() if name not in order and others <= {*order}]:
         order += ready
     return order
 
 
-def _check_sink(config: ConfigView, at: Path, said: Mapping[str, Any]) -> Iterator[PathProblem]:
-    name = get_text(dict(said), "sink")
+def _check_sink(config: ConfigView, at: Path, projection: Mapping[str, Any]) -> Iterator[PathProblem]:
+    name = get_text(dict(projection), "sink")
     if name is None or config.sinks is None:
         return
     if name not in config.sinks:
@@ -157,11 +157,11 @@ def _check_target(config: ConfigView, at: Path, targets: Mapping[str, Target]) -
             yield PathProblem(at, "same_target", sentence, "give one of them another 'into'")
 
 
-def _resolve_target(said: str | None, match: str | None) -> str | None:
+def _resolve_target(into: str | None, match: str | None) -> str | None:
     """The single target of an entry; None if it may have several."""
     if match is None or not is_exact(match):
         return None
-    return said or get_unqualified_name(match)
+    return into or get_unqualified_name(match)
 
 
 def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
@@ -190,12 +190,12 @@ def _check_event_store(config: ConfigView, at: Path) -> Iterator[PathProblem]:
 
 
 def _list_known_targets(config: ConfigView, targets: Mapping[str, Target]) -> set[Target]:
-    found = set(targets.values())
+    known_targets = set(targets.values())
     for table, entry in config.list_entries():
         into = _resolve_target(entry.into or table.into, table.match)
         if entry.sink and into:
-            found.add((entry.sink, into))
-    return found
+            known_targets.add((entry.sink, into))
+    return known_targets
 
 
 def _is_known(config: ConfigView, wanted: Target, targets: Mapping[str, Target]) -> bool:
@@ -206,8 +206,8 @@ def _is_known(config: ConfigView, wanted: Target, targets: Mapping[str, Target])
 
 def _check_circles(config: ConfigView, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     inputs = {
-        name: {k: v for k, v in to_mapping(said.get("inputs")).items() if isinstance(v, str)}
-        for name, said in config.projections.items()
+        name: {k: v for k, v in to_mapping(projection.get("inputs")).items() if isinstance(v, str)}
+        for name, projection in config.projections.items()
     }
     ordered = sort_projections(inputs, targets)
     for name, tables in inputs.items():

@@ -76,25 +76,25 @@ class QueryContext:
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
-def read_query(text: str, said: QueryContext) -> tuple[Query | None, list[QueryProblem]]:
+def read_query(text: str, context: QueryContext) -> tuple[Query | None, list[QueryProblem]]:
     """The query in a file, or everything that is wrong with it."""
     tree, wrong = _parse_query(text)
     if tree is None:
         return None, wrong
-    wrong = [*_check_tables(tree, said), *_check_functions(tree), *_check_parameters(tree, said)]
+    wrong = [*_check_tables(tree, context), *_check_functions(tree), *_check_parameters(tree, context)]
     if wrong:
         return None, wrong
-    _fill_parameters(tree, said)
-    dialect = DIALECTS.get(said.engine, said.engine)
+    _fill_parameters(tree, context)
+    dialect = DIALECTS.get(context.engine, context.engine)
     try:
         # All names in quotes: words that mean something differ between engines.
         written = tree.sql(dialect=dialect, identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
-        keys = _find_keys(tree, said, dialect)
+        keys = _find_keys(tree, context, dialect)
     except UnsupportedError as refused:
-        sentence = f"the engine {said.engine!r} cannot run it: {str(refused).strip()}"
+        sentence = f"the engine {context.engine!r} cannot run it: {str(refused).strip()}"
         return None, [QueryProblem(1, "sql_engine", sentence, "write it with other functions")]
     except NotPushable as mixed:
-        sentence = f"the rows of one {said.partition_by!r} cannot be computed alone: {mixed}"
+        sentence = f"the rows of one {context.partition_by!r} cannot be computed alone: {mixed}"
         step = "change the query so that this is possible, or remove 'partition_by': then every refresh computes everything"
         return None, [QueryProblem(find_line(mixed.node), "not_by_group", sentence, step)]
     return Query(written, keys, _find_columns(tree)), []
@@ -145,19 +145,20 @@ class _QuietParser:
         _get_logger().disabled = self._was
 
 
-def _check_tables(tree: exp.Expr, said: QueryContext) -> Iterator[QueryProblem]:
+def _check_tables(tree: exp.Expr, context: QueryContext) -> Iterator[QueryProblem]:
     named = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     for cte in tree.find_all(exp.CTE):
-        if cte.alias.lower() in said.inputs:
+        if cte.alias.lower() in context.inputs:
             sentence = f"{quote_name(cte.alias)} is an input and a query of WITH"
             yield QueryProblem(find_line(cte), "sql_table", sentence, "give the query of WITH another name")
     for table in tree.find_all(exp.Table):
         name = ".".join(part.name for part in table.parts) if isinstance(table.this, exp.Identifier) else ""
         if not name:
             sentence = "reads from a function instead of a table"
-            yield QueryProblem(find_line(table), "sql_table", sentence, f"name one of its inputs: {', '.join(said.inputs)}")
-        elif name.lower() not in named and name.lower() not in said.inputs:
-            hint = suggest_name(name, said.inputs) or f"its inputs are: {', '.join(said.inputs)}"
+            hint = f"name one of its inputs: {', '.join(context.inputs)}"
+            yield QueryProblem(find_line(table), "sql_table", sentence, hint)
+        elif name.lower() not in named and name.lower() not in context.inputs:
+            hint = suggest_name(name, context.inputs) or f"its inputs are: {', '.join(context.inputs)}"
             yield QueryProblem(find_line(table), "unknown_table", f"reads the unknown table {quote_name(name)}", hint)
 
 
@@ -182,32 +183,32 @@ def _find_nearest_line(node: exp.Expr) -> int:
     return find_line(node)
 
 
-def _check_parameters(tree: exp.Expr, said: QueryContext) -> Iterator[QueryProblem]:
-    asked = {node.name: node for node in tree.find_all(exp.Placeholder, exp.Parameter)}
-    for name, node in asked.items():
-        if name not in said.parameters:
-            hint = suggest_name(name, said.parameters) or "write its value under 'parameters'"
+def _check_parameters(tree: exp.Expr, context: QueryContext) -> Iterator[QueryProblem]:
+    placeholders = {node.name: node for node in tree.find_all(exp.Placeholder, exp.Parameter)}
+    for name, node in placeholders.items():
+        if name not in context.parameters:
+            hint = suggest_name(name, context.parameters) or "write its value under 'parameters'"
             yield QueryProblem(
                 _find_nearest_line(node), "sql_parameter", f"names the unknown parameter {quote_name(name)}", hint
             )
-    for name in said.parameters:
-        if name not in asked:
+    for name in context.parameters:
+        if name not in placeholders:
             yield QueryProblem(
                 1, "sql_parameter", f"does not name the parameter {quote_name(name)}", f"write :{name}, or remove it"
             )
 
 
-def _fill_parameters(tree: exp.Expr, said: QueryContext) -> None:
+def _fill_parameters(tree: exp.Expr, context: QueryContext) -> None:
     for node in [*tree.find_all(exp.Placeholder, exp.Parameter)]:
-        node.replace(exp.convert(said.parameters[node.name]))
+        node.replace(exp.convert(context.parameters[node.name]))
 
 
-def _find_keys(tree: exp.Expr, said: QueryContext, dialect: str) -> dict[str, GroupKey | None]:
-    if said.partition_by is None:
+def _find_keys(tree: exp.Expr, context: QueryContext, dialect: str) -> dict[str, GroupKey | None]:
+    if context.partition_by is None:
         read = {table.name.lower() for table in tree.find_all(exp.Table)}
-        return {name: None for name in said.inputs if name in read}
-    found = find_group_keys(tree, said.partition_by)
-    return {name: None if key is None else _make_key(key, dialect) for name, key in found.items()}
+        return {name: None for name in context.inputs if name in read}
+    keys = find_group_keys(tree, context.partition_by)
+    return {name: None if key is None else _make_key(key, dialect) for name, key in keys.items()}
 
 
 def _make_key(key: exp.Expr, dialect: str) -> GroupKey:
@@ -258,14 +259,14 @@ class _QueryScope:
 def find_group_keys(query: exp.Expr, column: str) -> dict[str, exp.Expr | None]:
     """By table of the query what of its columns is the value of the result's `column`; None for a table that is read whole.
     NotByGroup when there is none of the former."""
-    found: dict[str, list[exp.Expr | None]] = {}
+    by_table: dict[str, list[exp.Expr | None]] = {}
     names = _QueryScope({}, set())
     for table, key in _push_down(query, exp.column(column), names):
-        found.setdefault(table, []).append(key)
+        by_table.setdefault(table, []).append(key)
     for missed in query.find_all(exp.Table):
         if id(missed) not in names.seen:
-            found.setdefault(missed.name.lower(), []).append(None)
-    keys = {table: _find_common_key(several) for table, several in found.items()}
+            by_table.setdefault(missed.name.lower(), []).append(None)
+    keys = {table: _find_common_key(several) for table, several in by_table.items()}
     if not any(keys.values()):
         raise NotPushable(f"no table of the query is read by {column!r} alone", query)
     return keys
@@ -328,10 +329,10 @@ def _push_into_select(query: exp.Select, demand: exp.Expr | None, names: _QueryS
     wanted: Demands = {}
     if demand is not None:
         wanted = _split_demand(query, demand, relations)
-    found = [reached for inner in _list_inner_queries(query) for reached in _push_down(inner, None, names)]
+    table_keys = [reached for inner in _list_inner_queries(query) for reached in _push_down(inner, None, names)]
     for alias, relation in relations.named.items():
-        found += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
-    return found
+        table_keys += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
+    return table_keys
 
 
 def _list_inner_queries(query: exp.Select) -> Iterator[exp.Expr]:
@@ -398,12 +399,12 @@ def _find_line_node(node: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
 
 def _resolve_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> exp.Expr:
     """The demand over the columns of the query's relations instead of those of its result."""
-    found = demand.copy()
-    if isinstance(found, exp.Column):
-        return _find_column_source(query, found.name, relations)
-    for column in [*found.find_all(exp.Column)]:
+    resolved = demand.copy()
+    if isinstance(resolved, exp.Column):
+        return _find_column_source(query, resolved.name, relations)
+    for column in [*resolved.find_all(exp.Column)]:
         column.replace(exp.paren(_find_column_source(query, column.name, relations)))
-    return found
+    return resolved
 
 
 def _find_column_source(query: exp.Select, name: str, relations: Relations) -> exp.Expr:
@@ -425,15 +426,15 @@ def _find_column_source(query: exp.Select, name: str, relations: Relations) -> e
 
 def _resolve_item(query: exp.Select, item: exp.Expr) -> exp.Expr:
     """The expression of a result column."""
-    found = item.unalias()
-    for part in found.walk():
+    expression = item.unalias()
+    for part in expression.walk():
         if isinstance(part, (exp.AggFunc, exp.Window, exp.Query)):
             raise NotPushable(f"column {item.alias_or_name!r} is itself computed from several rows", item)
     aliases = {e.alias.lower() for e in query.expressions if isinstance(e, exp.Alias) and e is not item}
-    for column in found.find_all(exp.Column):
+    for column in expression.find_all(exp.Column):
         if not column.table and column.name.lower() in aliases:
             raise NotPushable(f"{column.name!r} may be a column of a table or of this query", column)
-    copied: exp.Expr = found.copy()
+    copied: exp.Expr = expression.copy()
     return copied
 
 
@@ -551,8 +552,8 @@ def _find_using_relation(name: str, relations: Relations) -> str | None:
 
 def find_owner(expression: exp.Expr, scope: Scope) -> str | None:
     """The alias of the one relation whose columns an expression is made of."""
-    found = {find_relation(column, scope) for column in expression.find_all(exp.Column)}
-    return found.pop() if len(found) == 1 else None
+    owners = {find_relation(column, scope) for column in expression.find_all(exp.Column)}
+    return owners.pop() if len(owners) == 1 else None
 
 
 def to_canonical_text(expression: exp.Expr, scope: Scope) -> str:
@@ -569,26 +570,26 @@ def to_local(expression: exp.Expr) -> exp.Expr:
     wrapped = exp.Tuple(expressions=[expression.copy()])
     for column in [*wrapped.find_all(exp.Column)]:
         column.replace(exp.column(column.name.lower()))
-    found: exp.Expr = wrapped.expressions[0]
-    return found
+    unwrapped: exp.Expr = wrapped.expressions[0]
+    return unwrapped
 
 
 def spread_demands(demands: Demands, scope: Scope) -> Demands:
     """The demands over each relation's own columns, and those that follow because columns are equal."""
-    found = dict(demands)
+    derived = dict(demands)
     equal = [*_list_equalities(scope)]
     grown = True
     while grown:
         grown = False
         for source, one, target, other in equal:
             if (
-                source in found
-                and target not in found
-                and to_canonical_text(found[source], scope) == to_canonical_text(one, scope)
+                source in derived
+                and target not in derived
+                and to_canonical_text(derived[source], scope) == to_canonical_text(one, scope)
             ):
-                found[target] = other
+                derived[target] = other
                 grown = True
-    return {alias: to_local(demand) for alias, demand in found.items()}
+    return {alias: to_local(demand) for alias, demand in derived.items()}
 
 
 Equality = tuple[str, exp.Expr, str, exp.Expr]

@@ -127,9 +127,9 @@ class Settings(Strict):
         Precedence: the exact name, then the first matching regular expression, then the glob with the most literal
         characters.
         """
-        found = {t.match: t for t in reversed(self.tables) if source in (None, t.source)}
+        by_match = {t.match: t for t in reversed(self.tables) if source in (None, t.source)}
         pattern = find_best((t.match for t in self.tables if source in (None, t.source)), name)
-        return None if pattern is None else found[pattern]
+        return None if pattern is None else by_match[pattern]
 
     def resolve_lanes(self, name: str, source: str | None = None) -> tuple[LaneSettings, ...]:
         """The lanes of the source table `name`, in the order of its `to`; event logs are not lanes of a table."""

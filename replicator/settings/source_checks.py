@@ -84,8 +84,8 @@ def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     form = get_text(source, "format")
     if form is not None and FILES not in get_format(form).transports:
         *others, last = map(quote_name, list_formats_of(FILES))
-        known = f"{', '.join(others)} or {last}"
-        sentence = f"files are read as {known} alone; {describe_path(at)} says {quote_name(source['format'])}"
+        formats = f"{', '.join(others)} or {last}"
+        sentence = f"files are read as {formats} alone; {describe_path(at)} says {quote_name(source['format'])}"
         yield PathProblem((*at, "format"), "inapplicable", sentence, "recorded topics are `transport: archive`")
     if form in (DMS_CSV, DMS_PARQUET) and "files" in source:
         sentence = (
@@ -98,11 +98,11 @@ def _check_files(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     if "files" not in source:
         hint = "write 'files: csv', 'files: jsonl' or 'files: parquet'"
         yield PathProblem(at, "missing", f"missing key 'files' in {describe_path(at)}, whose files are of rows", hint)
-    said = to_mapping(source.get("csv"))
-    if get_text(source, "files") == "csv" and said.get("header") is not True:
+    csv = to_mapping(source.get("csv"))
+    if get_text(source, "files") == "csv" and csv.get("header") is not True:
         hint = "write 'csv: {header: true}', and let every file begin with the names of its columns"
         yield PathProblem(at, "missing", f"{describe_path(at)}: columns of rows in CSV are named by a header row", hint)
-    for key in (key for key in ("inserts_only",) if key in said):
+    for key in (key for key in ("inserts_only",) if key in csv):
         sentence = f"key '{key}' in {describe_path((*at, 'csv'))} means nothing for rows"
         yield PathProblem((*at, "csv", key), "inapplicable", sentence, "leave out 'operation_column' instead")
 
@@ -168,11 +168,11 @@ def _check_snapshots(name: str, source: dict[str, Any]) -> Iterator[PathProblem]
 def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
     if get_text(source, "files") != "csv":
         return
-    said = to_mapping(source.get("csv"))
-    if "header" not in said:
+    csv = to_mapping(source.get("csv"))
+    if "header" not in csv:
         hint = "write 'csv: {header: true}', or false where columns stand in the order of 'schema'"
         yield PathProblem(at, "missing", f"{describe_path(at)}: it is unknown if its files have a header", hint)
-    for key in (key for key in ("unsent_value", "inserts_only") if key in said):
+    for key in (key for key in ("unsent_value", "inserts_only") if key in csv):
         sentence = f"key '{key}' in {describe_path((*at, 'csv'))} means nothing for snapshots"
         yield PathProblem((*at, "csv", key), "inapplicable", sentence, "remove it")
 
@@ -232,7 +232,7 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
             yield from _check_flattened(table.path, dict(entry.of_table))
         if not get_format(form).is_rows or config.is_event_log(entry.sink):
             continue
-        said = dict(entry.of_table)
+        settings = dict(entry.of_table)
         if form == DMS_CSV and "schema" not in table.keys and not _has_header(source):
             sentence = f"{describe_path(table.path)}: its files have no header, so its columns are unknown"
             hint = "write 'schema: {COLUMN: TYPE, ...}' in it, in their order, or 'csv: {header: true}' in the source"
@@ -243,20 +243,20 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
         of_text = get_text(source, "transport") in (SNAPSHOTS, FILES) and get_text(source, "files") in ("csv", "jsonl")
         if of_text and "schema" not in table.keys:
-            what = "files" if get_text(source, "transport") == FILES else "snapshots"
-            sentence = f"{describe_path(table.path)}: its {what} are text, so its columns are unknown"
+            noun = "files" if get_text(source, "transport") == FILES else "snapshots"
+            sentence = f"{describe_path(table.path)}: its {noun} are text, so its columns are unknown"
             yield PathProblem(table.path, "missing", sentence, "write 'schema: {COLUMN: TYPE, ...}' in it")
         parquet = get_text(source, "transport") == FILES and get_text(source, "files") == "parquet"
         typed = get_text(source, "transport") in TYPED_TRANSPORTS or form == DMS_PARQUET or parquet
         if typed and "schema" in table.keys and not (of_text or declares):
-            what = TYPED_TRANSPORTS.get(get_text(source, "transport") or "", "Parquet files")
-            sentence = f"{describe_path(table.path)}: rows of {what} have the types of its columns"
+            noun = TYPED_TRANSPORTS.get(get_text(source, "transport") or "", "Parquet files")
+            sentence = f"{describe_path(table.path)}: rows of {noun} have the types of its columns"
             yield PathProblem((*table.path, "schema"), "inapplicable", sentence, "remove it")
         needs_key = entry.policy not in CHANGE_POLICIES or get_text(source, "transport") in KEYED_TRANSPORTS
-        if needs_key and said["keys"] == "None":
+        if needs_key and settings["keys"] == "None":
             sentence = f"{describe_path(table.path)}: its records are rows, which do not say what their key is"
             yield PathProblem(table.path, "missing", sentence, "write 'keys: [...]' in it")
-        if said["tombstones"] == "delete" and not _has_tombstone_deletes(source):
+        if settings["tombstones"] == "delete" and not _has_tombstone_deletes(source):
             at = (*next((p for p, keys in ((entry.path, entry.keys), (table.path, table.keys)) if "tombstones" in keys),
                         ("defaults",)), "tombstones")  # fmt: skip
             sentence = f"{describe_path(at)}: records without a value delete nothing with format {quote_name(form)}"
@@ -265,17 +265,17 @@ def _check_tables(config: ConfigView) -> Iterator[PathProblem]:
 
 def _has_tombstone_deletes(source: dict[str, Any]) -> bool:
     """True if records without a value may delete rows: rows have neither operations nor an order but their offsets."""
-    said = {"operation_column", "sequence_columns"} & source.keys()
-    return get_text(source, "format") == ROWS and get_text(source, "transport") in ("kafka", "archive") and not said
+    columns = {"operation_column", "sequence_columns"} & source.keys()
+    return get_text(source, "format") == ROWS and get_text(source, "transport") in ("kafka", "archive") and not columns
 
 
 def _check_events(config: ConfigView) -> Iterator[PathProblem]:
     """Find keys that tables of an outbox's events cannot have: their columns and their key are fixed."""
-    for path, said in config.levels:
+    for path, keys in config.levels:
         table = next((t for t in config.tables if t.path == path[:2]), None)
         source = (config.sources or {}).get((table.source if table else None) or "", {})
         for key in ("schema", "keys", "tombstones", "out_of_range") if get_text(source, "format") == OUTBOX else ():
-            if key in said:
+            if key in keys:
                 sentence = (
                     f"key '{key}' in {describe_path(path)} means nothing with format {quote_name(OUTBOX)}: columns are fixed"
                 )
@@ -289,14 +289,14 @@ def _check_units(config: ConfigView) -> Iterator[PathProblem]:
         if get_text((config.sources or {}).get(table.source or "", {}), "format") != DEBEZIUM_JSON or "_id" in table.types:
             continue
         for name, kind in table.types.items():
-            known = UNITS.get(str(kind).strip().lower())
-            if known:
+            type_name = UNITS.get(str(kind).strip().lower())
+            if type_name:
                 at = (*table.path, "schema", name)
                 sentence = (
                     f"{describe_path(at)}: {quote_name(kind)} does not say the unit in which the connector sends numbers"
                 )
                 yield PathProblem(
-                    at, "missing", sentence, f"write {known}: use the unit that is sent (docs/reference/types.md)"
+                    at, "missing", sentence, f"write {type_name}: use the unit that is sent (docs/reference/types.md)"
                 )
 
 
@@ -308,9 +308,9 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
         of_events = get_format(get_text(source, "format")).has_compacted_topics and source.get("flattened") is not True
         every = entry.policy in VERSION_POLICIES | CHANGE_POLICIES or config.is_event_log(entry.sink)
         if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
-            kept = "the event log" if config.is_event_log(entry.sink) else f"policy {quote_name(entry.policy)}"
+            target = "the event log" if config.is_event_log(entry.sink) else f"policy {quote_name(entry.policy)}"
             sentence = (
-                f"{describe_path(entry.path)}: {kept} keeps every change, and a topic that is compacted, as "
+                f"{describe_path(entry.path)}: {target} keeps every change, and a topic that is compacted, as "
                 f"`tombstones: delete` "
                 "says, keeps the last one of a key"
             )
@@ -318,9 +318,9 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
             yield PathProblem(entry.path, "no_history", sentence, hint, severity="warning")
 
 
-def _check_flattened(at: Path, said: dict[str, str]) -> Iterator[PathProblem]:
+def _check_flattened(at: Path, settings: dict[str, str]) -> Iterator[PathProblem]:
     """Unless the connector says otherwise, deletes of flattened rows come as records without a value only."""
-    if said["tombstones"] == "None":
+    if settings["tombstones"] == "None":
         sentence = f"{describe_path(at)}: it is unknown if records without a value delete rows, as flattened deletes may do"
         hint = "write 'tombstones: delete', or 'tombstones: ignore' with delete.tombstone.handling.mode=rewrite"
         yield PathProblem(at, "missing", sentence, hint)

@@ -223,16 +223,16 @@ class ImportedConfig:
 class ConnectorFile:
     """One connector. It records which settings were read. Raises ConfigProblem unless `text` is a connector's JSON."""
 
-    def __init__(self, place: str, text: str) -> None:
+    def __init__(self, file: str, text: str) -> None:
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
-            raise ConfigProblem(f"{place} is not JSON", next_step=FORM) from None
+            raise ConfigProblem(f"{file} is not JSON", next_step=FORM) from None
         config = document.get("config", document) if isinstance(document, dict) else None
         if not isinstance(config, dict) or not isinstance(config.get("connector.class"), str):
-            raise ConfigProblem(f"{place} is not a connector: it has no connector.class", next_step=FORM)
+            raise ConfigProblem(f"{file} is not a connector: it has no connector.class", next_step=FORM)
         self.kind = config["connector.class"].strip()
-        self.name = to_printable(str(document.get("name") or config.get("name") or place)).replace("\n", " ")
+        self.name = to_printable(str(document.get("name") or config.get("name") or file)).replace("\n", " ")
         self.left_out: list[LeftOut] = []
         texts = ((n, v.strip() if isinstance(v, str) else json.dumps(v)) for n, v in config.items() if v is not None)
         self._config = {name: value for name, value in texts if value}
@@ -263,8 +263,8 @@ class ConnectorFile:
 
     def list_transforms(self) -> list[tuple[str, str]]:
         """The beginning of the settings of each transform, and the class without its package."""
-        found = [f"transforms.{alias}." for alias in _split_list(self.get("transforms"))]
-        return [(at, self.get(f"{at}type").partition("$")[0].rpartition(".")[2]) for at in found]
+        prefixes = [f"transforms.{alias}." for alias in _split_list(self.get("transforms"))]
+        return [(at, self.get(f"{at}type").partition("$")[0].rpartition(".")[2]) for at in prefixes]
 
     def find_unwrap(self) -> str:
         """The beginning of the settings of ExtractNewRecordState; empty without it."""
@@ -279,12 +279,12 @@ class ConnectorFile:
             if kind not in ROUTERS:
                 continue
             try:
-                found = re.fullmatch(regex, topic)
-                topic = found.expand(re.sub(r"\$(\d)", r"\\g<\1>", replacement)) if found else topic
+                match = re.fullmatch(regex, topic)
+                topic = match.expand(re.sub(r"\$(\d)", r"\\g<\1>", replacement)) if match else topic
             except (re.error, IndexError):
                 self.leave_out(f"{begin}regex", "it is no regular expression here: correct `topics` and `into`")
                 continue
-            if found is None and not exact:
+            if match is None and not exact:
                 self.leave_out(f"{begin}regex", "it renames some topics only: name their tables in `tables`, with `into`")
             if begin != at and self.kind in SOURCES and self.is_true(f"{at}key.enforce.uniqueness", default="true"):
                 self.leave_out(f"{at}key.enforce.uniqueness", "it adds a column to messages' keys: write `keys` of tables")
@@ -319,15 +319,15 @@ class SourceTopics:
     def find_table(self, topic: str) -> str:
         """The table whose records are in the topic; empty if it is not known."""
         own = topic.removeprefix(f"{self.prefix}{self.delimiter}").replace(self.delimiter, ".", 1)
-        known = next((table for table in self.tables if is_exact(table) and self.name_topic(table) == topic), "")
+        listed = next((table for table in self.tables if is_exact(table) and self.name_topic(table) == topic), "")
         is_plain = own != topic and "." in own and self.connector.route(topic) == topic
-        return known or (own if is_plain and not all(map(is_exact, self.tables)) else "")
+        return listed or (own if is_plain and not all(map(is_exact, self.tables)) else "")
 
 
 def import_connectors(files: Sequence[tuple[str, str]]) -> ImportedConfig:
     """The config that does what the connectors do. `files`: name and text of each. Raises ConfigProblem where there is none:
     not one source and at least one sink, an unknown connector, another database than PostgreSQL, unreadable records."""
-    source, sinks = _find_connectors([ConnectorFile(place, text) for place, text in files])
+    source, sinks = _find_connectors([ConnectorFile(file, text) for file, text in files])
     topics, name = SourceTopics(source), _to_name(source.get("topic.prefix", "database.server.name"))
     settings = {**_read_format(source, sinks), "transport": "kafka"}
     settings |= {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}", "topics": []}
@@ -463,11 +463,11 @@ def _list_tables(sink: ConnectorFile, source: SourceTopics) -> tuple[list[str], 
     except re.error:
         step = "Write it without what only Java has."
         raise ConfigProblem(f"topics.regex of connector {sink.name} cannot be read", next_step=step) from None
-    found = {topic: source.find_table(topic) for topic in topics}
-    for topic in (topic for topic, table in found.items() if not table):
+    by_topic = {topic: source.find_table(topic) for topic in topics}
+    for topic in (topic for topic, table in by_topic.items() if not table):
         sink.leave_out("topics", "no table is known to be in this topic: add it to `topics`, its table to `tables`", topic)
-    tables = [table for table in found.values() if table]
-    read = [topic for topic, table in found.items() if table]
+    tables = [table for table in by_topic.values() if table]
+    read = [topic for topic, table in by_topic.items() if table]
     if not topics:
         tables = [table for table in source.tables if not is_exact(table) or is_read(source.name_topic(table))]
         read = [re.sub(r"\*(\.\*)+", "*", re.sub(f"{SCHEMA}|{TABLE}", "*", source.name_topic(t))) for t in tables]
@@ -491,13 +491,13 @@ def _add_targets(
             name = label if label not in sinks else _to_name(f"{label}_{schema}")
             sinks[name] = {"kind": "postgres", "dsn": dsn, "schema": schema}
     labels = {sink["schema"]: name for name, sink in sinks.items() if sink["dsn"] == dsn}
-    taken = set[tuple[str, str]]()
+    targets = set[tuple[str, str]]()
     for match, (schema, named_target) in named.items():
         (own_schema, own), target, exact = _split_match(match), named_target, is_exact(match)
-        if (schema, target) in taken or (not exact and TABLE not in target):
+        if (schema, target) in targets or (not exact and TABLE not in target):
             sink.leave_out("table.name.format", "a target has the rows of one table: read several by a view", target)
             target = f"{own_schema}_{own}" if exact else own
-        taken.add((schema, target))
+        targets.add((schema, target))
         entry = {"sink": labels[schema]} if target == own else {"sink": labels[schema], "into": target}
         if not exact and target != own:
             group = r"[^.]+" if own_schema == SCHEMA else re.escape(own_schema)
@@ -551,8 +551,8 @@ def _read_dsn(sink: ConnectorFile, variable: str) -> tuple[str, str]:
     if others:
         sink.leave_out("connection.url", "one host is connected to: write the one that takes writes", others)
     login = f"${{{variable}_USER}}" if not user or "${" in user else quote(user, safe="")
-    place = f"{host or 'localhost'}/{quote(unquote(database), safe='') or login}{f'?sslmode={mode}' if mode else ''}"
-    return f"postgresql://{login}:${{{variable}_PASSWORD}}@{place}", schema
+    server = f"{host or 'localhost'}/{quote(unquote(database), safe='') or login}{f'?sslmode={mode}' if mode else ''}"
+    return f"postgresql://{login}:${{{variable}_PASSWORD}}@{server}", schema
 
 
 def _read_policy(sink: ConnectorFile, source: ConnectorFile) -> dict[str, Any]:
@@ -572,8 +572,8 @@ def _read_policy(sink: ConnectorFile, source: ConnectorFile) -> dict[str, Any]:
     if deletes == "hard" and truncates:
         sink.leave_out("truncate.enabled", "a truncate of the source empties the target too, by `deletes: hard`", "false")
     # A connector keeps marked rows for ever.
-    kept = {"tombstone_retention": "off"} if deletes == "soft" else {}
-    return {"policy": "scd1", "deletes": deletes, **kept, "schema_changes": changes}
+    retention = {"tombstone_retention": "off"} if deletes == "soft" else {}
+    return {"policy": "scd1", "deletes": deletes, **retention, "schema_changes": changes}
 
 
 def _read_deletes(sink: ConnectorFile, source: ConnectorFile) -> str:

@@ -39,8 +39,8 @@ Metadata = Literal["topic", "partition", "offset", "source_time", "transaction",
 
 def _check_type(text: str) -> str:
     if find_type(text) is None:
-        known = ", ".join(("decimal(12,2)", *TYPES))
-        raise make_value_error("value", f"is not a type for 'cast'; known: {known}")
+        types = ", ".join(("decimal(12,2)", *TYPES))
+        raise make_value_error("value", f"is not a type for 'cast'; known: {types}")
     return text
 
 
@@ -94,8 +94,8 @@ class ColumnSettings(Strict):
 
     @model_validator(mode="after")
     def _check_whole(self) -> ColumnSettings:
-        said = self.model_fields_set
-        adds, changes = said & {"metadata", "constant", "expression"}, said & {"drop", "mask", "cast", "rename"}
+        keys = self.model_fields_set
+        adds, changes = keys & {"metadata", "constant", "expression"}, keys & {"drop", "mask", "cast", "rename"}
         if not adds and not changes:
             raise make_value_error(
                 "place", "has no key for the column; write one of drop, mask, cast, rename, metadata, constant or expression"
@@ -106,14 +106,14 @@ class ColumnSettings(Strict):
             )
         if isinstance(self.constant, int) and not -(2**63) <= self.constant < 2**63:
             raise make_value_error("place", "has a 'constant' of more than 64 bits; write it as text, with a 'cast'")
-        if "drop" in said and len(said) > 1:
+        if "drop" in keys and len(keys) > 1:
             raise make_value_error("contradiction", "drops its column, so it can have no other key")
-        self._refuse_mask(said)
+        self._refuse_mask(keys)
         return self
 
-    def _refuse_mask(self, said: set[str]) -> None:
+    def _refuse_mask(self, keys: set[str]) -> None:
         needed = {"hmac": {"key"}, "truncate": {"key", "length"}, "fixed": {"text"}}.get(self.mask or "", set())
-        given = said & {"key", "length", "text"}
+        given = keys & {"key", "length", "text"}
         for name in sorted(needed - given):
             raise make_value_error("place", f"needs '{name}' for 'mask: {self.mask}'")
         for name in sorted(given - needed):
@@ -163,11 +163,11 @@ def build_column_transforms(
 ) -> ColumnTransforms:
     """The rules as a lane follows them; the columns that are `private` reach it masked. Records need not have those that are
     `declared`."""
-    added = {name: found for name, rule in rules.items() if (found := rule.to_added_column()) is not None}
+    added = {name: column for name, rule in rules.items() if (column := rule.to_added_column()) is not None}
     changed = {name: rule.to_rule() for name, rule in rules.items() if name not in added}
     left = {n: replace(rule, mask=None) if n in private else rule for n, rule in changed.items()}
-    said = ((n, replace(rule, can_be_missing=n in declared)) for n, rule in left.items() if rule != NO_COLUMN_RULE)
-    return ColumnTransforms(tuple(said), tuple(added.items()))
+    changes = ((n, replace(rule, can_be_missing=n in declared)) for n, rule in left.items() if rule != NO_COLUMN_RULE)
+    return ColumnTransforms(tuple(changes), tuple(added.items()))
 
 
 # Settings of tables: which source tables, where to, and how.
@@ -418,11 +418,11 @@ ColumnSettingsByName = Mapping[str, ColumnSettings]
 
 def merge_names(levels: Iterable[PolicyKeys]) -> ColumnNames:
     """The renamed columns of all levels. A column is the same for every target."""
-    found: dict[str, frozenset[str]] = {}
+    aliases: dict[str, frozenset[str]] = {}
     for old, new in (pair for level in levels for pair in (level.renamed_columns or {}).items()):
-        same = found.get(old, frozenset({old})) | found.get(new, frozenset({new}))
-        found |= dict.fromkeys(same, same)
-    return {name: same - {name} for name, same in found.items()}
+        same = aliases.get(old, frozenset({old})) | aliases.get(new, frozenset({new}))
+        aliases |= dict.fromkeys(same, same)
+    return {name: same - {name} for name, same in aliases.items()}
 
 
 def find_names(table: TableSettings, defaults: PolicyKeys) -> ColumnNames:

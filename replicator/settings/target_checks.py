@@ -57,11 +57,11 @@ def _check_entries(config: ConfigView) -> Iterator[PathProblem]:
 def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
     """Options of a table, or of the defaults, that no entry has a use for."""
     used = {path for _, e in config.list_entries() if _has_options(config, e) for path, _ in e.options.values()}
-    for path, said in config.levels:
+    for path, keys in config.levels:
         if len(path) > 2:
             continue
         inner = [e for _, e in config.list_entries() if e.path[: len(path)] == path or path == ("defaults",)]
-        for key in sorted(said & set(TABLE_OPTIONS)):
+        for key in sorted(keys & set(TABLE_OPTIONS)):
             if inner and (*path, key) not in used and not any(key in e.keys for e in inner):
                 sentence = f"key '{key}' in {describe_path(path)} means nothing: none of its entries goes to a Delta sink"
                 yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
@@ -93,8 +93,8 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
                 by = next(entry.row_transforms[key][0] for key in LISTS if key in entry.row_transforms)
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(by)} leaves out", OTHER_COLUMN_HINT)
             elif table.declared is not None and name not in (*table.declared, *sources):
-                known = [*(n for n in table.declared if n not in rules and is_selected(entry, n)), *sources]
-                hint = suggest_name(name, known) or table.known
+                names = [*(n for n in table.declared if n not in rules and is_selected(entry, n)), *sources]
+                hint = suggest_name(name, names) or table.known
                 yield PathProblem(path, "unknown_column", f"{named}, which is {table.unknown}", hint)
             elif rule.get("mask") in SINGLE_VALUE_MASKS:
                 sentence = f"{named}, which has only one value after {describe_path(at)}"
@@ -133,8 +133,8 @@ def _check_engine(config: ConfigView, entry: EntryView) -> Iterator[PathProblem]
             yield PathProblem(path, "engine", sentence, SPARK_HINT, severity="warning")
 
 
-def _check_retention(path: Path, said: object) -> Iterator[PathProblem]:
-    if isinstance(said, str) and re.fullmatch(DURATION, said) and to_timedelta(said) < USUAL_RETENTION:
+def _check_retention(path: Path, retention: object) -> Iterator[PathProblem]:
+    if isinstance(retention, str) and re.fullmatch(DURATION, retention) and to_timedelta(retention) < USUAL_RETENTION:
         sentence = (
             f"{describe_path(path)} is shorter than the 7 days that Delta readers expect: those of older versions will fail"
         )

@@ -32,8 +32,8 @@ LIST = "list<"
 
 def check_columns(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong with `columns`."""
-    for path, said in config.levels:
-        if path == ("defaults",) and "columns" in said:
+    for path, keys in config.levels:
+        if path == ("defaults",) and "columns" in keys:
             sentence = "columns in defaults would apply to every table"
             yield PathProblem((*path, "columns"), "inapplicable", sentence, "write them in the tables that have them")
     for table in config.tables:
@@ -41,7 +41,7 @@ def check_columns(config: ConfigView) -> Iterator[PathProblem]:
         if table.of_events:
             yield from check_event_columns(table)
         yield from _check_unknown(
-            table, (*table.path, "columns"), table.columns, told=PRIVATE if table.of_events else frozenset()
+            table, (*table.path, "columns"), table.columns, reported=PRIVATE if table.of_events else frozenset()
         )
         yield from _check_lists(table, (*table.path, "columns"), table.columns)
         yield from check_expressions(table)
@@ -73,10 +73,10 @@ def _check_privacy(config: ConfigView, table: TableView) -> Iterator[PathProblem
     for name in private:
         path = (*table.path, "columns", name)
         for other in sorted(table.list_names(name)):
-            told, step = _describe_needed_column(source, other)
-            if told:
+            use, step = _describe_needed_column(source, other)
+            if use:
                 called = "" if other == name else f", called {quote_name(other)} by 'renamed_columns',"
-                sentence = f"{describe_path(path)}{called} masks {told} of source {table.source!r}"
+                sentence = f"{describe_path(path)}{called} masks {use} of source {table.source!r}"
                 yield PathProblem(path, "contradiction", sentence, f"write it in the 'to' entries, or {step}")
 
 
@@ -100,16 +100,16 @@ def _describe_unmasked(source: dict[str, Any]) -> str:
 def _list_needed_columns(source: dict[str, Any]) -> set[str]:
     """The columns by which records say what they are."""
     order = source.get("sequence_columns")
-    said = [source.get("operation_column"), *(order if isinstance(order, list) else [])]
-    return {name for name in said if isinstance(name, str)}
+    columns = [source.get("operation_column"), *(order if isinstance(order, list) else [])]
+    return {name for name in columns if isinstance(name, str)}
 
 
 def _check_unknown(
-    table: TableView, path: Path, rules: dict[str, Rule], *, told: Collection[str] = frozenset()
+    table: TableView, path: Path, rules: dict[str, Rule], *, reported: Collection[str] = frozenset()
 ) -> Iterator[PathProblem]:
-    """`told`: keys of rules of which others say so. Fields of an event's payload are no columns."""
+    """`reported`: keys of rules that another check reports. Fields of an event's payload are no columns."""
     for name, rule in rules.items():
-        if (ADDING_KEYS | set(told)) & rule.keys() or (table.of_events and name.startswith(FIELD)):
+        if (ADDING_KEYS | set(reported)) & rule.keys() or (table.of_events and name.startswith(FIELD)):
             continue
         if table.declared is not None and name not in table.declared:
             sentence = f"{describe_path((*path, name))} is {table.unknown}"
@@ -141,7 +141,7 @@ def _check_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     for name in keys if isinstance(keys, list) else ():
         rules = (((*table.path, "columns"), table.columns), ((*entry.path, "columns"), entry.columns))
         names = table.list_names(name) if isinstance(name, str) else ()
-        for path, rule in (((*path, one), said[one]) for path, said in rules for one in sorted(names) if one in said):
+        for path, rule in (((*path, n), columns[n]) for path, columns in rules for n in sorted(names) if n in columns):
             if "drop" in rule or rule.get("mask", "hmac") != "hmac":
                 sentence = f"{describe_path(path)} removes what identifies rows: {quote_name(name)} is a key column"
                 yield PathProblem(path, "contradiction", sentence, "use 'mask: hmac', which keeps keys different")
@@ -149,21 +149,21 @@ def _check_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
 
 def _check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Conditions and orders by columns whose values the lane does not get."""
-    for key, (path, said) in entry.row_transforms.items():
-        for name in sorted(table.private & _list_named_columns(key, said)):
+    for key, (path, setting) in entry.row_transforms.items():
+        for name in sorted(table.private & _list_named_columns(key, setting)):
             sentence = f"{describe_path(path)} asks for {quote_name(name)}, whose values its table keeps private"
             yield PathProblem(
                 path, "contradiction", sentence, "ask for another column, or write the mask in the 'to' entries"
             )
 
 
-def _list_named_columns(key: str, said: Any) -> set[str]:
+def _list_named_columns(key: str, setting: Any) -> set[str]:
     if key == "sequence_by":
-        return {name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)}
-    if key not in CONDITIONS or not isinstance(said, str):
+        return {name for name in (setting if isinstance(setting, list) else [setting]) if isinstance(name, str)}
+    if key not in CONDITIONS or not isinstance(setting, str):
         return set()
     try:
-        return set(list_columns(parse_condition(said)))
+        return set(list_columns(parse_condition(setting)))
     except InvalidExpressionText:
         return set()  # Which is said of the value itself.
 
@@ -175,13 +175,13 @@ LISTS = ("column_list", "except_column_list")
 
 def check_column_transforms(config: ConfigView, table: TableView) -> Iterator[PathProblem]:
     """Find the problems that would stop lanes at their first record."""
-    told: set[tuple[Path, str]] = set()
+    reported: set[tuple[Path, str]] = set()
     for entry in table.to or ():
         if not config.is_mirror(entry.sink):
             continue
         for problem in (*_check_names(table, entry), *_check_casts(table, entry)):
-            if (problem.path, problem.message) not in told:
-                told.add((problem.path, problem.message))
+            if (problem.path, problem.message) not in reported:
+                reported.add((problem.path, problem.message))
                 yield problem
 
 
@@ -266,11 +266,11 @@ def _refuse_added(name: str, rule: Rule, into: pa.DataType, table: TableSpec) ->
         AddedColumn(expression=made, cast=into).get_type(name, table)
 
 
-def _parse_typed_expression(said: object, table: TableSpec) -> Expr | None:
+def _parse_typed_expression(text: object, table: TableSpec) -> Expr | None:
     """The expression, where the type of its value is known; of one that ends in a cast any value of that type stands for
     it."""
     try:
-        made = parse_expression(said) if isinstance(said, str) else None
+        made = parse_expression(text) if isinstance(text, str) else None
     except InvalidExpressionText:
         return None  # Which is said of the value itself.
     if made is None or list_columns(made) <= set(table.column_names):
@@ -343,8 +343,8 @@ def check_row_transforms(config: ConfigView) -> Iterator[PathProblem]:
 
 
 def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
-    path, said = entry.row_transforms.get("apply_as_truncates", ((), None))
-    if said is not None and entry.policy not in CURRENT_ROW_POLICIES:
+    path, setting = entry.row_transforms.get("apply_as_truncates", ((), None))
+    if setting is not None and entry.policy not in CURRENT_ROW_POLICIES:
         sentence = (
             f"{describe_path(path)} means nothing for {describe_path(entry.path)}, whose policy is "
             f"{quote_name(entry.policy)}"
@@ -354,8 +354,8 @@ def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
 
 def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
     """Find soft deletes for a policy without deletes, or with keys that exclude them."""
-    path, said = entry.row_transforms.get("deletes", ((), None))
-    if said != "soft":
+    path, setting = entry.row_transforms.get("deletes", ((), None))
+    if setting != "soft":
         return
     if entry.policy in VERSION_POLICIES or (entry.policy in CHANGE_POLICIES and "deletes" not in entry.keys):
         sentence = (
@@ -374,8 +374,8 @@ def _check_soft_deletes(entry: EntryView) -> Iterator[PathProblem]:
 
 def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
     """Find sequences per column with keys that exclude them."""
-    path, said = entry.row_transforms.get("partial_updates", ((), None))
-    if said != "by_column" or entry.policy not in CURRENT_ROW_POLICIES:
+    path, setting = entry.row_transforms.get("partial_updates", ((), None))
+    if setting != "by_column" or entry.policy not in CURRENT_ROW_POLICIES:
         return
     unfit: dict[str, tuple[object, ...]] = {
         "deletes": ("hard", "ignore"),
@@ -397,8 +397,8 @@ def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
 def _check_key_columns(entry: EntryView) -> Iterator[PathProblem]:
     keys = _to_names(entry.row_transforms.get("keys", ((), None))[1])
     for key in ("column_list", "except_column_list"):
-        path, said = entry.row_transforms.get(key, ((), None))
-        names = _to_names(said)
+        path, setting = entry.row_transforms.get(key, ((), None))
+        names = _to_names(setting)
         lost = [k for k in keys if (k in names) == (key == "except_column_list")] if names else []
         if lost:
             sentence = f"{describe_path(path)} leaves out {quote_name(lost[0])}, a key column of {describe_path(entry.path)}"
@@ -407,8 +407,8 @@ def _check_key_columns(entry: EntryView) -> Iterator[PathProblem]:
 
 def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """See `domain.policy.policies.refuse_floating_keys`."""
-    path, said = entry.row_transforms.get("keys", ((), None))
-    bad = [name for name in _to_names(said) if name in table.floating]
+    path, setting = entry.row_transforms.get("keys", ((), None))
+    bad = [name for name in _to_names(setting) if name in table.floating]
     if bad and entry.policy in CURRENT_ROW_POLICIES | VERSION_POLICIES:
         sentence = (
             f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, which "
@@ -418,20 +418,20 @@ def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathPro
 
 
 def _check_unknown_columns(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    known = table.declared or ()
+    declared = table.declared or ()
     for path, name in _list_transform_columns(entry):
-        if name not in known:
+        if name not in declared:
             sentence = f"{describe_path(path)} names {quote_name(name)}, which is {table.unknown}"
-            hint = suggest_name(name, known) or table.known
+            hint = suggest_name(name, declared) or table.known
             yield PathProblem(path, "unknown_column", sentence, hint)
 
 
 def _list_transform_columns(entry: EntryView) -> Iterable[tuple[Path, str]]:
-    for key, (path, said) in entry.row_transforms.items():
+    for key, (path, setting) in entry.row_transforms.items():
         if key in LIST_KEYS:
-            yield from ((path, name) for name in _to_names(said))
-        elif key in CONDITIONS and isinstance(said, str):
-            yield from ((path, name) for name in _list_condition_columns(said))
+            yield from ((path, name) for name in _to_names(setting))
+        elif key in CONDITIONS and isinstance(setting, str):
+            yield from ((path, name) for name in _list_condition_columns(setting))
 
 
 def _list_condition_columns(text: str) -> Iterable[str]:
@@ -441,8 +441,8 @@ def _list_condition_columns(text: str) -> Iterable[str]:
         return ()  # Which is said of the value itself.
 
 
-def _to_names(said: Any) -> list[str]:
-    names = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+def _to_names(setting: Any) -> list[str]:
+    names = [setting] if isinstance(setting, str) else setting if isinstance(setting, list) else []
     return [name for name in names if isinstance(name, str)]
 
 
@@ -465,8 +465,8 @@ def check_expressions(table: TableView) -> Iterator[PathProblem]:
 def check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Conditions that make no sense for the columns that the config declares, all of which they name."""
     for key in CONDITIONS:
-        path, said = entry.row_transforms.get(key, ((), None))
-        made = _parse(said, parse_condition)
+        path, setting = entry.row_transforms.get(key, ((), None))
+        made = _parse(setting, parse_condition)
         types = get_declared_table(table)
         if made is not None and types is not None and list_columns(made) <= set(types.column_names):
             yield from _check_types(path, partial(refuse_condition, made, types, key))
@@ -479,9 +479,9 @@ def _list_expressions(path: Path, rules: dict[str, Rule]) -> Iterator[tuple[Path
             yield (*path, name), made
 
 
-def _parse(said: object, reader: Callable[[str], Expr]) -> Expr | None:
+def _parse(text: object, reader: Callable[[str], Expr]) -> Expr | None:
     try:
-        return reader(said) if isinstance(said, str) else None
+        return reader(text) if isinstance(text, str) else None
     except InvalidExpressionText:
         return None  # Which is said of the value itself.
 
@@ -509,9 +509,9 @@ def _check_expression(table: TableView, path: Path, made: Expr) -> Iterator[Path
 
 def get_declared_table(table: TableView) -> TableSpec | None:
     """The table as the config declares it; None where it does not, or by types of its format alone."""
-    found = [(name, find_type(str(kind))) for name, kind in table.types.items()]
-    columns = [Column(name, kind) for name, kind in found if kind is not None]
-    return TableSpec(table.match or "", tuple(columns)) if len(columns) == len(found) > 0 else None
+    types = [(name, find_type(str(kind))) for name, kind in table.types.items()]
+    columns = [Column(name, kind) for name, kind in types if kind is not None]
+    return TableSpec(table.match or "", tuple(columns)) if len(columns) == len(types) > 0 else None
 
 
 def _check_types(path: Path, ask: Callable[[], object]) -> Iterator[PathProblem]:
@@ -535,9 +535,9 @@ def _check_masked(table: TableView, entry: EntryView, path: Path, made: Expr) ->
 
 def _check_partly_sent(entry: EntryView, path: Path, made: Expr) -> Iterator[PathProblem]:
     """See `domain.transform.columns.ColumnTransforms`."""
-    said, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
+    mode, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
     of = list_columns(made) - set(keys[1] if isinstance(keys[1], list) else ())
-    if said[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:
+    if mode[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:
         sentence = (
             f"{describe_path(path)} is computed from several columns, but with 'by_column' one change may lack some of them"
         )

@@ -85,31 +85,31 @@ def _list_limits(loaded: Loaded) -> dict[str, int]:
 def make_check_options(loaded: Loaded, name: str) -> dict[str, Any]:
     """The options of the source `name` for its check."""
     settings = get_transport_settings(loaded, name)
-    kept = list_kept_options(loaded, name)
+    own = list_kept_options(loaded, name)
     if isinstance(settings, FreeForm):
-        return {**list_options(settings), **kept}
+        return {**list_options(settings), **own}
     limits = {key: value for key, value in _list_limits(loaded).items() if key in type(settings).model_fields}
-    return {**to_plain_options(settings), **kept, **limits}
+    return {**to_plain_options(settings), **own, **limits}
 
 
 def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str]) -> Source[Any]:
     """A reader of `topics` from their start in this process. The broker, security and options are those of the Kafka
     source `named`, or of the only one. ConfigProblem if the source is not clear."""
     settings = get_transport_settings(loaded, _find_kafka_source(loaded, named))
-    asked = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
-    given = make_options(asked, {"batch_bytes": compute_batch_bytes(loaded)})
+    topic_settings = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
+    given = make_options(topic_settings, {"batch_bytes": compute_batch_bytes(loaded)})
     made: Source[Any] = call_factory(load_adapter("replicator.sources", settings.transport), given)
     return made
 
 
 def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
-    known = [name for name, settings in loaded.settings.sources.items() if settings.reads_broker]
-    if named in known:
+    names = [name for name, settings in loaded.settings.sources.items() if settings.reads_broker]
+    if named in names:
         return str(named)
-    if named is None and len(known) == 1:
-        return known[0]
-    what = f"there is no source {named!r} with `transport: kafka`" if named else f"there are {len(known)} Kafka sources"
-    raise ConfigProblem(what, next_step=f"Name one with --source: {', '.join(known) or 'the config has none'}.")
+    if named is None and len(names) == 1:
+        return names[0]
+    problem = f"there is no source {named!r} with `transport: kafka`" if named else f"there are {len(names)} Kafka sources"
+    raise ConfigProblem(problem, next_step=f"Name one with --source: {', '.join(names) or 'the config has none'}.")
 
 
 def has_backfills(loaded: Loaded, name: str) -> bool:
@@ -187,8 +187,8 @@ def open_erasure_list(loaded: Loaded) -> ErasureList:
 
 def get_erasures_folder(loaded: Loaded) -> Path:
     """The folder of the list of erased rows."""
-    said = loaded.settings.erasures
-    return get_state_folder(loaded) if said is None else Path(said)
+    folder = loaded.settings.erasures
+    return get_state_folder(loaded) if folder is None else Path(folder)
 
 
 def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...], engine: str | None) -> Any:
@@ -299,12 +299,12 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     factory = load_adapter("replicator.decoders", settings.format, f"{loaded.describe_origin('sources', name, 'format')}: ")
     # Tables without declarations are listed too: the most specific match wins whole, so no glob may apply to them.
     mine = [t for t in loaded.settings.tables if t.source == name]
-    said = {t.match: next(iter(loaded.settings.resolve_entry_lanes(t, t.match)), None) for t in mine}
+    lanes = {t.match: next(iter(loaded.settings.resolve_entry_lanes(t, t.match)), None) for t in mine}
     limits = loaded.settings.limits
     values = {
         "schema": {t.match: dict(t.declared or {}) for t in mine},
-        "keys": {match: list((lane and lane.keys) or ()) for match, lane in said.items()},
-        "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in said.items()},
+        "keys": {match: list((lane and lane.keys) or ()) for match, lane in lanes.items()},
+        "tombstones": {match: (lane and lane.tombstones) or "ignore" for match, lane in lanes.items()},
         "limits": {"message_bytes": limits.message_bytes, "depth": limits.depth, "columns": limits.columns},
         **list_private_options(mine, loaded.settings.defaults),
         **(_build_out_of_range(loaded, mine) if form.reads_out_of_range else {}),
@@ -325,13 +325,13 @@ def build_plain_decoder(name: str) -> Decoder:
 
 def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
     """By table, the decoders' rules for dates and times that no target can store. Event logs keep records as they are."""
-    found: dict[str, OutOfRange] = {}
+    by_table: dict[str, OutOfRange] = {}
     for table in tables:
         lanes = loaded.settings.resolve_entry_lanes(table, table.match)
         masks = {name: mask.kind for name, mask in find_private_columns(table, loaded.settings.defaults).items()}
-        said: RangeRules = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
-        found[table.match] = OutOfRange(said, tuple(find_reads(lane.row_transforms) for lane in lanes), masks)
-    return {"out_of_range": found}
+        rules: RangeRules = next((lane.out_of_range for lane in lanes if lane.out_of_range is not None), "reject")
+        by_table[table.match] = OutOfRange(rules, tuple(find_reads(lane.row_transforms) for lane in lanes), masks)
+    return {"out_of_range": by_table}
 
 
 def is_private(loaded: Loaded, source: str) -> bool:
@@ -341,18 +341,18 @@ def is_private(loaded: Loaded, source: str) -> bool:
 
 def list_private_options(tables: Sequence[TableSettings], defaults: PolicyKeys) -> dict[str, Any]:
     """By table, the decoder options that mask private values. Empty if nothing is private."""
-    found = {table.match: find_private_columns(table, defaults) for table in tables}
-    return {"private": found} if any(found.values()) else {}
+    by_table = {table.match: find_private_columns(table, defaults) for table in tables}
+    return {"private": by_table} if any(by_table.values()) else {}
 
 
 def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
     """By table, the condition for truncates, if all its lanes have the same. Truncates need no key."""
-    found = {}
+    by_table = {}
     for table in tables:
         conditions = {lane.row_transforms.truncates for lane in loaded.settings.resolve_entry_lanes(table, table.match)}
         if len(conditions) == 1 and None not in conditions:
-            found[table.match] = conditions.pop()
-    return found
+            by_table[table.match] = conditions.pop()
+    return by_table
 
 
 def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
@@ -392,8 +392,8 @@ def open_lake(folder: Path) -> Sink[Any]:
 
 def build_event_limits(loaded: Loaded) -> EventLimits:
     """The limits of an event, from `limits`."""
-    said = loaded.settings.limits
-    return EventLimits(said.message_bytes, said.columns, said.depth)
+    limits = loaded.settings.limits
+    return EventLimits(limits.message_bytes, limits.columns, limits.depth)
 
 
 def build_engine(loaded: Loaded, engine: str | None = None, **more: Any) -> Engine[Any]:
@@ -481,8 +481,8 @@ def list_options(settings: Any) -> Mapping[str, Any]:
     """The keys of one source, sink or store for its adapter. Secrets are in clear: never log them."""
     hidden = HIDDEN_KEYS
     timed: frozenset[str] = getattr(settings, "in_seconds", frozenset())
-    found = {name: value for name, value in to_plain_options(settings).items() if name not in hidden}
-    return {name: to_timedelta(value).total_seconds() if name in timed else value for name, value in found.items()}
+    options = {name: value for name, value in to_plain_options(settings).items() if name not in hidden}
+    return {name: to_timedelta(value).total_seconds() if name in timed else value for name, value in options.items()}
 
 
 def call_factory(factory: Any, given: Options) -> Any:

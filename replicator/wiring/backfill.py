@@ -117,10 +117,10 @@ def _refuse_source(loaded: Loaded, name: str) -> None:
 
 
 def _list_lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
-    said = loaded.settings.resolve_lanes(table, source)
-    if not said:
+    settings = loaded.settings.resolve_lanes(table, source)
+    if not settings:
         raise ConfigProblem(f"table {table} only goes to event logs, which have the records of the stream and nothing else")
-    by_offset = next((lane for lane in said if lane.tombstones == "delete"), None)
+    by_offset = next((lane for lane in settings if lane.tombstones == "delete"), None)
     if by_offset is not None:
         line = adapters.get_config_line(loaded, by_offset)
         raise ConfigProblem(
@@ -128,7 +128,7 @@ def _list_lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
             f"have no position in it ({line})",
             next_step=ALTERNATIVE_STEP,
         )
-    return [adapters.build_lane(loaded, lane) for lane in said]
+    return [adapters.build_lane(loaded, lane) for lane in settings]
 
 
 def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
@@ -161,11 +161,11 @@ def _list_private_options(loaded: Loaded, table: str, source: str) -> dict[str, 
     masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
     if not masks:
         return {}
-    said = [
+    rules = [
         (name, mask.kind, mask.length, mask.text, mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest())
         for name, mask in sorted(masks.items())
     ]
-    return {"private": adapters.build_unfiltered_decoder(loaded, source), "masked": tuple(masks), "masks": repr(said)}
+    return {"private": adapters.build_unfiltered_decoder(loaded, source), "masked": tuple(masks), "masks": repr(rules)}
 
 
 def _list_lane_settings(loaded: Loaded, table: str, source: str) -> list[LaneSettings]:
@@ -307,10 +307,10 @@ def build_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) -> Di
         # A lane that has applied nothing has no target yet.
         running = [run.lane for run in lanes.list_runs() if run.shown_status is LaneStatus.RUNNING and run.applied]
         return [
-            _schedule_lane(loaded, lane, said.verify)
+            _schedule_lane(loaded, lane, settings.verify)
             for lane in running
-            for said in list_lane_settings(lane.table, lane.source)
-            if f"{said.sink}.{said.into}" == lane.id and said.verify is not None
+            for settings in list_lane_settings(lane.table, lane.source)
+            if f"{settings.sink}.{settings.into}" == lane.id and settings.verify is not None
         ]
 
     settings = loaded.settings

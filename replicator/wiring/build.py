@@ -170,11 +170,11 @@ def get_key_file(loaded: Loaded) -> Path:
 
 def build_transaction_rules(loaded: Loaded, source: str) -> TransactionRules | None:
     """The transaction rules of one source. None if its lanes do not wait for transactions."""
-    said = loaded.settings.sources[source].transactions
-    if said is None:
+    rules = loaded.settings.sources[source].transactions
+    if rules is None:
         return None
     together = loaded.settings.engine == "local"
-    return TransactionRules(said.topic, said.max_transaction_bytes, to_timedelta(said.patience).total_seconds(), together)
+    return TransactionRules(rules.topic, rules.max_transaction_bytes, to_timedelta(rules.patience).total_seconds(), together)
 
 
 def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
@@ -185,9 +185,9 @@ def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
         entry = loaded.settings.find_table(table, source)
         if entry is None:
             return None
-        found = loaded.settings.resolve_lanes(table, source)
-        keys = next((lane.keys for lane in found if lane.keys), ())
-        lanes = tuple(adapters.build_lane(loaded, lane) for lane in found)
+        settings = loaded.settings.resolve_lanes(table, source)
+        keys = next((lane.keys for lane in settings if lane.keys), ())
+        lanes = tuple(adapters.build_lane(loaded, lane) for lane in settings)
         logs = frozenset(loaded.settings.list_table_event_logs(table, source))
         masks = find_private_columns(entry, loaded.settings.defaults)
         return TableRules(lanes, tuple(keys), logs, loaded.settings.get_on_reject(table, source), masks)
@@ -263,22 +263,22 @@ def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
     """
     settings = loaded.settings
     source, (table, entry) = settings.sources[lane.source], _get_settings(loaded, lane)
-    told = source.for_decoder({key: value for key, value in to_plain_options(source).items() if key in RECORD_KEYS})
+    options = source.for_decoder({key: value for key, value in to_plain_options(source).items() if key in RECORD_KEYS})
     limits = settings.limits
-    said = {
+    rules = {
         "program": RULES_VERSION,
-        "records": [lane.source, source.format, dict(told)],
+        "records": [lane.source, source.format, dict(options)],
         "table": [lane.table, lane.declared, settings.get_on_reject(lane.table, lane.source)],
         "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
         **({"out_of_range": lane.out_of_range} if lane.out_of_range else {}),
         "shape": [stored_text(lane.row_transforms), stored_text(lane.tracked), stored_text(lane.schema_rules)],
         "columns": [
-            *(to_plain_options(said).get("columns") for said in (table, entry)),
+            *(to_plain_options(keys).get("columns") for keys in (table, entry)),
             *_list_renamed_private(loaded, table),
         ],
         "limits": [limits.message_bytes, limits.depth, limits.columns],
     }
-    return _hash_json(said)
+    return _hash_json(rules)
 
 
 STORED_NAMES: Mapping[str, str] = {
@@ -326,12 +326,12 @@ def digest_lane(loaded: Loaded, lane: LaneSettings) -> str:
     stored metadata."""
     table, entry = _get_settings(loaded, lane)
     of_table = {name: value for name, value in to_plain_options(table).items() if name != "to"}
-    said = {
+    rules = {
         "rules": digest_rules(loaded, lane),
         "target": [of_table, to_plain_options(entry), to_plain_options(loaded.settings.defaults)],
         "lane": [lane.table, lane.sink, lane.into],
     }
-    return _hash_json(said)
+    return _hash_json(rules)
 
 
 def _list_renamed_private(loaded: Loaded, table: TableSettings) -> list[str]:
@@ -345,5 +345,5 @@ def _get_settings(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, En
     return table, table.to[cast(int, lane.at[3])]
 
 
-def _hash_json(said: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+def _hash_json(rules: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(rules, sort_keys=True, default=str).encode()).hexdigest()

@@ -201,14 +201,14 @@ def _build_sink_rules(loaded: Loaded, name: str, *, is_lake: bool) -> SinkRules:
     )
     if not isinstance(settings, LogSinkOptions):
         return rules
-    said, kept = settings.checkpoints, settings.log_retention
-    every = None if said is None or said.every is None else to_timedelta(said.every).total_seconds()
+    checkpoints, retention = settings.checkpoints, settings.log_retention
+    every = None if checkpoints is None or checkpoints.every is None else to_timedelta(checkpoints.every).total_seconds()
     return replace(
         rules,
         log_folder=settings.folder,
         is_log_in_database=settings.is_in_database,
-        checkpoints=None if said is None else CheckpointSchedule(every, said.after_records, said.keep),
-        retention=None if kept is None or kept == NO_RETENTION else to_timedelta(kept),
+        checkpoints=None if checkpoints is None else CheckpointSchedule(every, checkpoints.after_records, checkpoints.keep),
+        retention=None if retention is None or retention == NO_RETENTION else to_timedelta(retention),
     )
 
 
@@ -219,8 +219,8 @@ SERVER_KEYS = ("address", "token", "max_rows")
 
 def build_server(loaded: Loaded) -> Server[Endpoints]:
     """The server that receives events and shows rows over HTTP."""
-    said = adapters.list_options(loaded.settings.serve)
-    given = {name: said[name] for name in SERVER_KEYS if name in said}
+    options = adapters.list_options(loaded.settings.serve)
+    given = {name: options[name] for name in SERVER_KEYS if name in options}
     made: Server[Endpoints] = load_adapter("replicator.servers", "http")(
         {**given, "message_bytes": loaded.settings.limits.message_bytes}
     )

@@ -55,12 +55,12 @@ def read_document(document: Document, root: Path, files: tuple[Path, ...] = ()) 
 
 def describe_defaults(loaded: Loaded) -> list[str]:
     """A sentence for each default name or location on which stored data depends."""
-    found, letters = [], loaded.settings.dead_letters
+    sentences, letters = [], loaded.settings.dead_letters
     if ("pipeline",) not in loaded.origins:
-        found.append(
+        sentences.append(
             f"the pipeline has the name of its folder, {loaded.settings.pipeline} (set another one with `pipeline`)"
         )
     if ("dead_letters",) not in loaded.origins:
-        place = getattr(letters, "path", None) or "the table _replicator.dead_letters of the first PostgreSQL sink"
-        found.append(f"rejected records are stored in {place} (set another place with `dead_letters`)")
-    return found
+        location = getattr(letters, "path", None) or "the table _replicator.dead_letters of the first PostgreSQL sink"
+        sentences.append(f"rejected records are stored in {location} (set another place with `dead_letters`)")
+    return sentences

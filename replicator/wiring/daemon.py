@@ -69,8 +69,8 @@ class DaemonPage:
         options = self._options
         try:
             url = self._start_monitor(options, views)
-        except EnvironmentProblem as taken:
-            self.taken = taken
+        except EnvironmentProblem as problem:
+            self.taken = problem
             options = {"address": ANY_PORT, "token": secrets.token_urlsafe(32)}
             url = self._start_monitor(options, views)
         self._write_address(PageAddress(url, _get_plain_token(options.get("token")), os.getpid()))
@@ -117,11 +117,11 @@ def list_pages(loaded: Loaded) -> list[PageAddress]:
 def read_page(path: Path) -> PageAddress | None:
     """The address that a running daemon has written; None without one."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=PageAddress)
-        os.kill(found.pid, 0)
+        address = msgspec.json.decode(path.read_bytes(), type=PageAddress)
+        os.kill(address.pid, 0)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found if found.url.startswith("http://") else None
+    return address if address.url.startswith("http://") else None
 
 
 # The running daemon: the views and commands of its page, and the client that other commands use.
@@ -149,17 +149,17 @@ def build_views(
     read = _hash_config_files(loaded)
 
     def report() -> dict[str, Any]:
-        taken = status.report().to_dict()
+        report = status.report().to_dict()
         unready = [
-            f"lane {lane['id']} is {lane['status']}" for lane in taken["lanes"] if lane["status"] not in HEALTHY_STATUSES
+            f"lane {lane['id']} is {lane['status']}" for lane in report["lanes"] if lane["status"] not in HEALTHY_STATUSES
         ]
-        unready += [] if taken["lanes"] else ["no lane has begun"]
+        unready += [] if report["lanes"] else ["no lane has begun"]
         state = {"running": True, "ready": not unready, "unready": unready}
         now = _hash_config_files(loaded)
         config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
         more = {"config": config, "projections": projections.report(), "snapshots": checkpoints.report()}
-        more["comparisons"] = report_runs(get_state_folder(loaded), [lane["id"] for lane in taken["lanes"]])
-        return {"pipeline": loaded.settings.pipeline, "state": _get_state_folder(loaded), **state, **taken, **more}
+        more["comparisons"] = report_runs(get_state_folder(loaded), [lane["id"] for lane in report["lanes"]])
+        return {"pipeline": loaded.settings.pipeline, "state": _get_state_folder(loaded), **state, **report, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {
@@ -202,10 +202,10 @@ def _get_timeout(action: str) -> float:
 
 def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
     """The target in a `rebuild.swap_to_text`. ConfigProblem if this process has another configuration."""
-    said = swap_from_text(words)
-    for one in loaded.settings.resolve_lanes(said.table):
-        if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == said.digest:
-            return said.into
+    swap = swap_from_text(words)
+    for one in loaded.settings.resolve_lanes(swap.table):
+        if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == swap.digest:
+            return swap.into
     raise ConfigProblem(
         f"the daemon runs with another configuration than the command that rebuilt {lane}",
         next_step="Stop the daemon, repeat the command, and start the daemon again.",
@@ -250,8 +250,8 @@ def _require_partitions(position: Position) -> Position:
 
 def ask_status(loaded: Loaded) -> dict[str, Any] | None:
     """The status of the daemon of this configuration. None if none runs."""
-    found = _find_page(loaded)
-    return None if found is None else found[1]
+    page = _find_page(loaded)
+    return None if page is None else page[1]
 
 
 def _get_state_folder(loaded: Loaded) -> str:
@@ -280,11 +280,11 @@ def _find_page(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
 
 def ask_metrics(loaded: Loaded) -> list[str]:
     """The lines of the daemon's metrics. Empty if none runs."""
-    found = _find_page(loaded)
-    if found is None:
+    page = _find_page(loaded)
+    if page is None:
         return []
     try:
-        with _open_page(found[0], "/metrics") as response:
+        with _open_page(page[0], "/metrics") as response:
             return list(response.read().decode().splitlines())
     except (URLError, HTTPException, OSError, ValueError):
         return []
@@ -292,12 +292,12 @@ def ask_metrics(loaded: Loaded) -> list[str]:
 
 def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
     """Send a lane command to the daemon. False if none runs. Raises the daemon's error."""
-    found = _find_page(loaded)
-    if found is None:
+    page = _find_page(loaded)
+    if page is None:
         return False
     query = urlencode({"action": action, **({"until": until} if until else {})})
     path = f"/lanes/{quote(lane)}?{query}"
-    if _request_json(found[0], path, method="POST", seconds=_get_timeout(action) + ASK_SECONDS) is None:
+    if _request_json(page[0], path, method="POST", seconds=_get_timeout(action) + ASK_SECONDS) is None:
         # Not False: without a daemon the caller would change the targets, but this daemon runs.
         raise EnvironmentProblem(
             f"The daemon did not confirm the command for lane {lane}.",
@@ -353,9 +353,9 @@ def _request_json(page: PageAddress, path: str, method: str = "GET", seconds: fl
 
 def _make_refusal(refused: HTTPError) -> Fatal:
     try:
-        said = json.load(refused)
-        error = Fatal(str(said["error"]), next_step=str(said.get("next_step", "")))
-        error.exit_code = ExitCode(said.get("code", ExitCode.RUNTIME))
+        refusal = json.load(refused)
+        error = Fatal(str(refusal["error"]), next_step=str(refusal.get("next_step", "")))
+        error.exit_code = ExitCode(refusal.get("code", ExitCode.RUNTIME))
     except (ValueError, KeyError, TypeError, AttributeError):
         return Fatal(f"the daemon answered {refused.code} {refused.reason}")
     return error

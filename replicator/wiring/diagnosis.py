@@ -65,8 +65,8 @@ def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
         yield Diagnosis("error", "lanes", problem.sentence, problem.next_step)
     tasks = list(_list_tasks(loaded, lanes, status, connect))
     with ThreadPoolExecutor(len(tasks)) as pool:
-        for found in pool.map(_run_check, tasks):
-            yield from found
+        for findings in pool.map(_run_check, tasks):
+            yield from findings
 
 
 def list_parts(loaded: Loaded) -> Parts:
@@ -92,8 +92,8 @@ def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
 
 
 def _summarize_erasures(loaded: Loaded) -> list[dict[str, Any]]:
-    known = adapters.open_erasure_list(loaded).load()
-    return summarize_erasures(known.erasures if known else ())
+    stored = adapters.open_erasure_list(loaded).load()
+    return summarize_erasures(stored.erasures if stored else ())
 
 
 def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], connect: str | None) -> Iterator[Task]:
@@ -134,11 +134,11 @@ def _list_named_lanes(loaded: Loaded) -> Iterator[Lane]:
 
 def _make_database_options(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:
     """The check of a source's database gets the configured tables."""
-    told: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
+    options: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
     if kind == "source_database":
-        told |= {"whole_rows": list(_list_whole_row_columns(loaded, name))}
-        told |= {"replica_identity": loaded.settings.sources[name].replica_identity}
-    return told
+        options |= {"whole_rows": list(_list_whole_row_columns(loaded, name))}
+        options |= {"replica_identity": loaded.settings.sources[name].replica_identity}
+    return options
 
 
 def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any]]:
@@ -171,8 +171,8 @@ def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Ite
     own |= {"url": connect} if connect else {}
     database = to_plain_options(source).get("database") or {}
     own |= {"dsn": database["dsn"]} if database.get("kind") == "postgresql" else {}
-    told = {"topics": to_plain_options(source)["topics"], "wanted": [what for what, holds in wanted.items() if holds]}
-    yield "connect", f"connect of source {name}", {**own, **told, "files": files}
+    topics = {"topics": to_plain_options(source)["topics"], "wanted": [need for need, holds in wanted.items() if holds]}
+    yield "connect", f"connect of source {name}", {**own, **topics, "files": files}
 
 
 def _get_sink_check(sink: SinkOptions) -> tuple[str, Mapping[str, Any]]:
@@ -200,14 +200,14 @@ def _make_lane_options(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[st
     """The check of a source gets the positions of the lanes that read it."""
     mine = {lane.id for lane in lanes if lane.source == source}
     positions = {lane["id"]: lane["position"] for lane in status["lanes"] if lane["position"] and lane["id"] in mine}
-    told = {"positions": positions, "production": _is_production(loaded)}
-    return {**told, "readers": _list_readers(loaded, source)} if loaded.settings.sources[source].reads_broker else told
+    options = {"positions": positions, "production": _is_production(loaded)}
+    return {**options, "readers": _list_readers(loaded, source)} if loaded.settings.sources[source].reads_broker else options
 
 
 def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]]:
     """By table, the readers that need every change, not only the last one of each key. For Debezium's changes also
     the readers that ignore messages without a value."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_table: dict[str, dict[str, list[str]]] = {}
     settings = loaded.settings
     form = settings.sources[source].format
     for table in (table for table in settings.tables if table.source == source):
@@ -217,10 +217,10 @@ def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]
         every = [name for name, lane in named.items() if lane.policy not in CURRENT_ROW_POLICIES or form == OUTBOX]
         blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == DEBEZIUM_JSON]
         match = "*" if form == OUTBOX else table.match
-        there = found.setdefault(match, {"every": [], "ignores_tombstones": []})
+        there = by_table.setdefault(match, {"every": [], "ignores_tombstones": []})
         there["every"] += [*logs, *every]
         there["ignores_tombstones"] += [name for name in blind if name not in every]
-    return found
+    return by_table
 
 
 def _is_production(loaded: Loaded) -> bool:
@@ -257,8 +257,8 @@ def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa
     """
     settings = loaded.settings.sources.get(name)
     if settings is None:
-        known = ", ".join(loaded.settings.sources) or "none"
-        raise ConfigProblem(f"there is no source {name!r}, and no file or folder", next_step=f"The sources are: {known}.")
+        names = ", ".join(loaded.settings.sources) or "none"
+        raise ConfigProblem(f"there is no source {name!r}, and no file or folder", next_step=f"The sources are: {names}.")
     if settings.stateful_table is not None:
         raise ConfigProblem(
             f"source {name!r} stores the rows that it reads, so it cannot be inspected",
@@ -283,12 +283,14 @@ def _describe_records(source: Source[pa.Table], decoder: Decoder, most: int) -> 
     raw = _read_records(source, most)
     print_records = decoder.features.print_records
     if print_records is not None:
-        found = print_records(raw)
-        return found if found[ERROR].null_count < len(found) else found.drop_columns([ERROR])
-    said = decoder.envelope(raw)
-    found = pa.table([*(raw[name] for name in PLACE_COLUMNS), *said.columns], names=[*PLACE_COLUMNS, *said.column_names])
+        printed = print_records(raw)
+        return printed if printed[ERROR].null_count < len(printed) else printed.drop_columns([ERROR])
+    envelope = decoder.envelope(raw)
+    printed = pa.table(
+        [*(raw[name] for name in PLACE_COLUMNS), *envelope.columns], names=[*PLACE_COLUMNS, *envelope.column_names]
+    )
     # A format does not fill all columns.
-    return found.drop_columns([name for name in found.column_names if found[name].null_count == len(found) > 0])
+    return printed.drop_columns([name for name in printed.column_names if printed[name].null_count == len(printed) > 0])
 
 
 def _read_records(source: Source[pa.Table], most: int) -> pa.Table:

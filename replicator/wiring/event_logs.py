@@ -42,15 +42,15 @@ def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
     """The source of a table, and its first event log. Logs in a lake are first: they need no server. ConfigProblem
     without one."""
     settings = loaded.settings
-    found = [
+    logs = [
         (name, sink)
         for name in settings.sources
         if settings.find_table(table, name) is not None
         for sink in settings.list_table_event_logs(table, name)
     ]
-    if not found:
-        known = [name for name in settings.sources if settings.find_table(table, name) is not None]
-        if not known:
+    if not logs:
+        sources = [name for name in settings.sources if settings.find_table(table, name) is not None]
+        if not sources:
             raise ConfigProblem(
                 f"no entry of `tables` matches {table!r}", next_step="Use the table's name at the source: SCHEMA.TABLE."
             )
@@ -58,7 +58,7 @@ def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
             f"table {table} has no event log, which is the only place with earlier versions of its rows",
             next_step="Add a sink of `kind: event_log`, and to the table's `to`: `- {sink: NAME}`.",
         )
-    return next((one for one in found if not get_log(loaded, one[1]).is_in_database), found[0])
+    return next((one for one in logs if not get_log(loaded, one[1]).is_in_database), logs[0])
 
 
 def get_log(loaded: Loaded, sink: str) -> LogSinkOptions:
@@ -85,4 +85,4 @@ def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:
     """The topics of `source` in the log. Empty if unknown."""
     with closing(adapters.build_sink(loaded, sink)) as log:
         state = log.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
-    return set() if state is None else {place.topic for place in state.position}
+    return set() if state is None else {partition.topic for partition in state.position}

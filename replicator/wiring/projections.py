@@ -35,14 +35,14 @@ MAX_QUERY_BYTES = 1024 * 1024
 
 def build_projections(loaded: Loaded) -> tuple[Projection, ...]:
     """Every projection, each after the projections that it reads. ConfigError with all problems of their queries."""
-    said = loaded.settings.projections
-    found = {name: _read_query(loaded, name) for name in said}
-    wrong = [finding for _, findings in found.values() for finding in findings]
+    configured = loaded.settings.projections
+    queries_read = {name: _read_query(loaded, name) for name in configured}
+    wrong = [finding for _, findings in queries_read.values() for finding in findings]
     if wrong:
         raise ConfigError(wrong)
-    targets = {name: (one.sink, one.into or name) for name, one in said.items()}
-    order = sort_projections({name: one.inputs for name, one in said.items()}, targets)
-    queries = {name: query for name, (query, _) in found.items() if query is not None}
+    targets = {name: (one.sink, one.into or name) for name, one in configured.items()}
+    order = sort_projections({name: one.inputs for name, one in configured.items()}, targets)
+    queries = {name: query for name, (query, _) in queries_read.items() if query is not None}
     return tuple(_build_projection(loaded, name, queries[name]) for name in order)
 
 
@@ -53,14 +53,14 @@ def list_findings(loaded: Loaded) -> Sequence[Finding]:
 
 def list_hints(loaded: Loaded) -> Iterator[Finding]:
     """Warnings for inputs that make refreshes by groups read more than necessary. Their rows are still right."""
-    for name, said in loaded.settings.projections.items():
+    for name, settings in loaded.settings.projections.items():
         query = _read_query(loaded, name)[0]
-        for table, value in said.inputs.items():
+        for table, value in settings.inputs.items():
             key = query.keys.get(table) if query is not None else None
             for lane in _list_lanes_into(loaded, value) if key is not None else ():
                 for sentence, step in _describe_slow(loaded.settings.sinks[lane.sink], lane.options, key, value):
-                    found = make_finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
-                    yield replace(found, severity="warning")
+                    finding = make_finding(loaded, lane.at, "slow_groups", f"projection {name}: {sentence}", step)
+                    yield replace(finding, severity="warning")
 
 
 def _list_lanes_into(loaded: Loaded, target: str) -> Iterator[LaneSettings]:
@@ -90,15 +90,15 @@ def _describe_slow(
 def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection, ...]:
     """The named projections, or all. ConfigProblem for an unknown name, and if none is configured."""
     there = build_projections(loaded)
-    known = [one.name for one in there]
-    if not known:
+    known_names = [one.name for one in there]
+    if not known_names:
         raise ConfigProblem(
             "the configuration has no projection",
             next_step="Add one, for example projections: {sums: {sql: sums.sql, inputs: {orders: lake.orders}, sink: lake}}",
         )
     for name in names:
-        if name not in known:
-            hint = suggest_name(name, known) or f"there are: {', '.join(known)}"
+        if name not in known_names:
+            hint = suggest_name(name, known_names) or f"there are: {', '.join(known_names)}"
             raise ConfigProblem(f"there is no projection {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]}")
     return tuple(one for one in there if not names or one.name in names)
 
@@ -108,19 +108,20 @@ def open_refresher(loaded: Loaded) -> Iterator[ProjectionRefresher]:
     """A refresher of projections on the pipeline's engine."""
     with ExitStack() as opened:
         projector = opened.enter_context(closing(_build_projector(loaded, opened)))
-        said = loaded.settings.lineage
-        namespace = (said and said.namespace) or loaded.settings.pipeline
+        lineage = loaded.settings.lineage
+        namespace = (lineage and lineage.namespace) or loaded.settings.pipeline
         yield ProjectionRefresher(projector, namespace, _build_lineage(loaded))
 
 
 def build_scheduler(loaded: Loaded, lanes: LaneRuns) -> ProjectionScheduler:
     """The scheduler that keeps projections current while lanes run. ConfigError for an unusable query."""
-    kept = []
+    scheduled = []
     for one in build_projections(loaded) if loaded.settings.projections else ():
         refresh = loaded.settings.projections[one.name].refresh
         if refresh != "manual":
-            kept.append(ScheduledProjection(one, None if refresh == "on_change" else to_timedelta(refresh).total_seconds()))
-    return ProjectionScheduler(kept, lambda: open_refresher(loaded), lambda: _list_committed(lanes))
+            seconds = None if refresh == "on_change" else to_timedelta(refresh).total_seconds()
+            scheduled.append(ScheduledProjection(one, seconds))
+    return ProjectionScheduler(scheduled, lambda: open_refresher(loaded), lambda: _list_committed(lanes))
 
 
 def _list_committed(lanes: LaneRuns) -> dict[str, object]:
@@ -145,40 +146,41 @@ def _build_projector(loaded: Loaded, opened: ExitStack) -> Any:
 
 
 def _list_named_sinks(loaded: Loaded) -> set[str]:
-    said = loaded.settings.projections.values()
-    return {one.sink for one in said} | {value.partition(".")[0] for one in said for value in one.inputs.values()}
+    configured = loaded.settings.projections.values()
+    return {one.sink for one in configured} | {name.partition(".")[0] for one in configured for name in one.inputs.values()}
 
 
 def _build_lineage(loaded: Loaded) -> Lineage | None:
-    said = loaded.settings.lineage
-    if said is None:
+    settings = loaded.settings.lineage
+    if settings is None:
         return None
-    kind = "file" if said.path is not None else "http"
-    made: Lineage = load_adapter(LINEAGE, kind, f"{loaded.describe_origin('lineage')}: ")(adapters.list_options(said))
+    kind = "file" if settings.path is not None else "http"
+    made: Lineage = load_adapter(LINEAGE, kind, f"{loaded.describe_origin('lineage')}: ")(adapters.list_options(settings))
     return made
 
 
 def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:
     """The query of a projection, or its problems with their locations."""
-    said = loaded.settings.projections[name]
+    settings = loaded.settings.projections[name]
     line = ("projections", name, "sql")
-    text = _read_text(Path(said.sql))
+    path = Path(settings.sql)
+    text = _read_text(path)
     if text is None:
-        why = f"cannot be read as text of at most {MAX_QUERY_BYTES} bytes" if Path(said.sql).is_file() else "is not there"
-        sentence = f"projections.{name}.sql names a file that {why}: {Path(said.sql).absolute()}"
+        why = f"cannot be read as text of at most {MAX_QUERY_BYTES} bytes" if path.is_file() else "is not there"
+        sentence = f"projections.{name}.sql names a file that {why}: {path.absolute()}"
         return None, [make_finding(loaded, line, "unreadable", sentence, "name the file with its query")]
     query, wrong = read_query(
-        text, QueryContext(loaded.settings.engine, list(said.inputs), said.partition_by, said.parameters)
+        text, QueryContext(loaded.settings.engine, list(settings.inputs), settings.partition_by, settings.parameters)
     )
     if query is not None and (why := _describe_unreadable(loaded, query)):
         wrong = [QueryProblem(1, "sql_engine", f"is not read by the engine {loaded.settings.engine!r}: {why}")]
-    where = f"{loaded.describe_origin(*line)}: " if wrong else ""
-    found = [Finding("error", w.code, f"{where}projection {name} {w.sentence}", said.sql, w.line, w.step) for w in wrong]
-    unread = [] if query is None else [table for table in said.inputs if table not in query.keys]
+    at = f"{loaded.describe_origin(*line)}: " if wrong else ""
+    findings = [Finding("error", w.code, f"{at}projection {name} {w.sentence}", settings.sql, w.line, w.step) for w in wrong]
+    unread = [] if query is None else [table for table in settings.inputs if table not in query.keys]
     for table in unread:
         sentence = f"projections.{name}.inputs.{table}: the query does not read it"
-        found.append(make_finding(loaded, ("projections", name, "inputs", table), "unused_input", sentence, "remove it"))
-    return (None if found else query), found
+        findings.append(make_finding(loaded, ("projections", name, "inputs", table), "unused_input", sentence, "remove it"))
+    return (None if findings else query), findings
 
 
 def _describe_unreadable(loaded: Loaded, query: Query) -> str:
@@ -207,16 +209,16 @@ def _read_text(file: Path) -> str | None:
 
 
 def _build_projection(loaded: Loaded, name: str, query: Query) -> Projection:
-    said = loaded.settings.projections[name]
+    settings = loaded.settings.projections[name]
     return Projection(
         name=name,
         query=query.text,
-        inputs=tuple(_build_input(table, value, query) for table, value in said.inputs.items()),
-        sink=said.sink,
-        into=said.into or name,
-        keys=tuple(said.keys or ()),
-        partition_by=said.partition_by,
-        fingerprint=_hash_projection(said, query),
+        inputs=tuple(_build_input(table, value, query) for table, value in settings.inputs.items()),
+        sink=settings.sink,
+        into=settings.into or name,
+        keys=tuple(settings.keys or ()),
+        partition_by=settings.partition_by,
+        fingerprint=_hash_projection(settings, query),
         config_line=loaded.describe_origin("projections", name),
     )
 
@@ -226,6 +228,6 @@ def _build_input(table: str, value: str, query: Query) -> ProjectionInput:
     return ProjectionInput(table, sink, name if dot else None, query.keys[table], query.columns)
 
 
-def _hash_projection(said: ProjectionSettings, query: Query) -> str:
-    parts = [query.text, dict(said.inputs), said.keys, said.partition_by]
+def _hash_projection(settings: ProjectionSettings, query: Query) -> str:
+    parts = [query.text, dict(settings.inputs), settings.keys, settings.partition_by]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -73,10 +73,10 @@ def make_lanes(
     config. `on_reject`: in place of that of its table."""
     settings, source, table = loaded.settings, request.lane.source, request.lane.table
     policy = {"policy": request.policy, "stored_as_scd_type": None} if request.policy else {}
-    found = settings.resolve_changed_lane(find_lane_settings(loaded, request.lane), {**policy, **keys})
+    lane_settings = settings.resolve_changed_lane(find_lane_settings(loaded, request.lane), {**policy, **keys})
     reaction = on_reject or settings.get_on_reject(table, source)
     lane = replace(
-        adapters.build_lane(loaded, found),
+        adapters.build_lane(loaded, lane_settings),
         id=request.id,
         into=request.into,
         refused="",
@@ -95,8 +95,8 @@ def add_condition(loaded: Loaded, lane: Lane, where: str) -> dict[str, Any]:
         return {}
     _, table_at, _, entry_at = find_lane_settings(loaded, lane).at
     table = loaded.settings.tables[cast(int, table_at)]
-    kept = table.to[cast(int, entry_at)].where or table.where or loaded.settings.defaults.where
-    return {"where": f"({kept}) and ({where})" if kept else where}
+    own = table.to[cast(int, entry_at)].where or table.where or loaded.settings.defaults.where
+    return {"where": f"({own}) and ({where})" if own else where}
 
 
 def find_lane_settings(loaded: Loaded, lane: Lane) -> LaneSettings:

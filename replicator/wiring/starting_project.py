@@ -69,25 +69,25 @@ def make_project(
     variables = {name: value for one in sources for name, value in one.variables.items()}
     root = _find_root(folder)
     paths = [(root / one.settings["path"]).resolve() for one in sources if "path" in one.settings]
-    places = {one.identity: "the source" for one in sources if one.identity}
+    roles = {one.identity: "the source" for one in sources if one.identity}
     sinks: dict[str, Any] = {}
     for target in targets:
         kind = "target" if _find_kind(target, "--to") == DATABASE else "lake"
         count = sum(re.fullmatch(rf"{kind}(_\d+)?", name) is not None for name in sinks)
         name = f"{kind}_{count + 1}" if count else kind
         if kind == "lake":
-            title, place = target, target.rstrip("/") if "://" in target else str((root / target).resolve())
-            if any(Path(place).is_relative_to(path) for path in paths):
+            title, identity = target, target.rstrip("/") if "://" in target else str((root / target).resolve())
+            if any(Path(identity).is_relative_to(path) for path in paths):
                 raise ConfigProblem(f"{target} is in the source folder", next_step="Name another folder with --to.")
-            sinks[name] = {"kind": "delta", "path": place if ".." in Path(target).parts else target}
+            sinks[name] = {"kind": "delta", "path": identity if ".." in Path(target).parts else target}
         else:
             database = _discover(target, "--to", ask_password)[0]
-            title, place = database.title, database.identity
+            title, identity = database.title, database.identity
             variables[f"{name.upper()}_DSN"] = database.dsn
             sinks[name] = {"kind": "postgres", "dsn": f"${{{name.upper()}_DSN}}", "schema": "public"}
-        if place in places:
-            raise ConfigProblem(f"{title} is {places[place]}", next_step="Name another database or folder with --to.")
-        places[place] = "a target already"
+        if identity in roles:
+            raise ConfigProblem(f"{title} is {roles[identity]}", next_step="Name another database or folder with --to.")
+        roles[identity] = "a target already"
     _refuse_other_values(variables)
     text = build_starting_config(sources, sinks)
     _refuse_config(folder, text, variables)
@@ -102,9 +102,9 @@ def write_project(folder: Path, project: StartingProject) -> list[str]:
     Raises ConfigProblem, before anything is written, if a file exists with another text. A `.env` may have more variables.
     """
     obstacles = {
-        str(found)
+        str(obstacle)
         for path, text in project.files.items()
-        if (found := _find_obstacle(folder / path, text))
+        if (obstacle := _find_obstacle(folder / path, text))
         and not (path == ENV_FILE and _has_variables(folder / path, project.variables))
     }
     if obstacles:
@@ -163,9 +163,9 @@ def _find_kind(text: str, option: str) -> str:
 
 def _discover(url: str, option: str, ask_password: AskPassword) -> Sequence[DiscoveredSource]:
     scheme = _find_kind(url, option)
-    known = list_names(GROUP)
-    if scheme not in known:
-        kinds = ", ".join(f"{name}://" for name in known if name != FOLDERS)
+    schemes = list_names(GROUP)
+    if scheme not in schemes:
+        kinds = ", ".join(f"{name}://" for name in schemes if name != FOLDERS)
         step = OTHERS.get(scheme, f"Correct {option}.")
         raise ConfigProblem(f"init reads {kinds} and folders, not {scheme}://", next_step=step)
     discover = load_adapter(GROUP, scheme)
