@@ -112,124 +112,124 @@ class SchemaTranslator:
         self._open: list[str] = []
         self._made = 0
 
-    def translate(self, said: Any, namespace: str = "", depth: int = 0) -> ConnectType:
+    def translate(self, schema: Any, namespace: str = "", depth: int = 0) -> ConnectType:
         """The Connect type of an Avro type. Raises ValueMisfit for a refused type."""
         self._left -= 1
         if self._left < 0:
             raise schema_error("has more types than a record may have", RejectCode.TOO_LARGE)
         if depth > self._depth:
             raise schema_error("is nested too deeply", RejectCode.TOO_LARGE)
-        if isinstance(said, list):
-            return self._translate_union(said, namespace, depth)
-        if isinstance(said, str):
-            return self._translate_named(said, {}, namespace, depth)
-        if not isinstance(said, dict) or "type" not in said:
+        if isinstance(schema, list):
+            return self._translate_union(schema, namespace, depth)
+        if isinstance(schema, str):
+            return self._translate_named(schema, {}, namespace, depth)
+        if not isinstance(schema, dict) or "type" not in schema:
             raise schema_error("has an invalid type")
-        kind = said["type"]
+        kind = schema["type"]
         if not isinstance(kind, str):
             return self.translate(kind, namespace, depth + 1)
-        return self._translate_named(kind, said, namespace, depth)
+        return self._translate_named(kind, schema, namespace, depth)
 
-    def _translate_named(self, kind: str, said: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
+    def _translate_named(self, kind: str, schema: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
         if kind in PRIMITIVES:
-            return self._translate_primitive(kind, said)
+            return self._translate_primitive(kind, schema)
         if kind == "array":
-            return self._translate_array(said, namespace, depth)
+            return self._translate_array(schema, namespace, depth)
         if kind == "map":
-            items = self.translate(said.get("values"), namespace, depth + 1)
-            return map_type(items, self._describe("map", said, ""))
+            items = self.translate(schema.get("values"), namespace, depth + 1)
+            return map_type(items, self._describe("map", schema, ""))
         if kind in ("record", "enum", "fixed"):
-            return self._translate_definition(kind, said, namespace, depth)
+            return self._translate_definition(kind, schema, namespace, depth)
         return self._translate_reference(kind, namespace, depth)
 
-    def _translate_primitive(self, kind: str, said: Mapping[str, Any]) -> ConnectType:
-        narrow = said.get("connect.type")
-        connect = self._describe(narrow if kind == "int" and narrow in NARROW else PRIMITIVES[kind], said, kind)
+    def _translate_primitive(self, kind: str, schema: Mapping[str, Any]) -> ConnectType:
+        narrow = schema.get("connect.type")
+        connect = self._describe(narrow if kind == "int" and narrow in NARROW else PRIMITIVES[kind], schema, kind)
         return ConnectType(kind, connect, to_json_number if kind in ("float", "double") else None)
 
-    def _describe(self, connect: str, said: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
-        """A Connect schema with the name, version and parameters in `said`."""
+    def _describe(self, connect: str, schema: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
+        """A Connect schema with the name, version and parameters in `schema`."""
         out: dict[str, Any] = {"type": connect, "optional": False}
-        logical = LOGICAL_NAMES.get((kind, str(said.get("logicalType"))))
-        name = said.get("connect.name") or logical or name
+        logical = LOGICAL_NAMES.get((kind, str(schema.get("logicalType"))))
+        name = schema.get("connect.name") or logical or name
         if isinstance(name, str):
             out["name"] = name
-        if "connect.default" in said:
-            out["default"] = said["connect.default"]
-        if isinstance(said.get("connect.version"), int):
-            out["version"] = said["connect.version"]
-        parameters = said.get("connect.parameters")
-        found = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, dict) else {}
+        if "connect.default" in schema:
+            out["default"] = schema["connect.default"]
+        if isinstance(schema.get("connect.version"), int):
+            out["version"] = schema["connect.version"]
+        parameters = schema.get("connect.parameters")
+        text_parameters = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, dict) else {}
         if logical == LOGICAL_NAMES["bytes", "decimal"] == name:
-            found = _decimal_parameters(said) | found
-        return out | ({"parameters": found} if found else {})
+            text_parameters = _decimal_parameters(schema) | text_parameters
+        return out | ({"parameters": text_parameters} if text_parameters else {})
 
-    def _translate_union(self, said: list[Any], namespace: str, depth: int) -> ConnectType:
-        others = [one for one in said if one != "null"]
-        if len(others) != 1 or len(said) > 2 or isinstance(others[0], list):
+    def _translate_union(self, branches: list[Any], namespace: str, depth: int) -> ConnectType:
+        others = [one for one in branches if one != "null"]
+        if len(others) != 1 or len(branches) > 2 or isinstance(others[0], list):
             raise schema_error("has a union of something else than null and one type")
         node = self.translate(others[0], namespace, depth)
-        if len(said) == 1:
+        if len(branches) == 1:
             return ConnectType([node.avro], node.connect, node.mend, node.nests)
-        union = ["null", node.avro] if said[0] == "null" else [node.avro, "null"]
+        union = ["null", node.avro] if branches[0] == "null" else [node.avro, "null"]
         return ConnectType(union, node.connect | {"optional": True}, _keep_null(node.mend), node.nests)
 
-    def _translate_array(self, said: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
-        items = self.translate(said.get("items"), namespace, depth + 1)
+    def _translate_array(self, schema: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
+        items = self.translate(schema.get("items"), namespace, depth + 1)
         fields = {field["field"]: field for field in items.connect.get("fields", ())}
         if items.is_pair and fields.keys() == {"key", "value"}:
-            return pair_list_type(items, fields, self._describe("map", said, ""))
-        return array_type(items, self._describe("array", said, ""))
+            return pair_list_type(items, fields, self._describe("map", schema, ""))
+        return array_type(items, self._describe("array", schema, ""))
 
-    def _translate_definition(self, kind: str, said: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
-        name = said.get("name")
+    def _translate_definition(self, kind: str, schema: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
+        name = schema.get("name")
         if not isinstance(name, str) or len(name) > LONGEST_NAME:
             raise schema_error(f"has a {kind} without a name, or with too long a one")
-        space = said.get("namespace", namespace) if "." not in name else name.rpartition(".")[0]
+        space = schema.get("namespace", namespace) if "." not in name else name.rpartition(".")[0]
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self._open:
             raise schema_error("is recursive")
-        self._named[full] = (said, namespace)
+        self._named[full] = (schema, namespace)
         self._open.append(full)
         try:
-            return self._translate_kind(kind, said, full, str(space or ""), depth)
+            return self._translate_kind(kind, schema, full, str(space or ""), depth)
         finally:
             self._open.pop()
 
     def _translate_reference(self, name: str, namespace: str, depth: int) -> ConnectType:
         """A type that the schema defined before, by its name."""
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        found = full if full in self._named else name
-        if found in self._open:
+        type_name = full if full in self._named else name
+        if type_name in self._open:
             raise schema_error("is recursive")
-        if found not in self._named:
+        if type_name not in self._named:
             raise schema_error(f"names the type {name[:60]!r}, which it does not define")
-        said, space = self._named[found]
-        return self._translate_definition(str(said["type"]), said, space, depth)
+        schema, space = self._named[type_name]
+        return self._translate_definition(str(schema["type"]), schema, space, depth)
 
-    def _translate_kind(self, kind: str, said: Mapping[str, Any], full: str, space: str, depth: int) -> ConnectType:
+    def _translate_kind(self, kind: str, schema: Mapping[str, Any], full: str, space: str, depth: int) -> ConnectType:
         self._made += 1
         mine = {"type": kind, "name": f"t{self._made}"}
         if kind == "enum":
-            symbols = said.get("symbols")
+            symbols = schema.get("symbols")
             if not isinstance(symbols, list) or not symbols or not all(isinstance(one, str) for one in symbols):
                 raise schema_error("has an enum without symbols")
-            return ConnectType(mine | {"symbols": symbols}, self._describe("string", said, kind, full))
+            return ConnectType(mine | {"symbols": symbols}, self._describe("string", schema, kind, full))
         if kind == "fixed":
-            size = said.get("size")
+            size = schema.get("size")
             if not isinstance(size, int) or size < 1:
                 raise schema_error("has a fixed without a size")
-            return ConnectType(mine | {"size": size}, self._describe("bytes", said, kind, full))
-        fields = self._translate_fields(said.get("fields"), space, depth)
-        connect = self._describe("struct", said, kind, None if full.startswith(NAMELESS) else full)
-        is_pair = full == MAP_ENTRY or said.get("connect.internal.type") == "MapEntry"
+            return ConnectType(mine | {"size": size}, self._describe("bytes", schema, kind, full))
+        fields = self._translate_fields(schema.get("fields"), space, depth)
+        connect = self._describe("struct", schema, kind, None if full.startswith(NAMELESS) else full)
+        is_pair = full == MAP_ENTRY or schema.get("connect.internal.type") == "MapEntry"
         return record_type(mine, fields, connect, is_pair=is_pair)
 
-    def _translate_fields(self, said: Any, space: str, depth: int) -> dict[str, ConnectType]:
-        if not isinstance(said, list) or not said:
+    def _translate_fields(self, fields: Any, space: str, depth: int) -> dict[str, ConnectType]:
+        if not isinstance(fields, list) or not fields:
             raise schema_error("has a record without fields")
         out: dict[str, ConnectType] = {}
-        for field in said:
+        for field in fields:
             name = field.get("name") if isinstance(field, dict) else None
             if not isinstance(name, str) or len(name) > LONGEST_NAME:
                 raise schema_error("has a field without a name, or with too long a one")
@@ -239,10 +239,10 @@ class SchemaTranslator:
         return out
 
 
-def _decimal_parameters(said: Mapping[str, Any]) -> dict[str, str]:
-    scale, precision = said.get("scale", 0), said.get("precision", NO_PRECISION)
-    known = {} if precision == NO_PRECISION else {"connect.decimal.precision": str(precision)}
-    return {"scale": str(scale), **known}
+def _decimal_parameters(schema: Mapping[str, Any]) -> dict[str, str]:
+    scale, precision = schema.get("scale", 0), schema.get("precision", NO_PRECISION)
+    parameters = {} if precision == NO_PRECISION else {"connect.decimal.precision": str(precision)}
+    return {"scale": str(scale), **parameters}
 
 
 def _keep_null(mend: Mend | None) -> Mend | None:
@@ -329,7 +329,7 @@ def record_type(
 ) -> ConnectType:
     """The type of a record."""
     avro = mine | {"fields": [{"name": name, "type": node.avro} for name, node in fields.items()]}
-    told = connect | {"fields": [node.connect | {"field": name} for name, node in fields.items()]}
+    schema = connect | {"fields": [node.connect | {"field": name} for name, node in fields.items()]}
     mends = [(name, node.mend) for name, node in fields.items() if node.mend is not None]
 
     def mend(value: dict[str, Any]) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def record_type(
             value[name] = one(value[name])
         return value
 
-    return ConnectType(avro, told, mend if mends else None, any(node.nests for node in fields.values()), is_pair)
+    return ConnectType(avro, schema, mend if mends else None, any(node.nests for node in fields.values()), is_pair)
 
 
 # Avro bodies to values, with limits against hostile bytes.
@@ -373,8 +373,8 @@ def read_datum(data: bytes, schema: Any, columns: int | None, *, named: bool = F
     items may be much larger than their bytes; None for others. `named`: include the names of union branches. Raises
     ValueMisfit for too many values, and one of FAULTS for bytes that do not fit the schema."""
     stream = _open_stream(data, columns)
-    found = schemaless_reader(stream, schema, None, return_record_name=named)
-    return found, data[stream.tell() :]
+    datum = schemaless_reader(stream, schema, None, return_record_name=named)
+    return datum, data[stream.tell() :]
 
 
 def read_data(block: bytes, count: int, schema: Any, columns: int | None) -> Iterator[Any]:

@@ -127,7 +127,7 @@ class CanalBatchReader(BatchReader):
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
         of = None
         if any(len(one.data) > 1 for one in messages):
-            of = [place for place, one in enumerate(messages) for _ in one.data]
+            of = [index for index, one in enumerate(messages) for _ in one.data]
         return MessageContents(
             ops=ops,
             rows=[row for one in messages for row in one.data],
@@ -146,29 +146,29 @@ class CanalFormat(JsonMessageFormat):
     texts_only = True
 
     def message(self, text: bytes) -> Message:
-        said = _flat(text)
-        kind = said.type.upper()
-        if kind == DROP and said.table and said.database:
-            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=to_micros(said.es, 1000))
-        if kind != TRUNCATE and (said.isDdl or kind in QUERIES):
+        flat = _flat(text)
+        kind = flat.type.upper()
+        if kind == DROP and flat.table and flat.database:
+            return Message(f"{flat.database}.{flat.table}", TABLE_DROPPED, at=to_micros(flat.es, 1000))
+        if kind != TRUNCATE and (flat.isDdl or kind in QUERIES):
             return Message(ignored=SCHEMA_CHANGE)
-        if not said.table or not said.database:
+        if not flat.table or not flat.database:
             raise ValueMisfit(RejectCode.MALFORMED, "it names no database and table")
-        data, old = read_image(said.data), read_image(said.old)
-        types = _message_types(said)
+        data, old = read_image(flat.data), read_image(flat.old)
+        types = _message_types(flat)
         return Message(
-            table=f"{said.database}.{said.table}",
+            table=f"{flat.database}.{flat.table}",
             changes=(MessageChange(Op.TRUNCATE),) if kind == TRUNCATE else tuple(_read_changes(kind, data, old)),
             types=_add_other_columns(types, data) if types and data is not None else types,
-            keys=said.pkNames or (),
-            at=to_micros(said.es, 1000),
+            keys=flat.pkNames or (),
+            at=to_micros(flat.es, 1000),
             before=data if kind == "DELETE" else old,
             after=None if kind == "DELETE" else data,
         )
 
-    def column(self, name: str, said: str) -> Column | None:
-        arrow = mysql_types.to_arrow_type(said)
-        return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(said))
+    def column(self, name: str, type_name: str) -> Column | None:
+        arrow = mysql_types.to_arrow_type(type_name)
+        return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(type_name))
 
     def find_text_reader(self, column: ColumnType) -> Read:
         own = mysql_types.find_mysql_reader(column.type_name, column.sent, declared=column.declared)
@@ -182,8 +182,8 @@ class CanalFormat(JsonMessageFormat):
 def _read_types(text: bytes) -> tuple[ColumnTypeNames, tuple[str, ...]]:
     """The types of a message, and its columns with labels. Cached, because messages of a table repeat them. Raises one of
     `arrow.record_errors.UNREADABLE`."""
-    types = ColumnTypeNames({name: said or UNTYPED for name, said in (_said(text) or {}).items()})
-    return types, tuple([name for name, said in types.items() if mysql_types.parse_type(said).name in mysql_types.LABELS])
+    types = ColumnTypeNames({name: kind or UNTYPED for name, kind in (_said(text) or {}).items()})
+    return types, tuple([name for name, kind in types.items() if mysql_types.parse_type(kind).name in mysql_types.LABELS])
 
 
 def _message_types(message: FlatMessage) -> ColumnTypeNames:
@@ -235,8 +235,8 @@ def _add_names(types: ColumnTypeNames, names: tuple[str, ...]) -> ColumnTypeName
 
 def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[MessageChange]:
     if kind not in OPS:
-        known = ", ".join((*OPS, TRUNCATE))
-        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {known}")
+        types = ", ".join((*OPS, TRUNCATE))
+        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {types}")
     rows = [] if data is None else [read_image(row) for row in _rows(data)]
     olds = list(repeat(None, len(rows))) if old is None else [read_image(row) for row in _rows(old)]
     if len(olds) != len(rows) or None in rows:

@@ -143,9 +143,9 @@ class FramedRecords:
     def route(self, raw: pa.Table) -> pa.Table:
         def one(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
-            found = self._routes.route(pa.Table.from_batches([texts.raw]))
-            found = self._add_key_errors(found, texts) if texts.of_keys else found
-            return _merge_parts(piece, texts, found, ROUTE, _reject_route)
+            routes = self._routes.route(pa.Table.from_batches([texts.raw]))
+            routes = self._add_key_errors(routes, texts) if texts.of_keys else routes
+            return _merge_parts(piece, texts, routes, ROUTE, _reject_route)
 
         return map_slices(raw, ROUTE, one)
 
@@ -178,12 +178,12 @@ class FramedRecords:
 
     def _add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
         """Add the error of the key to records that are rejected because of it."""
-        places = range(routes.num_rows) if texts.places is None else texts.places
+        indices = range(routes.num_rows) if texts.places is None else texts.places
         rows = routes.to_pylist()
-        for row, place, value in zip(rows, places, texts.raw.column("value"), strict=True):
+        for row, index, value in zip(rows, indices, texts.raw.column("value"), strict=True):
             lost = self._needs_keys and not value.is_valid
-            if place in texts.of_keys and (row["error"] == NO_KEY or lost):
-                reject = texts.of_keys[place]
+            if index in texts.of_keys and (row["error"] == NO_KEY or lost):
+                reject = texts.of_keys[index]
                 row |= {**dict.fromkeys(ROUTE.names), "error": str(Reject(reject.code, f"its key: {reject.sentence}"))}
         return pa.Table.from_pylist(rows, ROUTE)
 
@@ -234,12 +234,13 @@ def to_masked_text(
     start = 0
     for piece in split_frame(raw):
         texts = reading.read_texts(piece)
-        places = range(piece.num_rows) if texts.places is None else texts.places
-        pairs = zip(places, *(texts.raw.column(name).to_pylist() for name in ("key", "value")), strict=True)
-        for place, key, value in pairs:
-            if wanted[start + place]:
-                kept = None if place in texts.of_keys else key
-                rows[start + place] = {"headers": _mark_headers(rows[start + place]["headers"]), "key": kept, "value": value}
+        indices = range(piece.num_rows) if texts.places is None else texts.places
+        pairs = zip(indices, *(texts.raw.column(name).to_pylist() for name in ("key", "value")), strict=True)
+        for index, key, value in pairs:
+            if wanted[start + index]:
+                text_key = None if index in texts.of_keys else key
+                headers = _mark_headers(rows[start + index]["headers"])
+                rows[start + index] = {"headers": headers, "key": text_key, "value": value}
         start += piece.num_rows
     return replace_records(raw, [MaskedRecord(**row) for row in rows])
 
@@ -296,7 +297,7 @@ class AvroTextReader:
         """The records as text. Keys without a frame, which another converter may have written, stay unchanged. So do records
         of backfills, and records stored as text."""
         as_text = _find_text_records(raw.column("topic")) | {
-            place for place, *_ in find_entries(raw.column("headers"), AS_TEXT)
+            index for index, *_ in find_entries(raw.column("headers"), AS_TEXT)
         }
         as_text |= set(find_redacted(raw))
         headed = _find_foreign_records(raw.column("headers")) | dict.fromkeys(find_read_errors(raw))
@@ -305,8 +306,8 @@ class AvroTextReader:
         keys, of_keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)
         columns = [{"key": keys, "value": values}.get(name, raw.column(name)) for name in raw.schema.names]
         whole, bad = pa.RecordBatch.from_arrays(columns, schema=raw.schema), large | errors
-        places = [i for i in range(raw.num_rows) if i not in bad] if bad else None
-        return JsonTexts(select_records(whole, places), places, bad, of_keys)
+        indices = [i for i in range(raw.num_rows) if i not in bad] if bad else None
+        return JsonTexts(select_records(whole, indices), indices, bad, of_keys)
 
     def _read_all(
         self, given: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
@@ -314,14 +315,14 @@ class AvroTextReader:
         """`headed`: records that their headers decide: an error, or None for a read error of the source."""
         texts: list[bytes | None] = []
         errors: dict[int, Reject] = {}
-        for place, data in enumerate(given.to_pylist()):
-            if data is None or place in as_text:
+        for index, data in enumerate(given.to_pylist()):
+            if data is None or index in as_text:
                 texts.append(data)
                 continue
-            found = headed[place] if place in headed else self.read_one(data, of_keys=of_keys)
-            if isinstance(found, Reject):
-                errors[place] = found
-            texts.append((b"" if of_keys else None) if isinstance(found, Reject) else found)
+            outcome = headed[index] if index in headed else self.read_one(data, of_keys=of_keys)
+            if isinstance(outcome, Reject):
+                errors[index] = outcome
+            texts.append((b"" if of_keys else None) if isinstance(outcome, Reject) else outcome)
         return pa.array(texts, given.type), errors
 
     def read_one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
@@ -331,15 +332,15 @@ class AvroTextReader:
         number = int.from_bytes(data[1:FRAME], "big")
         if number == 0 and len(data) >= LONG_FRAME:
             return EIGHT_BYTES
-        known = self._schemas.get_schema(number)
-        return known if isinstance(known, Reject) else _read_body(known, data[FRAME:])
+        schema = self._schemas.get_schema(number)
+        return schema if isinstance(schema, Reject) else _read_body(schema, data[FRAME:])
 
 
-def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
+def _read_body(schema: ValueSchema, body: bytes) -> bytes | Reject:
     """The text of the value in a body, or the error."""
     try:
-        value, rest = read_datum(body, known.avro, known.columns)
-        text = known.to_text(value)
+        value, rest = read_datum(body, schema.avro, schema.columns)
+        text = schema.to_text(value)
     except ValueMisfit as unfit:
         return unfit.reject
     except UnicodeError:
@@ -356,19 +357,19 @@ def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
 
 
 def _find_text_records(topics: pa.Array) -> Set[int]:
-    found = pc.starts_with(topics, BACKFILL_TOPICS)
-    return set(pc.indices_nonzero(found).to_pylist()) if found.true_count else frozenset()
+    is_text = pc.starts_with(topics, BACKFILL_TOPICS)
+    return set(pc.indices_nonzero(is_text).to_pylist()) if is_text.true_count else frozenset()
 
 
 def _find_foreign_records(headers: pa.Array) -> dict[int, Reject | None]:
     """Records whose headers show another framing, with their errors."""
-    found: dict[int, Reject | None] = {}
-    for place, name, _ in find_entries(headers, *IN_HEADERS):
+    rejects: dict[int, Reject | None] = {}
+    for index, name, _ in find_entries(headers, *IN_HEADERS):
         sentence = (
             f"the id of its schema is in its header {name}, as {IN_HEADERS[name]} may write it; let it begin the record"
         )
-        found[place] = malformed_reject(sentence)
-    return found
+        rejects[index] = malformed_reject(sentence)
+    return rejects
 
 
 # Cache of registry schemas for the life of the process: the schema of an id never changes.
@@ -390,9 +391,9 @@ class RegisteredSchemas:
 
     def get_schema(self, number: int) -> ValueSchema | Reject:
         """The schema with that id, or the reason why it is unusable. Raises the errors of `Registry.read_schema`."""
-        found = self._known.get(number)
-        if found is not None:
-            return found
+        value_schema = self._known.get(number)
+        if value_schema is not None:
+            return value_schema
         if self._clock() < self._missing.get(number, 0.0):
             return _unknown_schema_reject(number)
         try:
@@ -404,10 +405,10 @@ class RegisteredSchemas:
         return made
 
 
-def _limit_cache(kept: dict[int, Any]) -> dict[int, Any]:
-    if len(kept) >= MAX_SCHEMAS:
-        kept.clear()
-    return kept
+def _limit_cache(cache: dict[int, Any]) -> dict[int, Any]:
+    if len(cache) >= MAX_SCHEMAS:
+        cache.clear()
+    return cache
 
 
 def _unknown_schema_reject(number: int) -> Reject:

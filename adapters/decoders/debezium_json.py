@@ -84,8 +84,8 @@ class DebeziumJsonDecoder(CompositeDecoder):
             return self._mask_events(events, table)
         parts = []
         for is_stored, run in groupby(range(events.num_rows), done.__contains__):
-            places = list(run)
-            some = events.slice(places[0], len(places))
+            indices = list(run)
+            some = events.slice(indices[0], len(indices))
             parts.append(
                 self._masked_decoder(table).decode(self.mask_records(some), table)
                 if is_stored
@@ -131,17 +131,17 @@ class DebeziumJsonDecoder(CompositeDecoder):
         """The records, with those of tables with private columns as change events, in which masking finds values."""
         if self._flattened is None:
             return raw
-        places: dict[str, list[int]] = defaultdict(list)
-        for place, table in enumerate(tables):
+        groups: dict[str, list[int]] = defaultdict(list)
+        for index, table in enumerate(tables):
             if table is not None and self._private.get_masks(table):
-                places[table].append(place)
-        values = raw["value"].to_pylist() if places else []
-        for table, mine in places.items():
+                groups[table].append(index)
+        values = raw["value"].to_pylist() if groups else []
+        for table, mine in groups.items():
             events = self._to_events(raw.take(pa.array(mine, pa.int64())), table)
-            for place, value in zip(mine, events["value"].to_pylist(), strict=True):
-                values[place] = value
+            for index, value in zip(mine, events["value"].to_pylist(), strict=True):
+                values[index] = value
         at = raw.schema.get_field_index("value")
-        return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if places else raw
+        return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if groups else raw
 
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         return transactions(raw, self._depth)
@@ -220,21 +220,21 @@ class FlattenedRows:
         if not raw.num_rows:
             return raw
         values = [self._convert_slice(piece, own) for piece in split_frame(raw)]
-        place = raw.schema.get_field_index("value")
-        return raw.set_column(place, raw.schema.field(place), pa.chunked_array(values, pa.binary())).combine_chunks()
+        index = raw.schema.get_field_index("value")
+        return raw.set_column(index, raw.schema.field(index), pa.chunked_array(values, pa.binary())).combine_chunks()
 
     def _convert_slice(self, raw: pa.RecordBatch, own: OwnFields | None) -> pa.Array:
         values = raw.column("value")
         texts: list[bytes | None] = values.to_pylist()
         topics = raw.column("topic").to_pylist()
         headers: dict[int, Meta] = {}
-        for place, name, value in find_entries(raw.column("headers"), *HEADERS):
-            headers.setdefault(place, {})[name.removeprefix(MARK)] = _to_json(value)
+        for index, name, value in find_entries(raw.column("headers"), *HEADERS):
+            headers.setdefault(index, {})[name.removeprefix(MARK)] = _to_json(value)
         for group in find_frames(values, self._depth).groups:
             rows = range(len(texts)) if group.rows is None else group.rows
             shape = _GroupSchema(group, own)
-            for place, payload in zip(rows, group.payloads() if shape.rows else (), strict=shape.rows):
-                texts[place] = shape.to_event(payload, headers.get(place, {}), topics[place]) or texts[place]
+            for index, payload in zip(rows, group.payloads() if shape.rows else (), strict=shape.rows):
+                texts[index] = shape.to_event(payload, headers.get(index, {}), topics[index]) or texts[index]
         return pa.array(texts, pa.binary())
 
 
@@ -311,20 +311,20 @@ def _build_event(payload: bytes, meta: Meta, named: str) -> bytes:
 
 def _build_source(meta: Meta, named: str) -> bytes:
     """The source block from the added fields. Missing table names come from the topic or the schema name."""
-    found: dict[str, msgspec.Raw] = {}
+    fields: dict[str, msgspec.Raw] = {}
     for name in SOURCE_FIELDS:
         raw = meta.get(f"source_{name}", None if name in TIMES else meta.get(name))
         if raw is not None:
-            found[name] = msgspec.Raw(raw.strip(b'"') if name in NUMBERS and raw[1:-1].isdigit() else raw)
-    if "connector" not in found:
-        told = next((connector for name, connector in TOLD_BY.items() if name in found), None)
-        found["connector"] = msgspec.Raw(msgspec.json.encode(told))
+            fields[name] = msgspec.Raw(raw.strip(b'"') if name in NUMBERS and raw[1:-1].isdigit() else raw)
+    if "connector" not in fields:
+        kind = next((connector for name, connector in TOLD_BY.items() if name in fields), None)
+        fields["connector"] = msgspec.Raw(msgspec.json.encode(kind))
     above, _, table = named.rpartition(".")
     names = {"schema": above.rpartition(".")[2] or None, "table": table}
-    if not ("table" in found or "collection" in found) or not ("schema" in found or "db" in found):
-        found = {n: raw for n, raw in found.items() if n not in ("db", "schema", "table", "collection")}
-        found |= {n: msgspec.Raw(msgspec.json.encode(said)) for n, said in names.items()}
-    return msgspec.json.encode(found)
+    if not ("table" in fields or "collection" in fields) or not ("schema" in fields or "db" in fields):
+        fields = {n: raw for n, raw in fields.items() if n not in ("db", "schema", "table", "collection")}
+        fields |= {n: msgspec.Raw(msgspec.json.encode(text)) for n, text in names.items()}
+    return msgspec.json.encode(fields)
 
 
 def _build_transaction(meta: Meta) -> bytes:
@@ -334,10 +334,10 @@ def _build_transaction(meta: Meta) -> bytes:
 
 def _decode_schema(schema: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(schema)
+        decoded = msgspec.json.decode(schema)
     except UNREADABLE:
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _to_json(header: bytes) -> bytes:

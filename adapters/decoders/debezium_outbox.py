@@ -124,13 +124,13 @@ class OutboxReader:
     def _read_records(self, raw: pa.RecordBatch) -> list[Said]:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
         headers: list[dict[str, bytes]] = [{} for _ in range(raw.num_rows)]
-        for place, name, value in find_entries(raw.column("headers"), ID, *TYPES):
-            headers[place].setdefault(name, value)
+        for index, name, value in find_entries(raw.column("headers"), ID, *TYPES):
+            headers[index].setdefault(name, value)
         times = raw.column("timestamp").cast(STAMP).cast(pa.int64()).to_pylist()
         topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
         records = map(RawRecord, topics, keys, texts, headers, times)
         wrong = large | find_read_errors(raw)
-        return [wrong.get(place) or self._read_one(record) for place, record in enumerate(records)]
+        return [wrong.get(index) or self._read_one(record) for index, record in enumerate(records)]
 
     def _read_one(self, record: RawRecord) -> Said:
         try:
@@ -142,16 +142,16 @@ class OutboxReader:
     def _build_changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         good: dict[int, OutboxEvent] = {}
         bad: dict[int, Reject] = {}
-        for place, said in enumerate(self._read_records(raw)):
-            if isinstance(said, OutboxEvent):
-                good[place] = said
+        for index, outcome in enumerate(self._read_records(raw)):
+            if isinstance(outcome, OutboxEvent):
+                good[index] = outcome
             else:
-                bad[place] = said if isinstance(said, Reject) else malformed_reject("it is no event")
+                bad[index] = outcome if isinstance(outcome, Reject) else malformed_reject("it is no event")
         parts: list[Part] = [(list(good), self._build_frame(select_records(raw, list(good)), list(good.values()), table))]
         return merge_parts(parts + reject_records(raw, table, bad), changes_schema(table))
 
     def _build_frame(self, raw: pa.RecordBatch, events: Sequence[OutboxEvent], table: TableSpec) -> pa.Table:
-        known = {
+        by_name = {
             "_op": pa.array([event.op for event in events], pa.string()),
             "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
             "_ts": pa.array([event.at for event in events], pa.int64()).view(STAMP),
@@ -161,32 +161,32 @@ class OutboxReader:
             **{name: pa.array([getattr(event, name) for event in events], pa.string()) for name in FIELDS},
         }
         schema = changes_schema(table)
-        columns = [known[f.name] if f.name in known else pa.nulls(len(events), f.type) for f in schema]
+        columns = [by_name[f.name] if f.name in by_name else pa.nulls(len(events), f.type) for f in schema]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    def _build_envelopes(self, said: Sequence[Said]) -> pa.Table:
-        events = [one if isinstance(one, OutboxEvent) else None for one in said]
+    def _build_envelopes(self, outcomes: Sequence[Said]) -> pa.Table:
+        events = [one if isinstance(one, OutboxEvent) else None for one in outcomes]
         texts = {
             name: pa.array([getattr(event, name, None) for event in events], pa.string())
             for name in ("source", "connector", "db", "table", "op", "tx")
         }
-        known = {
+        by_name = {
             **texts,
             "after": pa.array([event.after if event else None for event in events], pa.binary()).cast(pa.string()),
             "seq_1": pa.array([SEQUENCE if event else None for event in events], pa.int64()),
             "ts": pa.array([event.at if event else None for event in events], pa.int64()).view(STAMP),
             "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
-            "error": pa.array([str(one) if isinstance(one, Reject) else None for one in said], pa.string()),
+            "error": pa.array([str(one) if isinstance(one, Reject) else None for one in outcomes], pa.string()),
         }
-        return build_envelope(len(said), known)
+        return build_envelope(len(outcomes), by_name)
 
 
-def _build_routes(said: Sequence[Said]) -> pa.Table:
+def _build_routes(outcomes: Sequence[Said]) -> pa.Table:
     columns = {
-        "table": [one.table if isinstance(one, OutboxEvent) else None for one in said],
-        "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in said],
-        "ignored": [one if isinstance(one, str) else None for one in said],
-        "error": [str(one) if isinstance(one, Reject) else None for one in said],
+        "table": [one.table if isinstance(one, OutboxEvent) else None for one in outcomes],
+        "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in outcomes],
+        "ignored": [one if isinstance(one, str) else None for one in outcomes],
+        "error": [str(one) if isinstance(one, Reject) else None for one in outcomes],
     }
     return pa.Table.from_arrays([pa.array(columns[f.name], pa.string()) for f in ROUTE], schema=ROUTE)
 
@@ -277,8 +277,8 @@ def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent 
     if op in IGNORED:
         return IGNORED[Op(op)]
     if op not in EVENTS:
-        said = "an update of an outbox row: an event never changes" if op == Op.UPDATE else "no insert of an outbox row"
-        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"it is {said}")
+        operation = "an update of an outbox row: an event never changes" if op == Op.UPDATE else "no insert of an outbox row"
+        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"it is {operation}")
     if change.after is None:
         raise ValueMisfit(RejectCode.MALFORMED, "it carries no row: its after image is null")
     return _read_inserted(change, change.after, options.outbox)
@@ -370,10 +370,10 @@ def _read_text(value: bytes | None, depth: int) -> str | None:
     if value is None:
         return None
     try:
-        found = bytes(_strip_schema(value, depth))
-        if found.startswith(b'"'):
-            return msgspec.json.decode(found, type=str)
-        return None if found == NO_VALUE else found.decode()
+        text = bytes(_strip_schema(value, depth))
+        if text.startswith(b'"'):
+            return msgspec.json.decode(text, type=str)
+        return None if text == NO_VALUE else text.decode()
     except UNREADABLE:
         raise ValueMisfit(RejectCode.MALFORMED, "its key, or its header of the id or the type, is not text") from None
 
@@ -433,29 +433,31 @@ class OutboxMasker:
         columns = {name: mask for name, mask in self.get_masks(table.name).items() if not name.startswith(FIELD)}
         return MaskedTables({table.name: columns}).masked_spec(table)
 
-    def mask_records(self, raw: pa.Table, said: Sequence[Said]) -> pa.Table:
-        """See `ports.decoder.DecoderFeatures.mask_records`. `said`: the event, ignored kind or error of each record."""
+    def mask_records(self, raw: pa.Table, outcomes: Sequence[Said]) -> pa.Table:
+        """See `ports.decoder.DecoderFeatures.mask_records`. `outcomes`: the event, ignored kind or error of each record."""
         if not self._tables or not raw.num_rows:
             return raw
-        known = read_mask_headers(raw["headers"].combine_chunks())
+        marks = read_mask_headers(raw["headers"].combine_chunks())
         columns = (raw[name].to_pylist() for name in _UnmaskedRecord._fields)
         records = map(_UnmaskedRecord, *columns)
         done = [
-            self._mask_record(record, one, known.get(i)) for i, (record, one) in enumerate(zip(records, said, strict=True))
+            self._mask_record(record, one, marks.get(i))
+            for i, (record, one) in enumerate(zip(records, outcomes, strict=True))
         ]
         return replace_records(raw, done)
 
-    def _mask_record(self, record: _UnmaskedRecord, said: Said, mark: MaskHeader | None) -> MaskedRecord:
+    def _mask_record(self, record: _UnmaskedRecord, outcome: Said, mark: MaskHeader | None) -> MaskedRecord:
         as_it_is = MaskedRecord(record.headers, record.key, record.value)
-        if not isinstance(said, OutboxEvent):
-            return as_it_is if mark is not None else self._mask_other(record, said)
-        masks = self.get_masks(said.table)
+        if not isinstance(outcome, OutboxEvent):
+            return as_it_is if mark is not None else self._mask_other(record, outcome)
+        masks = self.get_masks(outcome.table)
         left = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
         if not left:
             return as_it_is
-        now = MaskHeader(said.table, tuple(sorted(masks)))
+        now = MaskHeader(outcome.table, tuple(sorted(masks)))
         try:
-            found = self._mask_routed(record, said, left) if _is_routed(record) else self._mask_inserted(record, said, left)
+            mask_record = self._mask_routed if _is_routed(record) else self._mask_inserted
+            masked = mask_record(record, outcome, left)
         except (KeyError, TypeError, *UNREADABLE) as error:
             why = (
                 unreadable_reject(error)
@@ -464,12 +466,12 @@ class OutboxMasker:
             )
             return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, now, why))
         others = [one for one in record.headers or () if one["name"] not in (ID, *TYPES, HEADER)]
-        told = {"name": HEADER, "value": msgspec.json.encode(now)}
-        return found._replace(headers=[*(found.headers or ()), *(strip_values(others) or ()), told])
+        header = {"name": HEADER, "value": msgspec.json.encode(now)}
+        return masked._replace(headers=[*(masked.headers or ()), *(strip_values(others) or ()), header])
 
-    def _mask_other(self, record: _UnmaskedRecord, said: str | Reject) -> MaskedRecord:
+    def _mask_other(self, record: _UnmaskedRecord, outcome: str | Reject) -> MaskedRecord:
         """A record that is not an event. Only the topic of an EventRouter message names its table."""
-        if isinstance(said, Reject):
+        if isinstance(outcome, Reject):
             is_open = _is_routed(record) and self._tables.find_masks(record.topic) == {}
             as_it_is = MaskedRecord(record.headers, record.key, record.value)
             return as_it_is if is_open else redact_whole(record.key, record.value)
@@ -478,20 +480,20 @@ class OutboxMasker:
 
     def _strip_row(self, value: bytes) -> Object:
         whole = read_object(split_record(value, self._options.limits.depth)[1])
-        kept = {name: whole[name] for name in KEPT if name in whole}
-        return {**kept, "source": mask_source_block(kept["source"])}
+        metadata = {name: whole[name] for name in KEPT if name in whole}
+        return {**metadata, "source": mask_source_block(metadata["source"])}
 
     def _mask_inserted(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
         value = record.value or b""
         row = read_object(read_object(split_record(value, self._options.limits.depth)[1])["after"])
-        kept: Object = {}
+        columns: Object = {}
         for field in FIELDS:
             name = self._options.outbox.columns.get(field, field)  # type: ignore[call-overload]
             if field == "payload":
-                kept[name] = msgspec.Raw(_mask_payload(bytes(row[name]), masks))
+                columns[name] = msgspec.Raw(_mask_payload(bytes(row[name]), masks))
             else:
-                kept[name] = _mask_to_json(masks[field], getattr(event, field)) if field in masks else row[name]
-        return MaskedRecord([], None, msgspec.json.encode({**self._strip_row(value), "after": kept}))
+                columns[name] = _mask_to_json(masks[field], getattr(event, field)) if field in masks else row[name]
+        return MaskedRecord([], None, msgspec.json.encode({**self._strip_row(value), "after": columns}))
 
     def _mask_routed(self, record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> MaskedRecord:
         key = bytes(_mask_to_json(masks["aggregateid"], event.aggregateid)) if "aggregateid" in masks else record.key
@@ -515,8 +517,8 @@ def _is_routed(record: _UnmaskedRecord) -> bool:
 
 def _build_headers(record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) -> list[Header]:
     """The headers that make up the event, as JSON."""
-    said = {header["name"] for header in record.headers or ()}
-    types = [name for name in TYPES if name in said][:1]
+    names = {header["name"] for header in record.headers or ()}
+    types = [name for name in TYPES if name in names][:1]
     made = [
         (ID, _mask_text(masks.get(ID), event.id)),
         *((name, _mask_text(masks.get("type"), event.type)) for name in types),
@@ -536,17 +538,17 @@ def _mask_payload(token: bytes, masks: Masks) -> bytes:
         return token
     if not text.lstrip().startswith(b"{"):
         raise ValueMisfit(RejectCode.MALFORMED, NO_OBJECT)
-    kept = {name: _mask_field(value, fields.get(name)) for name, value in read_object(text).items()}
-    made = msgspec.json.encode(kept)
+    masked = {name: _mask_field(value, fields.get(name)) for name, value in read_object(text).items()}
+    made = msgspec.json.encode(masked)
     return msgspec.json.encode(made.decode()) if is_text else made
 
 
 def _mask_field(value: msgspec.Raw, mask: Mask | None) -> msgspec.Raw:
     """A masked value: strings by their text, other values by their JSON text."""
-    said = bytes(value)
-    if mask is None or said == bytes(NULL):
+    text = bytes(value)
+    if mask is None or text == bytes(NULL):
         return value
-    return _mask_to_json(mask, msgspec.json.decode(said, type=str) if said.startswith(b'"') else said.decode())
+    return _mask_to_json(mask, msgspec.json.decode(text, type=str) if text.startswith(b'"') else text.decode())
 
 
 def _mask_to_json(mask: Mask, text: str | None) -> msgspec.Raw:

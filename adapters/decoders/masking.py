@@ -77,10 +77,10 @@ class MaskingDecoder(CompositeDecoder):
         errors = find_read_errors(raw)
         done = []
         for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
-            places = list(run)
-            mine = raw.slice(places[0], len(places))
+            indices = list(run)
+            mine = raw.slice(indices[0], len(indices))
             if is_bad:
-                done.append(self._build_rejected(mine, table, [errors[place] for place in places]))
+                done.append(self._build_rejected(mine, table, [errors[index] for index in indices]))
             else:
                 done.append(super().decode(pa.Table.from_batches([mine]), table))
         return pa.concat_tables(done)
@@ -95,14 +95,14 @@ class MaskingDecoder(CompositeDecoder):
             return whole
         # The source may have sent a reason of its own (`find_read_errors`). A topic may name the table.
         reasons = [
-            str(errors[place]) if place in errors else None
+            str(errors[index]) if index in errors else None
             for batch in stored.to_batches()
             for errors in [find_read_errors(batch)]
-            for place in range(batch.num_rows)
+            for index in range(batch.num_rows)
         ]
-        known = {"error": pa.array(reasons, pa.string()), "table": whole["table"]}
+        parts = {"error": pa.array(reasons, pa.string()), "table": whole["table"]}
         columns = [
-            pc.if_else(withheld, known.get(field.name, pa.scalar(None, field.type)), whole[field.name]) for field in ENVELOPE
+            pc.if_else(withheld, parts.get(field.name, pa.scalar(None, field.type)), whole[field.name]) for field in ENVELOPE
         ]
         return pa.Table.from_arrays(columns, schema=ENVELOPE)
 
@@ -216,19 +216,19 @@ class RecordMasker:
         masking, records = ValueMasker(), self._read_records(raw)
         waiting = [self._has_masked_columns(record) for record in records]
         opened = iter(self._opens.open_records([record for record, waits in zip(records, waiting, strict=True) if waits]))
-        found = [
-            self._open_record(place, record, next(opened), masking) if waits else self._mask_other(record)
-            for place, (record, waits) in enumerate(zip(records, waiting, strict=True))
+        outcomes = [
+            self._open_record(index, record, next(opened), masking) if waits else self._mask_other(record)
+            for index, (record, waits) in enumerate(zip(records, waiting, strict=True))
         ]
         errors = masking.mask_all()
-        return [one.to_masked(errors.get(i)) if isinstance(one, UnmaskedRecord) else one for i, one in enumerate(found)]
+        return [one.to_masked(errors.get(i)) if isinstance(one, UnmaskedRecord) else one for i, one in enumerate(outcomes)]
 
     def _read_records(self, raw: pa.Table) -> list[RoutedRecord]:
         routes = self._route(raw)
         headers = raw["headers"].combine_chunks()
-        said = read_mask_headers(headers)
+        marks = read_mask_headers(headers)
         columns = [raw["topic"], headers, raw["key"], raw["value"], *(routes[n] for n in ("table", "ignored", "error"))]
-        rows = zip(*(column.to_pylist() for column in columns), map(said.get, range(raw.num_rows)), strict=True)
+        rows = zip(*(column.to_pylist() for column in columns), map(marks.get, range(raw.num_rows)), strict=True)
         return [RoutedRecord(*row) for row in rows]
 
     def _has_masked_columns(self, record: RoutedRecord) -> bool:
@@ -236,7 +236,7 @@ class RecordMasker:
         return record.value is not None and bool(_remaining_masks(self._tables.get_masks(record.table_name), record.mark))
 
     def _open_record(
-        self, place: int, record: RoutedRecord, opened: OpenRecord | Reject, masking: ValueMasker
+        self, index: int, record: RoutedRecord, opened: OpenRecord | Reject, masking: ValueMasker
     ) -> MaskedRecord | UnmaskedRecord:
         masks = self._tables.get_masks(record.table_name)
         mark = MaskHeader(record.table_name, tuple(sorted(masks)))
@@ -244,9 +244,9 @@ class RecordMasker:
             return redact_whole(record.key, record.value)._replace(headers=add_mask_header(None, mark, opened))
         key = None if record.key is None else self._opens.open_key(record.key, opened)
         left = _remaining_masks(masks, record.mark)
-        masking.add(place, opened, left)
+        masking.add(index, opened, left)
         if key is not None:
-            masking.add(place, key, left)
+            masking.add(index, key, left)
         return UnmaskedRecord(record, opened, key, mark)
 
     def _mask_other(self, record: RoutedRecord) -> MaskedRecord:
@@ -369,22 +369,22 @@ class ValueMasker:
     def __init__(self) -> None:
         self._cells: dict[tuple[int, str], MaskedCells] = {}
 
-    def add(self, place: int, record: OpenRecord, masks: Mapping[str, Mask]) -> None:
+    def add(self, index: int, record: OpenRecord, masks: Mapping[str, Mask]) -> None:
         """Add the values of a record at an index."""
         for image in record.images:
             for name, mask in masks.items():
                 if image.prefix + name in image.fields:
-                    known = self._cells.setdefault((id(record.writer), name), MaskedCells(record.writer, name, mask))
+                    cells = self._cells.setdefault((id(record.writer), name), MaskedCells(record.writer, name, mask))
                     is_key = name in record.keys
-                    known.places.append(place)
-                    known.images.append((image, image.role is Role.ROW or is_key))
+                    cells.places.append(index)
+                    cells.images.append((image, image.role is Role.ROW or is_key))
 
     def mask_all(self) -> Mapping[int, Reject]:
         """Replace all values. Returns for each rejected record, by index, its first error."""
         errors: dict[int, Reject] = {}
         for cells in self._cells.values():
-            for place, reject in cells.mask_values().items():
-                errors.setdefault(place, reject)
+            for index, reject in cells.mask_values().items():
+                errors.setdefault(index, reject)
         return errors
 
 
@@ -408,19 +408,19 @@ _mark = msgspec.json.Decoder(MaskHeader).decode
 
 def read_mask_headers(headers: pa.Array) -> Mapping[int, MaskHeader]:
     """The headers by index of their record. Headers with other content are skipped."""
-    found: dict[int, MaskHeader] = {}
-    for place, _, value in find_entries(headers, HEADER):
+    marks: dict[int, MaskHeader] = {}
+    for index, _, value in find_entries(headers, HEADER):
         try:
-            found[place] = _mark(value)
+            marks[index] = _mark(value)
         except (msgspec.MsgspecError, UnicodeError):
             continue
-    return found
+    return marks
 
 
-def add_mask_header(headers: Sequence[Header] | None, mark: MaskHeader, error: Reject | None, *known: str) -> list[Header]:
-    """The headers of a masked record. `error`: why the record is invalid, which masked values no longer show. `known`:
+def add_mask_header(headers: Sequence[Header] | None, mark: MaskHeader, error: Reject | None, *names: str) -> list[Header]:
+    """The headers of a masked record. `error`: why the record is invalid, which masked values no longer show. `names`:
     name prefixes of other headers without private values."""
-    others = [one for one in strip_values(headers, *known) or () if one["name"] != HEADER]
+    others = [one for one in strip_values(headers, *names) or () if one["name"] != HEADER]
     wrong = [] if error is None else [{"name": ERROR_HEADER, "value": str(error).encode()}]
     return [*others, {"name": HEADER, "value": msgspec.json.encode(mark)}, *wrong]
 
@@ -462,8 +462,8 @@ class MaskedTables:
         """The table as decoding returns it. Raises ConfigProblem for a mask that does not fit the column."""
         masks = self.get_masks(table.name)
         refuse_unknown_masks(masks, table, find_table_entry(self._declared, table.name) or ())
-        known = tuple((name, ColumnRule(mask=mask)) for name, mask in masks.items() if name in table.column_names)
-        return ColumnTransforms(known).apply_to(table) if known else table
+        rules = tuple((name, ColumnRule(mask=mask)) for name, mask in masks.items() if name in table.column_names)
+        return ColumnTransforms(rules).apply_to(table) if rules else table
 
 
 # JSON values in objects that are rows or keys.

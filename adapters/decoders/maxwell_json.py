@@ -106,23 +106,23 @@ class MaxwellFormat(JsonMessageFormat):
     )
 
     def message(self, text: bytes) -> Message:
-        said = _row(text)
-        if said.type == DROP and said.table and said.database:
-            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=to_micros(said.ts, 1000))
-        if said.type in IGNORED:
-            return Message(ignored=IGNORED[said.type])
-        if said.type not in OPS:
+        flat = _row(text)
+        if flat.type == DROP and flat.table and flat.database:
+            return Message(f"{flat.database}.{flat.table}", TABLE_DROPPED, at=to_micros(flat.ts, 1000))
+        if flat.type in IGNORED:
+            return Message(ignored=IGNORED[flat.type])
+        if flat.type not in OPS:
             raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {', '.join(OPS)}")
-        row, old = read_image(said.data), read_image(said.old)
-        if not said.table or not said.database or row is None:
+        row, old = read_image(flat.data), read_image(flat.old)
+        if not flat.table or not flat.database or row is None:
             raise ValueMisfit(RejectCode.MALFORMED, "it lacks database, table or data")
-        op = OPS[said.type]
+        op = OPS[flat.type]
         return Message(
-            table=f"{said.database}.{said.table}",
+            table=f"{flat.database}.{flat.table}",
             changes=(MessageChange(op, row, old),),
-            keys=said.primary_key_columns or (),
-            at=to_micros(said.ts, 1_000_000),
-            tx=None if said.xid is None else str(said.xid),
+            keys=flat.primary_key_columns or (),
+            at=to_micros(flat.ts, 1_000_000),
+            tx=None if flat.xid is None else str(flat.xid),
             before=row if op == Op.DELETE else old,
             after=None if op == Op.DELETE else row,
         )

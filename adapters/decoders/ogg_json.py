@@ -114,19 +114,19 @@ class GoldenGateFormat(JsonMessageFormat):
     metadata_fields = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
 
     def message(self, text: bytes) -> Message:
-        said = _operation(text)
-        if said.op_type not in OPS:
+        operation = _operation(text)
+        if operation.op_type not in OPS:
             raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its op_type is none of {', '.join(OPS)}")
-        if not said.table:
+        if not operation.table:
             raise ValueMisfit(RejectCode.MALFORMED, "it names no table")
-        op, before, after = OPS[said.op_type], read_image(said.before), read_image(said.after)
+        op, before, after = OPS[operation.op_type], read_image(operation.before), read_image(operation.after)
         return Message(
-            table=said.table,
+            table=operation.table,
             changes=(_to_change(op, before, after),),
-            keys=said.primary_keys or (),
-            at=_to_micros(said.op_ts),
-            tx=said.xid,
-            order=_read_position(said.pos),
+            keys=operation.primary_keys or (),
+            at=_to_micros(operation.op_ts),
+            tx=operation.xid,
+            order=_read_position(operation.pos),
             before=before,
             after=after,
         )
@@ -169,10 +169,10 @@ def _read_position(pos: str | int | None) -> tuple[int, ...]:
     return number // 10**LOW, number % 10**LOW
 
 
-def _to_micros(said: str | None) -> int | None:
+def _to_micros(text: str | None) -> int | None:
     """The time of the operation; None if the text is not a time."""
     try:
-        at = datetime.fromisoformat(said[:26]) if said else None
+        at = datetime.fromisoformat(text[:26]) if text else None
     except ValueError:
         return None
     return None if at is None else (at.replace(tzinfo=UTC) - EPOCH) // MICROSECOND

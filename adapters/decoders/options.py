@@ -63,18 +63,18 @@ def _refuse_types(
 ) -> None:
     """Raise ConfigProblem for every declared column with an unreadable type. The message proposes `names`."""
     bad = [
-        f"column {name!r} of table {table} is declared as {said!r}, which is no type this format can read"
+        f"column {name!r} of table {table} is declared as {type_name!r}, which is no type this format can read"
         for table, columns in declared.items()
-        for name, said in columns.items()
-        if not _is_readable(said, can_be)
+        for name, type_name in columns.items()
+        if not _is_readable(type_name, can_be)
     ]
     if bad:
         raise ConfigProblem("; ".join(bad), next_step=f"Use an Arrow type name such as {names}.")
 
 
-def _is_readable(said: str, can_be: Callable[[ValueReader], bool]) -> bool:
+def _is_readable(type_name: str, can_be: Callable[[ValueReader], bool]) -> bool:
     try:
-        return can_be(find_type_reader(said))
+        return can_be(find_type_reader(type_name))
     except ValueMisfit:
         return False
 
@@ -121,8 +121,8 @@ class DebeziumOptions(DatedOptions):
 
     def replica_identity_of(self, table: str) -> ReplicaIdentity | None:
         """The configured replica identity of `table`, if any."""
-        said = self.replica_identity
-        return find_table_entry(said, table) if isinstance(said, dict) else said
+        identity = self.replica_identity
+        return find_table_entry(identity, table) if isinstance(identity, dict) else identity
 
     def deletes_by_tombstone(self, table: str) -> bool:
         """True if a null value is a delete in `table`."""
@@ -181,8 +181,8 @@ class OutboxOptions(OutboxSettings):
 
     def to_aggregate(self, topic: str) -> str | None:
         """The aggregate whose events the topic contains; None if the name does not match."""
-        found = self._topic_pattern.fullmatch(topic)
-        return found[1] if found else None
+        match = self._topic_pattern.fullmatch(topic)
+        return match[1] if match else None
 
     @cached_property
     def _topic_pattern(self) -> re.Pattern[str]:
@@ -226,9 +226,9 @@ class MessageOptions(DatedOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem for a declared type that messages cannot have."""
-        found = super().read(options)
-        _refuse_types(found.declared, f"{texts.NAMES}, or list<string>", has_text_reader)
-        return found
+        settings = super().read(options)
+        _refuse_types(settings.declared, f"{texts.NAMES}, or list<string>", has_text_reader)
+        return settings
 
 
 def has_text_reader(node: ValueReader) -> bool:
@@ -317,9 +317,9 @@ class RowOptions(DatedOptions):
 
     def unknown_operation_reject(self, value: object) -> Reject:
         """The reject of a row with a missing or unknown operation."""
-        known = ", ".join(sorted(self.operation_of.keys() - self.UNSAID))
-        said = "no operation" if value is None else "an operation that is not known"
-        return Reject(RejectCode.UNKNOWN_OPERATION, f"column {self.operation_column!r} holds {said}; known are {known}")
+        names = ", ".join(sorted(self.operation_of.keys() - self.UNSAID))
+        operation = "no operation" if value is None else "an operation that is not known"
+        return Reject(RejectCode.UNKNOWN_OPERATION, f"column {self.operation_column!r} holds {operation}; known are {names}")
 
 
 DMS_OPERATIONS: Mapping[str, tuple[str, ...]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
@@ -344,9 +344,9 @@ class DmsCsvOptions(RowOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem for a declared type without a text form."""
-        found = super().read(options)
-        _refuse_types(found.declared, texts.NAMES, _has_text_form)
-        return found
+        settings = super().read(options)
+        _refuse_types(settings.declared, texts.NAMES, _has_text_form)
+        return settings
 
 
 OPERATION = "_op"
@@ -392,12 +392,12 @@ class RowsDecoderOptions(RowOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem for a declared type that rows cannot have."""
-        found = super().read(options)
-        if found.text_values:
-            _refuse_types(found.declared, texts.NAMES, _has_text_form)
+        settings = super().read(options)
+        if settings.text_values:
+            _refuse_types(settings.declared, texts.NAMES, _has_text_form)
         else:
-            _refuse_types(found.declared, NAMES)
-        return found
+            _refuse_types(settings.declared, NAMES)
+        return settings
 
     @model_validator(mode="after")
     def _check_sequence_columns(self) -> RowsDecoderOptions:
@@ -413,9 +413,9 @@ class RowsDecoderOptions(RowOptions):
         """The number of elements in the sequence."""
         return len(self.sequence_columns) or OF_OFFSET
 
-    def find_column_reader(self, said: str) -> ValueReader:
+    def find_column_reader(self, type_name: str) -> ValueReader:
         """The reader for values of a column with this declared type."""
-        return texts.text_value_reader(find_type_reader(said).type) if self.text_values else find_type_reader(said)
+        return texts.text_value_reader(find_type_reader(type_name).type) if self.text_values else find_type_reader(type_name)
 
     @property
     def before_field(self) -> str | None:
@@ -441,5 +441,5 @@ class DmsParquetOptions(RowsDecoderOptions):
 
     def list_meanings(self) -> Mapping[str, tuple[str, ...]]:
         """See `RowOptions.list_meanings`. Adds the value that the transport writes into full-load rows."""
-        said = super().list_meanings()
-        return {**said, "read": (*said.get("read", ()), OF_LOAD)}
+        meanings = super().list_meanings()
+        return {**meanings, "read": (*meanings.get("read", ()), OF_LOAD)}

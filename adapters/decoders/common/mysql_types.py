@@ -106,17 +106,17 @@ class MySqlType(NamedTuple):
 
 
 @lru_cache(MAX_KNOWN)
-def parse_type(said: str) -> MySqlType:
+def parse_type(type_name: str) -> MySqlType:
     """The parts of a MySQL type. The name is empty if the text is not a type."""
-    found = TYPE.match(said)
-    if found is None:
+    match = TYPE.match(type_name)
+    if match is None:
         return MySqlType("")
-    return MySqlType(" ".join(found["name"].lower().split()), found["inner"] or "", (found["rest"] or "").lower())
+    return MySqlType(" ".join(match["name"].lower().split()), match["inner"] or "", (match["rest"] or "").lower())
 
 
-def to_arrow_type(said: str) -> pa.DataType | None:
+def to_arrow_type(type_name: str) -> pa.DataType | None:
     """The Arrow type of a MySQL type; None for an unknown type."""
-    name, inner, rest = parse_type(said)
+    name, inner, rest = parse_type(type_name)
     if name in SIGNED:
         return (UNSIGNED if "unsigned" in rest or "zerofill" in rest else SIGNED)[name]
     if name == "bit":
@@ -124,22 +124,22 @@ def to_arrow_type(said: str) -> pa.DataType | None:
     return _decimal_type(inner) if name in DECIMALS else PLAIN.get(name)
 
 
-def to_source_type(said: str) -> str:
+def to_source_type(text: str) -> str:
     """`Column.source_type` of a column of this MySQL type."""
-    name, inner, _ = parse_type(said)
-    return VARIABLE_DECIMAL if name in DECIMALS and not inner.strip() else said.removesuffix(NUMBERED).removesuffix(LABELLED)
+    name, inner, _ = parse_type(text)
+    return VARIABLE_DECIMAL if name in DECIMALS and not inner.strip() else text.removesuffix(NUMBERED).removesuffix(LABELLED)
 
 
-def find_mysql_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
+def find_mysql_reader(type_name: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
     """The function that converts texts of a column to `arrow`; None if `text_values.find_text_reader` needs no addition.
     `declared`: `arrow` was declared and is not the result of `to_arrow_type`."""
-    name, inner, rest = parse_type(said)
+    name, inner, rest = parse_type(type_name)
     is_text = pa.types.is_string(arrow)
     if name in LABELS and is_text:
         return partial(_to_labels, _Labels(name, _parse_labels(inner), rest))
     if name == "set" and arrow == pa.list_(pa.string()):
         return lambda texts: _split_sets(_to_labels(_Labels(name, _parse_labels(inner), rest), texts)).cast(arrow)
-    if to_source_type(said) == VARIABLE_DECIMAL and is_text and not declared:
+    if to_source_type(type_name) == VARIABLE_DECIMAL and is_text and not declared:
         return to_plain_numbers
     if name in SHAPES:
         return _geometry_texts if is_text else _geometry_bytes if pa.types.is_binary(arrow) else None
@@ -194,8 +194,8 @@ class _Labels(NamedTuple):
 
 
 def _parse_labels(inner: str) -> tuple[str, ...]:
-    def plain(found: re.Match[str]) -> str:
-        return "'" if found[1] is None else ESCAPES.get(found[1], found[1])
+    def plain(match: re.Match[str]) -> str:
+        return "'" if match[1] is None else ESCAPES.get(match[1], match[1])
 
     return tuple([ESCAPED.sub(plain, label[1]) for label in LABEL.finditer(inner)])
 
@@ -208,10 +208,10 @@ def _to_labels(of: _Labels, texts: pa.Array) -> pa.Array:
     digits = pc.match_substring_regex(texts, ORDINAL)
     if pc.any(digits).as_py() is not True:
         return texts
-    known: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for text in pc.unique(texts.filter(pc.fill_null(digits, False))).to_pylist():
-        known[text] = _to_label(of, text)
-    return pa.array([known.get(text, text) for text in texts.to_pylist()], pa.string())
+        labels[text] = _to_label(of, text)
+    return pa.array([labels.get(text, text) for text in texts.to_pylist()], pa.string())
 
 
 def _to_label(of: _Labels, text: str) -> str:
@@ -234,7 +234,7 @@ def _label_of_number(of: _Labels, number: int) -> str | None:
         return of.labels[number - 1] if 0 < number <= len(of.labels) else "" if number == 0 else None
     if number >> len(of.labels):
         return None
-    return ",".join([label for place, label in enumerate(of.labels) if number >> place & 1])
+    return ",".join([label for bit, label in enumerate(of.labels) if number >> bit & 1])
 
 
 def _split_sets(texts: pa.Array) -> pa.Array:

@@ -93,7 +93,7 @@ def build_changes(
     columns: Sequence[pa.Array],
     tx: pa.Array | None = None,
     errors: pa.Array | None = None,
-    unsent: pa.Array | None = None,
+    unchanged: pa.Array | None = None,
     key_changes: Sequence[pa.Array] = (),
 ) -> pa.Table:
     """The changes frame of rows, from its columns. `raw`: topic, partition and offset of the row's record (`record_ids`).
@@ -107,7 +107,7 @@ def build_changes(
         *raw,
         nothing if tx is None else tx,
         nothing if errors is None else errors,
-        pa.nulls(count, pa.list_(pa.string())) if unsent is None else unsent,
+        pa.nulls(count, pa.list_(pa.string())) if unchanged is None else unchanged,
         *key_changes,
     ]
     others = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]

@@ -18,7 +18,7 @@ from replicator.ports.options import Character, CsvSettings
 NONE = "none"
 
 
-Quote = Annotated[Character | None, BeforeValidator(lambda said: None if said == NONE else said)]
+Quote = Annotated[Character | None, BeforeValidator(lambda sign: None if sign == NONE else sign)]
 
 
 class CsvDialect(CsvSettings):
@@ -37,8 +37,8 @@ class CsvDialect(CsvSettings):
 
     @model_validator(mode="after")
     def _check_signs(self) -> CsvDialect:
-        said = [sign for sign in (self.delimiter, self.quote, self.escape) if sign is not None]
-        if len(set(said)) < len(said):
+        signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign is not None]
+        if len(set(signs)) < len(signs):
             raise ValueError("delimiter, quote and escape must differ")
         if self.null_value == self.unsent_value:
             raise ValueError("null_value and unsent_value must differ")
@@ -99,16 +99,16 @@ def describe_line(offset: int) -> str:
 def add_line(frame: pa.Table, error: str, offsets: pa.ChunkedArray, where: Callable[[int], str]) -> pa.Table:
     """`frame` with the position of each record appended to its text in the column `error`, once. Texts stay as they are
     if `where` returns an empty text."""
-    said = frame[error]
-    if said.null_count == len(said):
+    errors = frame[error]
+    if errors.null_count == len(errors):
         return frame
-    pairs = zip(said.to_pylist(), offsets.to_pylist(), strict=True)
+    pairs = zip(errors.to_pylist(), offsets.to_pylist(), strict=True)
     whole = [text if text is None else _append_place(text, where(at)) for text, at in pairs]
     return frame.set_column(frame.schema.get_field_index(error), frame.schema.field(error), pa.array(whole, pa.string()))
 
 
-def _append_place(text: str, place: str) -> str:
-    return text if not place or text.endswith(f" ({place})") else f"{text} ({place})"
+def _append_place(text: str, location: str) -> str:
+    return text if not location or text.endswith(f" ({location})") else f"{text} ({location})"
 
 
 # Rows of AWS DMS files: record headers and offsets, shared by source and decoder.
@@ -150,5 +150,5 @@ def describe_place(offset: int) -> str:
     if offset < FIRST_CHANGE:
         return f"row {offset & (1 << LOAD_BITS) - 1} of LOAD{offset >> LOAD_BITS:08X}"
     time = offset >> DMS_ROW_BITS
-    moment = datetime.fromtimestamp(time // 1000, UTC)
-    return f"row {offset & (1 << DMS_ROW_BITS) - 1} of {moment:%Y%m%d-%H%M%S}{time % 1000:03}"
+    at = datetime.fromtimestamp(time // 1000, UTC)
+    return f"row {offset & (1 << DMS_ROW_BITS) - 1} of {at:%Y%m%d-%H%M%S}{time % 1000:03}"

@@ -50,9 +50,9 @@ class DebeziumFrameDecoder:
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         raw, refused = self._documents.to_rows(raw, table)
         values = raw.column("value")
-        found = self._once.find_again(values)
-        errors = found.errors | refused
-        parts = [part for group in found.groups for part in self._decode_group(raw, group, table, errors)]
+        frames = self._once.find_again(values)
+        errors = frames.errors | refused
+        parts = [part for group in frames.groups for part in self._decode_group(raw, group, table, errors)]
         if values.null_count:
             parts += self._decode_tombstones(raw, table, errors)
         parts += reject_records(raw, table, errors)
@@ -85,9 +85,9 @@ class DebeziumFrameDecoder:
         """The block of the readable records, if any."""
         good = [i for i in range(len(rows)) if i not in read[1]]
         if good:
-            places = [rows[i] for i in good]
+            indices = [rows[i] for i in good]
             records: Read = ([read[0][i] for i in good], {})
-            yield places, self._decode_block(select_records(raw, places), reader, records, [payloads[i] for i in good])
+            yield indices, self._decode_block(select_records(raw, indices), reader, records, [payloads[i] for i in good])
 
     def _decode_again(
         self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, bad: dict[int, Reject], errors: dict[int, Reject]
@@ -98,24 +98,24 @@ class DebeziumFrameDecoder:
         if isinstance(reader, Reject):
             errors |= bad
             return
-        places, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
+        indices, payloads, broken = split_all(raw.column("value"), list(bad), self.options.limits.depth)
         read = reader.read_changes(payloads)
-        errors |= broken | {places[i]: bad[places[i]] for i in read[1]}
-        yield from self._decode_readable(raw, places, reader, read, payloads)
+        errors |= broken | {indices[i]: bad[indices[i]] for i in read[1]}
+        yield from self._decode_readable(raw, indices, reader, read, payloads)
 
     def _decode_tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
         """Decode null values: deletes of the record's key, if the table has `tombstones: delete`."""
-        places: list[int] = pc.indices_nonzero(pc.is_null(raw.column("value"))).to_pylist()
+        indices: list[int] = pc.indices_nonzero(pc.is_null(raw.column("value"))).to_pylist()
         if not self.options.deletes_by_tombstone(table.name):
-            errors |= dict.fromkeys(places, malformed_reject("its value is empty"))
+            errors |= dict.fromkeys(indices, malformed_reject("its value is empty"))
             return
-        keys = raw.column("key").take(pa.array(places, pa.int64()))
-        found = find_frames(keys, self.options.limits.depth)
+        keys = raw.column("key").take(pa.array(indices, pa.int64()))
+        frames = find_frames(keys, self.options.limits.depth)
         nowhere = pc.indices_nonzero(pc.is_null(keys)).to_pylist()
-        errors |= {places[i]: e for i, e in found.errors.items()}
-        errors |= {places[i]: malformed_reject("it has neither a key nor a value") for i in nowhere}
-        for group in found.groups:
-            rows = places if group.rows is None else [places[i] for i in group.rows]
+        errors |= {indices[i]: e for i, e in frames.errors.items()}
+        errors |= {indices[i]: malformed_reject("it has neither a key nor a value") for i in nowhere}
+        for group in frames.groups:
+            rows = indices if group.rows is None else [indices[i] for i in group.rows]
             reader = self.readers.get_key_reader(group.schema, table)
             if isinstance(reader, Reject):
                 errors |= dict.fromkeys(rows, reader)
@@ -163,7 +163,7 @@ class DebeziumChangeBlock:
         self._refuse_missing_keys()
         images = self._images()
         came_from, went_to = read_key_headers(self.raw.column("headers")) if self.table.keys else ({}, {})
-        gone = {place for place in went_to if self.ops[place] == Op.DELETE}
+        gone = {index for index in went_to if self.ops[index] == Op.DELETE}
         not_whole = self._find_doubtful(gone, images)
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
         self.unsent.update(not_whole)
@@ -178,23 +178,23 @@ class DebeziumChangeBlock:
             columns=columns,
             tx=order.tx,
             errors=describe_errors(self.errors, len(self.records)),
-            unsent=self._missing_column(),
+            unchanged=self._missing_column(),
             key_changes=moved,
         )
 
     def _fail(self, errors: Iterable[tuple[int, Reject]] | dict[int, Reject]) -> None:
-        for place, reject in errors.items() if isinstance(errors, dict) else errors:
-            self.errors.setdefault(place, reject)
+        for index, reject in errors.items() if isinstance(errors, dict) else errors:
+            self.errors.setdefault(index, reject)
 
     def _refuse_unknown_operations(self) -> None:
         if set(self.ops) <= OPS:
             return
-        for place, op in enumerate(self.ops):
+        for index, op in enumerate(self.ops):
             if op not in OPS:
-                said = f"the operation {op[:10]!r}" if op else "no operation"
-                reason = f"the record has {said}; Debezium's are {', '.join(sorted(OPS))}"
-                self._fail({place: Reject(RejectCode.UNKNOWN_OPERATION, reason)})
-                self.ops[place] = None
+                operation = f"the operation {op[:10]!r}" if op else "no operation"
+                reason = f"the record has {operation}; Debezium's are {', '.join(sorted(OPS))}"
+                self._fail({index: Reject(RejectCode.UNKNOWN_OPERATION, reason)})
+                self.ops[index] = None
 
     def _read_order(self) -> ChangeOrder:
         offsets = self.raw.column("offset")
@@ -203,49 +203,49 @@ class DebeziumChangeBlock:
         facts = SequenceFacts(self.sources, transactions, self.ops, offsets, keyed)
         if self.table.unordered:
             return offset_order(facts, self.options.epoch)
-        found = order_changes(facts, self.options.epoch)
+        order = order_changes(facts, self.options.epoch)
         if self.table.sequence == 1:
-            return ChangeOrder([to_offset_element(offsets, self.options.epoch)], found.tx, {})
-        return found
+            return ChangeOrder([to_offset_element(offsets, self.options.epoch)], order.tx, {})
+        return order
 
     def _refuse_missing_keys(self) -> None:
         keys = self.raw.column("key")
         if not keys.null_count or not self.table.keys or self.options.keys_of(self.table.name):
             return
         reason = Reject(RejectCode.NULL_KEY, f"the record has no key, though table {self.table.name} has one")
-        for place in pc.indices_nonzero(pc.is_null(keys)).to_pylist():
-            if self.ops[place] != Op.TRUNCATE:
-                self._fail({place: reason})
+        for index in pc.indices_nonzero(pc.is_null(keys)).to_pylist():
+            if self.ops[index] != Op.TRUNCATE:
+                self._fail({index: reason})
 
     def _images(self) -> list[Any]:
         """The image with each change's columns: before for a delete, after for others, an empty one for a truncate."""
         images = list(map(attrgetter("after"), self.records))
-        for place in self.deletes:
-            images[place] = self._before(place)
+        for index in self.deletes:
+            images[index] = self._before(index)
         if None in images or Op.TRUNCATE in self.ops:
             self._fill_keys(images)
         return images
 
     def _fill_keys(self, images: list[Any]) -> None:
         empty = self.reader.images.empty()
-        for place, op in enumerate(self.ops):
+        for index, op in enumerate(self.ops):
             if op == Op.TRUNCATE:
-                images[place] = empty
-            elif images[place] is None:
-                images[place] = empty
-                self._fail({place: malformed_reject("the record carries no row: its after image is null")})
+                images[index] = empty
+            elif images[index] is None:
+                images[index] = empty
+                self._fail({index: malformed_reject("the record carries no row: its after image is null")})
 
-    def _before(self, place: int) -> Any:
+    def _before(self, index: int) -> Any:
         """The before image of a delete. Missing key columns are filled from the message key."""
         image = None
         try:
-            image = self.reader.read_before(self.payloads[place])
+            image = self.reader.read_before(self.payloads[index])
         except UNREADABLE:
-            self._fail({place: malformed_reject("its before image is not of the type that its schema says")})
+            self._fail({index: malformed_reject("its before image is not of the type that its schema says")})
         if image is None:
             image = self.reader.images.empty()
         missing = [k for k in self.reader.keys.nodes if not self._has(image, k)]
-        for name, value in self._message_key(place).items() if missing else ():
+        for name, value in self._message_key(index).items() if missing else ():
             if name in missing:
                 self.reader.images.put(image, name, value)
         return image
@@ -253,14 +253,14 @@ class DebeziumChangeBlock:
     def _has(self, image: Any, name: str) -> bool:
         return self.reader.images.values([image], name)[0] not in (None, UNSET)
 
-    def _message_key(self, place: int) -> dict[str, Any]:
-        text = self.raw.column("key")[place].as_py()
+    def _message_key(self, index: int) -> dict[str, Any]:
+        text = self.raw.column("key")[index].as_py()
         if text is None:
             return {}
         try:
             return self.reader.read_key(text, self.options.limits.depth)
         except UNREADABLE:
-            self._fail({place: malformed_reject("its key is not JSON of the key columns")})
+            self._fail({index: malformed_reject("its key is not JSON of the key columns")})
             return {}
 
     def _column(self, name: str, arrow: pa.DataType, images: list[Any], placeholders: Placeholders) -> pa.Array:
@@ -278,8 +278,8 @@ class DebeziumChangeBlock:
         deleted = set(self.deletes) if name not in self.table.keys else set()
         absent = [i for i in built.absent if self.ops[i] == Op.UPDATE]
         lost = [i for i in built.errors if i in deleted]
-        for place in (*built.unchanged, *absent, *lost):
-            self.unsent.setdefault(place, []).append(name)
+        for index in (*built.unchanged, *absent, *lost):
+            self.unsent.setdefault(index, []).append(name)
         self._fail((i, e) for i, e in built.errors.items() if i not in deleted)
 
     def _refuse_null_keys(self, columns: list[pa.Array]) -> None:
@@ -287,9 +287,9 @@ class DebeziumChangeBlock:
             if column.name not in self.table.keys or not array.null_count:
                 continue
             reason = Reject(RejectCode.NULL_KEY, f"key column {column.name!r} of table {self.table.name} is null or missing")
-            for place in pc.indices_nonzero(pc.is_null(array)).to_pylist():
-                if self.ops[place] != Op.TRUNCATE:
-                    self._fail({place: reason})
+            for index in pc.indices_nonzero(pc.is_null(array)).to_pylist():
+                if self.ops[index] != Op.TRUNCATE:
+                    self._fail({index: reason})
 
     def _key_change_columns(self, came_from: Mapping[int, bytes], gone: set[int]) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
@@ -297,7 +297,7 @@ class DebeziumChangeBlock:
         if not self.table.keys:
             return [pa.nulls(count, pa.bool_())]
         struct = key_struct(self.table)
-        halves = {place: text for place, text in came_from.items() if self.ops[place] in (Op.CREATE, Op.READ)}
+        halves = {index: text for index, text in came_from.items() if self.ops[index] in (Op.CREATE, Op.READ)}
         moved_from = self._old_keys(halves, count) if halves else pa.nulls(count, struct)
         moved_to = pa.array([i in gone or None for i in range(count)], pa.bool_()) if gone else pa.nulls(count, pa.bool_())
         return [moved_from, moved_to]
@@ -316,15 +316,15 @@ class DebeziumChangeBlock:
         names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
         columns = {name: self.reader.images.values(images, name) for name in names}
         identity = self.options.replica_identity_of(self.table.name)
-        found = {}
+        doubtful = {}
         for i in gone:
             given = {name: column[i] for name, column in columns.items() if column[i] is not None and column[i] is not UNSET}
             if not given or self._is_whole(given, identity, self.sources[i].connector):
                 continue
-            found[i] = names
+            doubtful[i] = names
             if identity == "default" or all(_is_filled_in(v, self.reader.defaults.get(n)) for n, v in given.items()):
                 images[i] = self._read_key(images[i])
-        return found
+        return doubtful
 
     def _is_whole(self, given: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
         """True if an image with these values is certainly the whole row."""
@@ -332,8 +332,8 @@ class DebeziumChangeBlock:
             return True
         if identity == "default":
             return False
-        told = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
-        return any(nullable or not _is_filled_in(value, None) for value, nullable in told)
+        pairs = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
+        return any(nullable or not _is_filled_in(value, None) for value, nullable in pairs)
 
     def _read_key(self, image: Any) -> Any:
         key = self.reader.images.empty()
@@ -342,15 +342,15 @@ class DebeziumChangeBlock:
         return key
 
     def _old_keys(self, halves: dict[int, bytes], count: int) -> pa.Array:
-        found: dict[int, dict[str, Any]] = {}
-        for place, text in halves.items():
+        keys: dict[int, dict[str, Any]] = {}
+        for index, text in halves.items():
             try:
-                found[place] = self.reader.read_old_key(text, self.options.limits.depth)
+                keys[index] = self.reader.read_old_key(text, self.options.limits.depth)
             except UNREADABLE:
-                found[place] = {}
-            if len(found[place]) < len(self.table.keys):
-                self._fail({place: malformed_reject("its header __debezium.oldkey is not the key that the row had before")})
-        columns = [self._key_column(k, [found.get(i, {}).get(k) for i in range(count)]) for k in self.table.keys]
+                keys[index] = {}
+            if len(keys[index]) < len(self.table.keys):
+                self._fail({index: malformed_reject("its header __debezium.oldkey is not the key that the row had before")})
+        columns = [self._key_column(k, [keys.get(i, {}).get(k) for i in range(count)]) for k in self.table.keys]
         nulls = pa.array([i not in halves for i in range(count)])
         return pa.StructArray.from_arrays(columns, fields=list(key_struct(self.table)), mask=nulls)
 
@@ -398,15 +398,15 @@ class BuiltColumn:
 def build_column(node: ValueReader, values: list[Any], name: str, placeholders: Placeholders) -> BuiltColumn:
     """The column `name` from these values."""
     array = _try_build(node, values)
-    unsent = placeholders.find_places(node, values, array) if node.placeholder else []
-    if array is not None and not unsent:
+    unchanged = placeholders.find_places(node, values, array) if node.placeholder else []
+    if array is not None and not unchanged:
         return BuiltColumn(array)
     absent = [] if array is not None else [i for i, v in enumerate(values) if v is UNSET]
     left = list(values)
-    for place in (*unsent, *absent):
-        left[place] = None
+    for index in (*unchanged, *absent):
+        left[index] = None
     array, errors = build_or_reject(node.build, left, f"column {name!r}")
-    return BuiltColumn(array, unsent, absent, errors)
+    return BuiltColumn(array, unchanged, absent, errors)
 
 
 def _try_build(node: ValueReader, values: list[Any]) -> pa.Array | None:
@@ -464,17 +464,17 @@ class Placeholders:
     def _find_scalars(self, form: str, values: list[Any], built: pa.Array | None) -> list[int]:
         """Text and bytes. A column of another type that was built has none, unless a decimal is wide enough for one."""
         if built is None or pa.types.is_decimal256(built.type):
-            known = self._known if form == "text" else self._codes
-            return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in known]
+            placeholders = self._known if form == "text" else self._codes
+            return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in placeholders]
         if pa.types.is_string(built.type):
             return _matching_places(built, self._texts)
         return _matching_places(built, self._bytes) if pa.types.is_binary(built.type) else []
 
 
-def _matching_places(built: pa.Array, known: pa.Array) -> list[int]:
-    hits = pc.is_in(built, value_set=known)
-    places: list[int] = pc.indices_nonzero(hits).to_pylist() if pc.any(hits).as_py() else []
-    return places
+def _matching_places(built: pa.Array, placeholders: pa.Array) -> list[int]:
+    hits = pc.is_in(built, value_set=placeholders)
+    indices: list[int] = pc.indices_nonzero(hits).to_pylist() if pc.any(hits).as_py() else []
+    return indices
 
 
 def _placeholder_bytes(configured: str) -> bytes:
@@ -520,7 +520,7 @@ CONTEXT = "__debezium.context."
 
 def read_key_headers(headers: pa.Array) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """JSON texts of old keys and of new keys, by index of the record."""
-    found: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
-    for place, name, value in find_entries(headers, OLD_KEY, NEW_KEY):
-        found[name == NEW_KEY][place] = value
-    return found
+    keys: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
+    for index, name, value in find_entries(headers, OLD_KEY, NEW_KEY):
+        keys[name == NEW_KEY][index] = value
+    return keys

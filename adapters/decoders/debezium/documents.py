@@ -75,20 +75,20 @@ def has_documents(values: pa.Array | pa.ChunkedArray, depth: int) -> bool:
     """True if the records have documents of MongoDB. The first readable record decides."""
     for text in (value.as_py() for value in values if value.is_valid):
         try:
-            found = _probe(split_record(text, depth)[1])
+            event = _probe(split_record(text, depth)[1])
         except UNREADABLE:
             continue
-        images = (bytes(found.before), bytes(found.after))
-        return found.source is not None and found.source.connector == CONNECTOR and not any(i[:1] == b"{" for i in images)
+        images = (bytes(event.before), bytes(event.after))
+        return event.source is not None and event.source.connector == CONNECTOR and not any(i[:1] == b"{" for i in images)
     return False
 
 
 def refuse_undeclared(table: str, declared: Mapping[str, str]) -> None:
     """Raise ConfigProblem for a collection whose columns or key are not declared."""
     if ID not in declared:
-        what = f"do not say which of their fields are columns: {ID!r} at least is needed" if declared else "carry no types"
+        fault = f"do not say which of their fields are columns: {ID!r} at least is needed" if declared else "carry no types"
         raise ConfigProblem(
-            f"the documents of collection {table} {what}",
+            f"the documents of collection {table} {fault}",
             next_step=f"Add to this table's entry under `tables`: `schema: {{{ID}: string, ...}}`, the fields that are "
             "wanted with their Arrow types.",
         )
@@ -105,12 +105,12 @@ class DocumentConverter:
         """The records of a table as row events without a schema, and errors of unreadable ones. Others stay as they
         are."""
         values, keys, columns = raw.column("value"), raw.column("key"), self._column_converters(table.name)
-        told = values.null_count < len(values)
-        if ID not in columns or not (has_documents(values, self._depth) if told else ID in table.keys):
+        has_values = values.null_count < len(values)
+        if ID not in columns or not (has_documents(values, self._depth) if has_values else ID in table.keys):
             return raw, {}
         made: tuple[list[Any], list[Any]] = ([], [])
         errors: dict[int, Reject] = {}
-        for place, (value, key) in enumerate(zip(values.to_pylist(), keys.to_pylist(), strict=True)):
+        for index, (value, key) in enumerate(zip(values.to_pylist(), keys.to_pylist(), strict=True)):
             try:
                 row = _to_row_key(key, columns, self._depth)
                 made[1].append(key if row is None else msgspec.json.encode(row))
@@ -118,8 +118,8 @@ class DocumentConverter:
                     None if value is None else self._to_row(split_record(value, self._depth)[1], row or {}, columns)
                 )
             except (*UNREADABLE, OverflowError) as error:
-                errors[place] = unreadable_reject(error)
-                made[1][place:] = [key]
+                errors[index] = unreadable_reject(error)
+                made[1][index:] = [key]
                 made[0].append(UNREAD)
         for name, column in zip(("value", "key"), made, strict=True):
             raw = raw.set_column(raw.schema.get_field_index(name), name, pa.array(column, pa.binary()))
@@ -128,7 +128,7 @@ class DocumentConverter:
     def _column_converters(self, table: str) -> dict[str, Convert]:
         if table not in self._known:
             declared = self._options.columns_of(table) or {}
-            self._known[table] = {name: make_converter(said) for name, said in declared.items()}
+            self._known[table] = {name: make_converter(type_name) for name, type_name in declared.items()}
         return self._known[table]
 
     def _to_row(self, payload: bytes, key: dict[str, Any], columns: Mapping[str, Convert]) -> bytes:
@@ -143,8 +143,8 @@ class DocumentConverter:
                 "`capture.mode=change_streams_update_full`",
             )
         images = {"before": before, "after": after}
-        known = {"op": event.op, "source": event.source, "transaction": event.transaction}
-        return msgspec.json.encode(known | images)
+        metadata = {"op": event.op, "source": event.source, "transaction": event.transaction}
+        return msgspec.json.encode(metadata | images)
 
 
 def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -> dict[str, Any] | None:
@@ -158,14 +158,14 @@ def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -
 
 
 def _read_document(text: str, columns: Mapping[str, Convert]) -> dict[str, Any]:
-    found = _fields(text)
-    return {n: _convert(n, bytes(found[n]), of) if n in found else None for n, of in columns.items()}
+    fields = _fields(text)
+    return {n: _convert(n, bytes(fields[n]), of) if n in fields else None for n, of in columns.items()}
 
 
-def _read_update(said: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:
-    updated = _fields(said.updated_fields or "{}")
-    removed = said.removed_fields or []
-    for path in (*updated, *removed, *(t.field for t in said.truncated_arrays or ())):
+def _read_update(update: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:
+    updated = _fields(update.updated_fields or "{}")
+    removed = update.removed_fields or []
+    for path in (*updated, *removed, *(t.field for t in update.truncated_arrays or ())):
         column = path.partition(".")[0]
         if column in columns and not (path == column and (path in updated or path in removed)):
             raise ValueMisfit(
@@ -231,21 +231,21 @@ class Digits(str):
     """A decimal128 as text."""
 
 
-def _date(said: Any) -> Instant:
-    said = unwrap(said) if isinstance(said, dict) else said
-    if isinstance(said, str):
-        at = datetime.fromisoformat(said) - EPOCH
+def _date(date: Any) -> Instant:
+    date = unwrap(date) if isinstance(date, dict) else date
+    if isinstance(date, str):
+        at = datetime.fromisoformat(date) - EPOCH
         return Instant((at.days * 86_400 + at.seconds) * 1000 + at.microseconds // 1000)
-    return Instant(int(said))
+    return Instant(int(date))
 
 
-def _double(said: Any) -> Any:
-    if said in ("NaN", "Infinity", "-Infinity"):
-        return str(said)
-    found = float(said)
-    if not isfinite(found):
+def _double(double: Any) -> Any:
+    if double in ("NaN", "Infinity", "-Infinity"):
+        return str(double)
+    number = float(double)
+    if not isfinite(number):
         raise ValueError
-    return found
+    return number
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
@@ -255,7 +255,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "$numberDouble": _double,
     "$numberDecimal": Digits,
     "$date": _date,
-    "$binary": lambda said: Base64Bytes(said["base64"] if isinstance(said, dict) else said),
+    "$binary": lambda binary: Base64Bytes(binary["base64"] if isinstance(binary, dict) else binary),
     "$uuid": str,
     "$symbol": str,
     "$undefined": lambda _: None,
@@ -275,9 +275,9 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-def make_converter(said: str) -> Convert:
-    """The converter for values of a column declared as `said` (see `schema.find_declared_reader`)."""
-    name = re.sub(r"\s+", "", said.lower())
+def make_converter(type_name: str) -> Convert:
+    """The converter for values of a column declared as `type_name` (see `schema.find_declared_reader`)."""
+    name = re.sub(r"\s+", "", type_name.lower())
     if inner := LIST.match(name):
         return _list_converter(make_converter(inner[1]))
     return _text if name in ("string", "utf8") else _scalar_converter(_field_converter(name))

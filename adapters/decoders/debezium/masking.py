@@ -74,19 +74,19 @@ class TokenReader:
     def _read_one_by_one(
         self, tokens: Sequence[msgspec.Raw]
     ) -> tuple[Iterable[tuple[ValueReader, list[int], list[Any]]], list[int]]:
-        found: list[tuple[ValueReader, list[int], list[Any]]] = [(node, [], []) for node in self._nodes]
+        by_node: list[tuple[ValueReader, list[int], list[Any]]] = [(node, [], []) for node in self._nodes]
         bad = []
-        for place, token in enumerate(tokens):
-            for (_, decode), (_, places, values) in zip(self._ways, found, strict=True):
+        for index, token in enumerate(tokens):
+            for (_, decode), (_, indices, values) in zip(self._ways, by_node, strict=True):
                 try:
                     values.append(decode(token))
                 except UNREADABLE:
                     continue
-                places.append(place)
+                indices.append(index)
                 break
             else:
-                bad.append(place)
-        return [one for one in found if one[1]], bad
+                bad.append(index)
+        return [one for one in by_node if one[1]], bad
 
     @cached_property
     def for_headers(self) -> TokenReader:
@@ -110,8 +110,8 @@ class TokenReader:
 def _to_text(values: Sequence[Any]) -> pa.Array:
     """Text as it is, other values as their JSON."""
     texts = (None if value is None else bytes(value) for value in values)
-    told = [msgspec.json.decode(text, type=str) if text and text[:1] == b'"' else text and text.decode() for text in texts]
-    return pa.array(told, pa.string())
+    plain = [msgspec.json.decode(text, type=str) if text and text[:1] == b'"' else text and text.decode() for text in texts]
+    return pa.array(plain, pa.string())
 
 
 UNTYPED = TokenReader(ValueReader(pa.string(), msgspec.Raw, _to_text, "raw"))
@@ -119,10 +119,10 @@ UNTYPED = TokenReader(ValueReader(pa.string(), msgspec.Raw, _to_text, "raw"))
 records are masked all the same."""
 
 
-def make_schema_reader(said: Mapping[str, Any], mask: Mask, how: HowOutOfRange = "reject") -> TokenReader:
+def make_schema_reader(connect: Mapping[str, Any], mask: Mask, how: HowOutOfRange = "reject") -> TokenReader:
     """The reader of values with this Connect schema. `how`: the treatment of values out of range."""
     try:
-        schema = msgspec.convert(said, ConnectSchema)
+        schema = msgspec.convert(connect, ConnectSchema)
         nodes = [find_schema_reader(schema)]
         if holds_decimals(schema):
             nodes.append(find_schema_reader(schema, numeric=True))
@@ -151,20 +151,20 @@ class TokenCells:
     def mask_values(self, placeholders: Placeholders) -> None:
         """Replace every value by its masked value."""
         tokens = [image[self.name] for image in self.images]
-        found, bad = self.reader.read(tokens)
-        for place in bad:
-            self.images[place][self.name] = self._misfit_token
-        for node, places, values in found:
+        by_node, bad = self.reader.read(tokens)
+        for index in bad:
+            self.images[index][self.name] = self._misfit_token
+        for node, indices, values in by_node:
             built = build_column(node, values, self.name, placeholders)
-            for place, kept in zip(places, self._mask_tokens(built.array), strict=True):
-                self.images[place][self.name] = kept
+            for index, token in zip(indices, self._mask_tokens(built.array), strict=True):
+                self.images[index][self.name] = token
             for number in built.unchanged:
-                place = places[number]
-                self.images[place][self.name] = self._unchanged_token(tokens[place], placeholders)
+                index = indices[number]
+                self.images[index][self.name] = self._unchanged_token(tokens[index], placeholders)
             for number in built.errors:
-                place = places[number]
-                self.images[place][self.name] = (
-                    self._unchanged_token(RAW_NULL, placeholders) if place in self.lost else self._misfit_token
+                index = indices[number]
+                self.images[index][self.name] = (
+                    self._unchanged_token(RAW_NULL, placeholders) if index in self.lost else self._misfit_token
                 )
 
     @property
@@ -182,8 +182,8 @@ class TokenCells:
         """The placeholder for an unchanged value in a column of the stored type. `token`: the original placeholder."""
         if self.mask.kind == "nothing":
             return token
-        said = bytes(token)
-        is_one = said[:1] == b'"' and placeholders.is_text(msgspec.json.decode(said, type=str))
+        text = bytes(token)
+        is_one = text[:1] == b'"' and placeholders.is_text(msgspec.json.decode(text, type=str))
         return token if is_one else msgspec.Raw(msgspec.json.encode(placeholders.text))
 
 
@@ -284,9 +284,9 @@ class DebeziumMasker:
         if which not in self._found:
             if len(self._found) >= MOST_SCHEMAS:
                 self._found.clear()
-            found = find_table_entry(self.options.private, table or ".".join(topic.split(".")[-2:]))
-            unsaid = found == {} and table is None and not is_unmasked_topic(topic, self._masked)
-            self._found[which] = None if unsaid else found
+            masks = find_table_entry(self.options.private, table or ".".join(topic.split(".")[-2:]))
+            unsaid = masks == {} and table is None and not is_unmasked_topic(topic, self._masked)
+            self._found[which] = None if unsaid else masks
         return self._found[which]
 
     def is_masked(self, table: str | None, topic: str) -> bool:
@@ -306,9 +306,9 @@ class DebeziumMasker:
 
     def _column_rules(self, table: TableSpec) -> ColumnTransforms:
         """The masks as column transforms, for columns that are not masked already."""
-        known = {c.name: c for c in table.columns if c.source_type != MASKED}
+        unmasked = {c.name: c for c in table.columns if c.source_type != MASKED}
         return ColumnTransforms(
-            tuple((n, ColumnRule(mask=mask)) for n, mask in self.get_masks(table.name).items() if n in known)
+            tuple((n, ColumnRule(mask=mask)) for n, mask in self.get_masks(table.name).items() if n in unmasked)
         )
 
     def unmasked_spec(self, table: TableSpec, learnt: TableSpec) -> TableSpec:
@@ -328,15 +328,15 @@ class DebeziumMasker:
         """The records as they may be stored. Each has either a table or an error."""
         if not raw.num_rows:
             return raw
-        said = read_mask_headers(raw["headers"].combine_chunks())
-        plain = not said and is_harmless(raw["headers"], CONTEXT)
+        marks = read_mask_headers(raw["headers"].combine_chunks())
+        plain = not marks and is_harmless(raw["headers"], CONTEXT)
         headers = repeat(None, raw.num_rows) if plain else raw["headers"].to_pylist()
         records = zip(raw["topic"].to_pylist(), headers, raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True)
-        marked = map(said.get, range(raw.num_rows))
+        marked = map(marks.get, range(raw.num_rows))
         tokens = TokenMasker(self._placeholders)
-        found = [self._mask_record(*row, tokens) for row in zip(records, tables, errors, marked, strict=True)]
+        masked = [self._mask_record(*row, tokens) for row in zip(records, tables, errors, marked, strict=True)]
         tokens.mask_all()
-        done = [(_encode_headers(headers), _encode_record(key), _encode_record(value)) for headers, key, value in found]
+        done = [(_encode_headers(headers), _encode_record(key), _encode_record(value)) for headers, key, value in masked]
         if plain and any(one[0] for one in done):
             before = raw["headers"].to_pylist()
             done = [
@@ -362,8 +362,8 @@ class DebeziumMasker:
             return None, key and WITHHELD, value and WITHHELD
         try:
             if table is None and value is not None:
-                kept = key if key is None or is_control_key(key) else WITHHELD
-                return strip_values(headers, CONTEXT), kept, mask_control(value)
+                masked_key = key if key is None or is_control_key(key) else WITHHELD
+                return strip_values(headers, CONTEXT), masked_key, mask_control(value)
             return self._mask_table_record(record, masks or {}, mark, table or ".".join(topic.split(".")[-2:]), tokens)
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
             return None, key and WITHHELD, value and WITHHELD
@@ -374,35 +374,35 @@ class DebeziumMasker:
         topic, headers, key, value = record
         all_of_them = masks
         masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
-        said, of_key, columns = BARE, BARE, self._columns.get(topic)
+        schema, of_key, columns = BARE, BARE, self._columns.get(topic)
         readings: Readings = {**self._readings.get(topic, {}), **self._declared_readers(table, all_of_them)}
-        found: Object | None = None
+        event: Object | None = None
         if value is not None:
             keys = self.options.keys_of(table) or _list_key_names(key)
-            found, said, names = self._mask_value(value, masks, readings, keys, tokens, table=table)
+            event, schema, names = self._mask_value(value, masks, readings, keys, tokens, table=table)
             columns = self._note_columns(topic, names) if names else columns
-            readings = self._find_readers(topic, said.readers) if said is not BARE else readings
+            readings = self._find_readers(topic, schema.readers) if schema is not BARE else readings
         made = None
         if key is not None:
             # All parts of a record are masked together: the value's schema also applies to a key without a
             # schema.
             made, of_key = self._mask_key(
-                key, said.remaining_masks(masks), readings, columns, tokens, is_told=value is not None
+                key, schema.remaining_masks(masks), readings, columns, tokens, is_told=value is not None
             )
         read = readings if value is not None else {**readings, **of_key.readers}
-        kept = self._mask_headers(headers, of_key.remaining_masks(said.remaining_masks(masks)), read, columns, tokens)
-        is_bare = said is BARE and (value is not None or (key is not None and of_key is BARE))
+        entries = self._mask_headers(headers, of_key.remaining_masks(schema.remaining_masks(masks)), read, columns, tokens)
+        is_bare = schema is BARE and (value is not None or (key is not None and of_key is BARE))
         mine = MaskHeader(table, tuple(sorted(all_of_them)))
-        return add_mask_header(kept, mine, None, CONTEXT, *OF_KEYS) if is_bare else kept, made, found
+        return add_mask_header(entries, mine, None, CONTEXT, *OF_KEYS) if is_bare else entries, made, event
 
-    def _note_columns(self, topic: str, found: frozenset[str]) -> frozenset[str]:
+    def _note_columns(self, topic: str, columns: frozenset[str]) -> frozenset[str]:
         """Store the columns of a topic's records. Tombstones, which have no columns, use them."""
-        known = self._columns.get(topic, frozenset())
-        if not found <= known:
+        stored = self._columns.get(topic, frozenset())
+        if not columns <= stored:
             if len(self._columns) >= MOST_SCHEMAS:
                 self._columns.clear()
-            self._columns[topic] = known | found
-        return found
+            self._columns[topic] = stored | columns
+        return columns
 
     def _find_readers(self, topic: str, readings: Readings) -> Readings:
         """Store the readers of a topic's private columns. Tombstones, which may lack a schema, use them."""
@@ -432,27 +432,26 @@ class DebeziumMasker:
         if "payload" not in whole or "op" in whole:
             event, columns = self._mask_event(whole, masks, readings, keys, tokens)
             return event, BARE, columns
-        said = self._read_schema(whole.get("schema"), masks, table)
-        event, columns = self._mask_event(
-            _object(whole["payload"]), said.remaining_masks(masks), readings if said is BARE else said.readers, keys, tokens
-        )
-        return {"schema": msgspec.Raw(said.text), "payload": event}, said, columns
+        schema = self._read_schema(whole.get("schema"), masks, table)
+        readings = readings if schema is BARE else schema.readers
+        event, columns = self._mask_event(_object(whole["payload"]), schema.remaining_masks(masks), readings, keys, tokens)
+        return {"schema": msgspec.Raw(schema.text), "payload": event}, schema, columns
 
     def _mask_event(
         self, event: Object, masks: Masks, readings: Readings, keys: Collection[str], tokens: TokenMasker
     ) -> tuple[Object, frozenset[str]]:
-        kept: Object = {name: event[name] for name in KEPT if name in event}
+        masked: Object = {name: event[name] for name in KEPT if name in event}
         columns: frozenset[str] = frozenset()
         is_delete = bytes(event.get("op", b"")) == DELETE
         for side in IMAGES:
-            if side in kept and bytes(kept[side]) != NULL:
-                image = _object(kept[side])
+            if side in masked and bytes(masked[side]) != NULL:
+                image = _object(masked[side])
                 tokens.add(image, masks, readings, keys if is_delete and side == BEFORE else None)
-                kept[side] = image
+                masked[side] = image
                 columns = columns.union(image)
-        if "source" in kept:
-            kept["source"] = mask_source_block(kept["source"])
-        return kept, columns
+        if "source" in masked:
+            masked["source"] = mask_source_block(masked["source"])
+        return masked, columns
 
     def _mask_key(
         self,
@@ -488,38 +487,38 @@ class DebeziumMasker:
                 return None, BARE
             tokens.add(whole, masks, readings, None)
             return whole if masks.keys() & whole.keys() else key, BARE
-        said = self._read_schema(whole["schema"], masks)
+        schema = self._read_schema(whole["schema"], masks)
         payload = _object(whole["payload"])
-        if not _is_column_key(payload, columns, is_typed=said is not BARE):
+        if not _is_column_key(payload, columns, is_typed=schema is not BARE):
             return None, BARE
         if not masks.keys() & payload.keys():
             return key, BARE
-        read = {**said.readers, **readings} if is_told else {**readings, **said.readers}
-        tokens.add(payload, said.remaining_masks(masks), read, None)
-        return {"schema": msgspec.Raw(said.text), "payload": payload}, said
+        read = {**schema.readers, **readings} if is_told else {**readings, **schema.readers}
+        tokens.add(payload, schema.remaining_masks(masks), read, None)
+        return {"schema": msgspec.Raw(schema.text), "payload": payload}, schema
 
     def _mask_headers(
         self, headers: Headers, masks: Masks, readings: Readings, columns: Collection[str] | None, tokens: TokenMasker
     ) -> Headers:
         """The headers that repeat keys, masked, and only the names of other headers."""
-        kept = strip_values(headers, CONTEXT, *OF_KEYS)
-        if not kept:
-            return kept
+        entries = strip_values(headers, CONTEXT, *OF_KEYS)
+        if not entries:
+            return entries
         read = {name: reading.for_headers for name, reading in readings.items()}
-        known = [h["value"] if h["name"] in OF_KEYS else None for h in kept]
-        keys = [value and self._mask_key(value, masks, read, columns, tokens)[0] for value in known]
-        return [h | {"value": key} if value else h for h, value, key in zip(kept, known, keys, strict=True)]
+        unmasked = [h["value"] if h["name"] in OF_KEYS else None for h in entries]
+        keys = [value and self._mask_key(value, masks, read, columns, tokens)[0] for value in unmasked]
+        return [h | {"value": key} if value else h for h, value, key in zip(entries, unmasked, keys, strict=True)]
 
     def _read_schema(self, schema: msgspec.Raw | None, masks: Masks, table: str = "") -> MaskedSchema:
         """`table` is the table of a row. Keys are read in the same way for all tables."""
         if schema is None or bytes(schema) == NULL:
             return BARE
-        known = bytes(schema), tuple(masks), table
-        if known not in self._schemas:
+        key = bytes(schema), tuple(masks), table
+        if key not in self._schemas:
             if len(self._schemas) >= MOST_SCHEMAS:
                 self._schemas.clear()
-            self._schemas[known] = _to_masked_schema(json.loads(known[0]), masks, partial(self.options.reading_of, table))
-        return self._schemas[known]
+            self._schemas[key] = _to_masked_schema(json.loads(key[0]), masks, partial(self.options.reading_of, table))
+        return self._schemas[key]
 
 
 def _is_column_key(key: Object, columns: Collection[str] | None, *, is_typed: bool) -> bool:
@@ -557,13 +556,13 @@ def _encode_headers(headers: Headers) -> Headers:
     return headers and [h | {"value": _encode_record(h["value"])} if isinstance(h["value"], dict) else h for h in headers]
 
 
-def _mask_field(said: dict[str, Any], masks: Masks) -> dict[str, Any]:
-    name = str(said.get("field"))
-    if name not in masks or said.get("name") == MASKED:
-        return said
+def _mask_field(field: dict[str, Any], masks: Masks) -> dict[str, Any]:
+    name = str(field.get("field"))
+    if name not in masks or field.get("name") == MASKED:
+        return field
     if masks[name].kind == "nothing":
-        return {k: v for k, v in said.items() if k != "default"} | {"optional": True}
-    return {"type": "string", "optional": said.get("optional", False), "name": MASKED, "field": name}
+        return {k: v for k, v in field.items() if k != "default"} | {"optional": True}
+    return {"type": "string", "optional": field.get("optional", False), "name": MASKED, "field": name}
 
 
 # Metadata of records with private columns that may be stored: an allow-list of field names.
@@ -596,32 +595,32 @@ _unusual = re.compile(r"[^A-Za-z0-9._\-]")
 _unusual_in_glob = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
 
 
-def mask_source_block(said: msgspec.Raw) -> msgspec.Raw:
+def mask_source_block(source: msgspec.Raw) -> msgspec.Raw:
     """The source block, with null for fields that may hold values of rows."""
-    if bytes(said) == b"null":
-        return said
-    block = _object(said)
+    if bytes(source) == b"null":
+        return source
+    block = _object(source)
     wrong = [name for name, value in block.items() if name not in SOURCE and bytes(value).startswith(COMPOUND)]
-    return msgspec.Raw(msgspec.json.encode(block | dict.fromkeys(wrong, RAW_NULL))) if wrong else said
+    return msgspec.Raw(msgspec.json.encode(block | dict.fromkeys(wrong, RAW_NULL))) if wrong else source
 
 
 def mask_control(value: bytes) -> bytes:
     """The value of a control record, unchanged if all its fields are allowed. Raises one of UNREADABLE."""
     whole = _object(value)
     if "payload" not in whole or "op" in whole:
-        told = _keep_metadata(whole)
-        return value if told == whole else msgspec.json.encode(told)
+        metadata = _keep_metadata(whole)
+        return value if metadata == whole else msgspec.json.encode(metadata)
     if bytes(whole["payload"]) == b"null":
         return value
     payload = _object(whole["payload"])
-    told = _keep_metadata(payload)
+    metadata = _keep_metadata(payload)
     schema = whole.get("schema", RAW_NULL)
-    return value if told == payload else msgspec.json.encode({"schema": schema, "payload": told})
+    return value if metadata == payload else msgspec.json.encode({"schema": schema, "payload": metadata})
 
 
 def _keep_metadata(fields: Object) -> Object:
-    kept = {name: value if name in CONTROL else RAW_NULL for name, value in fields.items()}
-    return kept | {"source": mask_source_block(kept["source"])} if "source" in kept else kept
+    metadata = {name: value if name in CONTROL else RAW_NULL for name, value in fields.items()}
+    return metadata | {"source": mask_source_block(metadata["source"])} if "source" in metadata else metadata
 
 
 def is_control_key(key: bytes) -> bool:

@@ -94,13 +94,13 @@ class ChangeReader:
     def __init__(
         self, table: TableSpec, nodes: Mapping[str, ValueReader], row: ConnectSchema | None, *, holds_decimals: bool = False
     ) -> None:
-        known = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        readers = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
         self.table, self.holds_decimals = table, holds_decimals
         self.telling = row.find_telling_columns() if row else {}
         self.defaults = row.defaults() if row else {}
-        kind = choose_objects(known)
-        self.images = kind(known)
-        self.keys = kind({k: known[k] for k in table.keys if k in known})
+        kind = choose_objects(readers)
+        self.images = kind(readers)
+        self.keys = kind({k: readers[k] for k in table.keys if k in readers})
         self.old_keys = kind({k: decimals.accept_numbers(node) for k, node in self.keys.nodes.items()})
         wire: Any = self.images.wire | None
         after = msgspec.defstruct("Change", [*_event_fields(), ("after", wire, None)], gc=False)
@@ -117,8 +117,8 @@ class ChangeReader:
 
     def find_unreadable_deletes(self, changes: Read, payloads: list[bytes]) -> dict[int, Reject]:
         """Errors of deletes whose row is unreadable."""
-        found, errors = changes
-        deletes = [i for i, one in enumerate(found) if one.op == Op.DELETE and i not in errors]
+        records, errors = changes
+        deletes = [i for i, one in enumerate(records) if one.op == Op.DELETE and i not in errors]
         _, bad = decode_or_reject(self._before, [payloads[i] for i in deletes], None)
         return {deletes[i]: reject for i, reject in bad.items()}
 
@@ -136,8 +136,8 @@ class ChangeReader:
         return _drop_nulls(self.old_keys, self._old_key(split_record(text, depth)[1]))
 
 
-def _drop_nulls(keys: Any, found: Any) -> dict[str, Any]:
-    values = {k: keys.values([found], k)[0] for k in keys.nodes}
+def _drop_nulls(keys: Any, key: Any) -> dict[str, Any]:
+    values = {k: keys.values([key], k)[0] for k in keys.nodes}
     return {k: v for k, v in values.items() if v is not None and v is not UNSET and v != NULL}
 
 
@@ -203,10 +203,10 @@ class PayloadReaders:
     def _row_schema(self, schema: bytes, kind: bool | str) -> ConnectSchema:
         if kind == "key":
             return _key_struct(schema)
-        said = read_message_schema(schema, self._options.limits)
-        if said.row is None:
-            raise _to_misfit(said.error)
-        return said.row
+        message_schema = read_message_schema(schema, self._options.limits)
+        if message_schema.row is None:
+            raise _to_misfit(message_schema.error)
+        return message_schema.row
 
     def declared_readers(self, table: str) -> dict[str, ValueReader]:
         """The readers of the declared columns of `table`; empty if none are declared."""
@@ -215,10 +215,10 @@ class PayloadReaders:
 
 
 def _key_struct(schema: bytes) -> ConnectSchema:
-    said = read_key_schema(schema)
-    if said.struct is None:
-        raise _to_misfit(said.error)
-    return said.struct
+    key_schema = read_key_schema(schema)
+    if key_schema.struct is None:
+        raise _to_misfit(key_schema.error)
+    return key_schema.struct
 
 
 def _to_misfit(reject: Reject | None) -> ValueMisfit:
@@ -254,7 +254,7 @@ _value = msgspec.json.Decoder(MarkerValue, strict=False).decode
 
 def read_markers(raw: pa.Table, depth: int) -> Sequence[TransactionMark]:
     """See `ports.decoder.DecoderFeatures.read_marks`."""
-    found = []
+    markers = []
     columns = (raw[name].to_pylist() for name in ("topic", "partition", "offset", "value"))
     for topic, partition, offset, text in zip(*columns, strict=True):
         try:
@@ -262,8 +262,8 @@ def read_markers(raw: pa.Table, depth: int) -> Sequence[TransactionMark]:
         except UNREADABLE:
             continue
         if value is not None and value.status in ("BEGIN", "END"):
-            found.append(_to_marker(TopicPartition(topic, partition), offset, value))
-    return found
+            markers.append(_to_marker(TopicPartition(topic, partition), offset, value))
+    return markers
 
 
 def _to_marker(partition: TopicPartition, offset: int, value: MarkerValue) -> TransactionMark:
@@ -275,8 +275,8 @@ def _to_marker(partition: TopicPartition, offset: int, value: MarkerValue) -> Tr
 
 def to_transaction_id(name: str) -> str:
     """The transaction id as in the `_tx` of its changes."""
-    found = OF_POSTGRES.fullmatch(name)
-    return found[1] if found else name
+    match = OF_POSTGRES.fullmatch(name)
+    return match[1] if match else name
 
 
 # Connector of a frame's records, read from their source blocks.

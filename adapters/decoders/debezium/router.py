@@ -80,45 +80,45 @@ class DebeziumRouter:
         values, topics = raw.column("value"), raw.column("topic")
         values, large = reject_too_long(values, self._options.limits)
         kinds = [NOTHING] * len(values)
-        found = self._once.find(values)
-        for group in found.groups:
+        frames = self._once.find(values)
+        for group in frames.groups:
             rows = range(len(values)) if group.rows is None else group.rows
-            for place, kind in zip(rows, self._route_group(group, rows, values, topics), strict=True):
-                kinds[place] = kind
-        for place, error in (found.errors | large | find_read_errors(raw)).items():
-            kinds[place] = get_kind(error=error)
+            for index, kind in zip(rows, self._route_group(group, rows, values, topics), strict=True):
+                kinds[index] = kind
+        for index, error in (frames.errors | large | find_read_errors(raw)).items():
+            kinds[index] = get_kind(error=error)
         return kinds
 
     def _route_group(self, group: SchemaGroup, rows: Sequence[int], values: pa.Array, topics: pa.Array) -> list[ValueKind]:
         if group.schema is None:
             return self._route_without_schema(group.payloads(), rows, topics)
-        said = self.read_schema(group.schema)
-        if said.row is None:
-            return [get_kind(ignored=said.ignored, error=said.error)] * len(rows)
-        if said.plain_rows and group.payload_slices is not None:
+        schema = self.read_schema(group.schema)
+        if schema.row is None:
+            return [get_kind(ignored=schema.ignored, error=schema.error)] * len(rows)
+        if schema.plain_rows and group.payload_slices is not None:
             first = probe_payloads([group.payload_slices[0].as_py()])[0]
             if isinstance(first, RouteProbe) and first.source and _is_all_from(group.payload_slices, first.source):
-                return [_table_kind(first, said.fingerprint)] * len(rows)
-        found = probe_payloads(group.payloads())
+                return [_table_kind(first, schema.fingerprint)] * len(rows)
+        probes = probe_payloads(group.payloads())
         if group.payload_slices is not None:
-            self._probe_whole(found, rows, values)
-        return [_table_kind(one, said.fingerprint) for one in found]
+            self._probe_whole(probes, rows, values)
+        return [_table_kind(one, schema.fingerprint) for one in probes]
 
-    def _probe_whole(self, found: list[RouteProbe | Reject], rows: Sequence[int], values: pa.Array) -> None:
+    def _probe_whole(self, probes: list[RouteProbe | Reject], rows: Sequence[int], values: pa.Array) -> None:
         """Probe records again whose payload was not readable behind the common prefix: they are parsed as a whole."""
-        places = [rows[i] for i, one in enumerate(found) if isinstance(one, Reject)]
-        readable, payloads, _ = split_all(values, places, self._options.limits.depth)
+        indices = [rows[i] for i, one in enumerate(probes) if isinstance(one, Reject)]
+        readable, payloads, _ = split_all(values, indices, self._options.limits.depth)
         again = dict(zip(readable, probe_payloads(payloads), strict=True))
-        for i, place in enumerate(rows) if again else ():
-            found[i] = again.get(place, found[i])
+        for i, index in enumerate(rows) if again else ():
+            probes[i] = again.get(index, probes[i])
 
     def _route_without_schema(self, payloads: list[bytes], rows: Sequence[int], topics: pa.Array) -> list[ValueKind]:
         out = []
-        for found, payload, place in zip(probe_payloads(payloads), payloads, rows, strict=True):
-            if isinstance(found, RouteProbe) and found.source and found.op:
-                out.append(_table_kind(found, BARE))
+        for probe, payload, index in zip(probe_payloads(payloads), payloads, rows, strict=True):
+            if isinstance(probe, RouteProbe) and probe.source and probe.op:
+                out.append(_table_kind(probe, BARE))
                 continue
-            kind = find_kind_without_schema(payload, topics[place].as_py())
+            kind = find_kind_without_schema(payload, topics[index].as_py())
             out.append(get_kind(error=kind) if isinstance(kind, Reject) else get_kind(ignored=kind))
         return out
 
@@ -130,12 +130,12 @@ def _is_all_from(payloads: pa.Array, origin: TableOrigin) -> bool:
     )
 
 
-def _table_kind(found: RouteProbe | Reject, fingerprint: str) -> ValueKind:
-    if isinstance(found, Reject):
-        return get_kind(error=found)
-    if found.op == MESSAGE:
+def _table_kind(probe: RouteProbe | Reject, fingerprint: str) -> ValueKind:
+    if isinstance(probe, Reject):
+        return get_kind(error=probe)
+    if probe.op == MESSAGE:
         return get_kind(ignored="message")
-    table = to_table_name(found.source) if found.source else None
+    table = to_table_name(probe.source) if probe.source else None
     return get_kind(table, fingerprint) if table else get_kind(error=NO_TABLE)
 
 
@@ -202,12 +202,12 @@ class RouteResults:
             return self._route_tombstone(key, topic)
         if kind.table is None:
             return None, None, kind.ignored, kind.error
-        found = self._fingerprint(kind.table, kind.fingerprint, key)
-        if isinstance(found, Reject):
-            return None, None, None, str(found)
+        fingerprint = self._fingerprint(kind.table, kind.fingerprint, key)
+        if isinstance(fingerprint, Reject):
+            return None, None, None, str(fingerprint)
         if self._options.any_tombstone_deletes:
-            self._tables[topic] = (kind.table, found)
-        return kind.table, found, None, None
+            self._tables[topic] = (kind.table, fingerprint)
+        return kind.table, fingerprint, None, None
 
     def _fingerprint(self, table: str, fingerprint: str, key: KeySchema) -> str | Reject:
         if self._options.keys_of(table):
@@ -261,8 +261,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 def probe_payloads(payloads: list[bytes]) -> list[RouteProbe | Reject]:
     """The routing fields of each payload, or the error of an unreadable one."""
-    found, errors = decode_or_reject(_probe, payloads, NO_PROBE)
-    return [errors.get(i, p) for i, p in enumerate(found)] if errors else found
+    probes, errors = decode_or_reject(_probe, payloads, NO_PROBE)
+    return [errors.get(i, p) for i, p in enumerate(probes)] if errors else probes
 
 
 class SourceNames(Protocol):
@@ -385,9 +385,9 @@ class DebeziumEnvelopes:
             fingerprint = BARE
             errors |= _find_unknown(events, payloads, subset.column("topic"))
         else:
-            said = self._routing.read_schema(group.schema)
-            fingerprint = said.fingerprint
-            errors |= dict.fromkeys(range(len(events)), said.error) if said.error else {}
+            schema = self._routing.read_schema(group.schema)
+            fingerprint = schema.fingerprint
+            errors |= dict.fromkeys(range(len(events)), schema.error) if schema.error else {}
         return group.rows, self._build_columns(subset, events, fingerprint, errors)
 
     def _build_columns(
@@ -423,21 +423,21 @@ class DebeziumEnvelopes:
         order = order_changes(facts, self._options.epoch)
         elements = order.elements
         if order.errors:
-            known = pa.array([i not in order.errors for i in range(len(events))], pa.bool_())
-            elements = [pc.if_else(known, e, None) for e in elements]
+            has_order = pa.array([i not in order.errors for i in range(len(events))], pa.bool_())
+            elements = [pc.if_else(has_order, e, None) for e in elements]
         padded = [*elements, pa.nulls(len(events), pa.int64())]
         return {**{f"seq_{i}": e for i, e in enumerate(padded, 1)}, "tx": order.tx}
 
 
 def _find_unknown(events: list[EnvelopeEvent], payloads: list[bytes], topics: pa.Array) -> dict[int, Reject]:
     """Errors of records without a schema that are neither change events nor known control records."""
-    found = {}
-    for place, event in enumerate(events):
+    kinds = {}
+    for index, event in enumerate(events):
         if event.op is None or event.source is None:
-            kind = find_kind_without_schema(payloads[place], topics[place].as_py())
+            kind = find_kind_without_schema(payloads[index], topics[index].as_py())
             if isinstance(kind, Reject):
-                found[place] = kind
-    return found
+                kinds[index] = kind
+    return kinds
 
 
 def _string_array(of: Sequence[object], name: str) -> pa.Array:

@@ -205,18 +205,18 @@ class KeySchemas:
     def read_all(self, keys: pa.Array) -> list[KeySchema]:
         """The key schema of every record; `NO_KEY` for a null key. Without a schema, field names identify a key."""
         out = [NO_KEY] * len(keys)
-        found = find_frames(keys, self._depth)
-        for group in found.groups:
+        frames = find_frames(keys, self._depth)
+        for group in frames.groups:
             if group.schema is not None:
-                said = [self._read_schema(group.schema)] * (len(keys) if group.rows is None else len(group.rows))
+                key_schemas = [self._read_schema(group.schema)] * (len(keys) if group.rows is None else len(group.rows))
             else:
-                said = [self._read_bare(payload) for payload in group.payloads()]
+                key_schemas = [self._read_bare(payload) for payload in group.payloads()]
             if group.rows is None:
-                return said
-            for place, key in zip(group.rows, said, strict=True):
-                out[place] = key
-        for place in found.errors:
-            out[place] = NOT_JSON
+                return key_schemas
+            for index, key in zip(group.rows, key_schemas, strict=True):
+                out[index] = key
+        for index in frames.errors:
+            out[index] = NOT_JSON
         return out
 
     def read_one(self, key: bytes) -> KeySchema:
@@ -293,9 +293,9 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 def find_schema_reader(schema: ConnectSchema, *, numeric: bool = False) -> ValueReader:
     """The reader of values with `schema`. `numeric`: decimals may be numbers. Raises ValueMisfit for an unknown type."""
-    known = LOGICAL.get((schema.name or "", schema.type))
-    if known:
-        return known()
+    make_reader = LOGICAL.get((schema.name or "", schema.type))
+    if make_reader:
+        return make_reader()
     if schema.name == DECIMAL and schema.type == "bytes":
         return _decimal_reader(schema, numeric)
     if schema.type in PHYSICAL:
@@ -385,33 +385,33 @@ def find_declared_reader(table: str, column: str, name: str, *, decimals_are: De
         return _text_reader(SCALARS[wanted])
     if wanted in OTHERS:
         return OTHERS[wanted]()
-    found = DECLARED_DECIMAL.match(wanted)
-    arrow = decimals.decimal_type(int(found[1]), int(found[2] or 0)) if found and int(found[1]) else None
-    if found is None or arrow is None:
+    match = DECLARED_DECIMAL.match(wanted)
+    arrow = decimals.decimal_type(int(match[1]), int(match[2] or 0)) if match and int(match[1]) else None
+    if match is None or arrow is None:
         raise ConfigProblem(
             f"column {column!r} of table {table} is declared as {name!r}, which is no type this format can read",
             next_step="Use an Arrow type name such as int64, string, double, bool, binary, date32, time64[us], "
             "timestamp[ms], timestamp[us], timestamp[us, UTC], decimal(10,2) or list<string>.",
         )
-    return ValueReader(arrow, msgspec.Raw, partial(_read_decimals, arrow, int(found[2] or 0), decimals_are), "raw")
+    return ValueReader(arrow, msgspec.Raw, partial(_read_decimals, arrow, int(match[2] or 0), decimals_are), "raw")
 
 
 def find_readers(table: str, columns: Mapping[str, str], *, decimals_are: Decimals) -> dict[str, ValueReader]:
     """The reader of each declared column."""
-    return {name: find_declared_reader(table, name, said, decimals_are=decimals_are) for name, said in columns.items()}
+    return {name: find_declared_reader(table, name, kind, decimals_are=decimals_are) for name, kind in columns.items()}
 
 
 def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
     """Raise ConfigProblem that names every declared column with an unreadable type."""
-    found: list[ConfigProblem] = []
+    problems: list[ConfigProblem] = []
     for table, columns in declared.items():
-        for name, said in columns.items():
+        for name, type_name in columns.items():
             try:
-                find_declared_reader(table, name, said, decimals_are=None)
+                find_declared_reader(table, name, type_name, decimals_are=None)
             except ConfigProblem as problem:
-                found.append(problem)
-    if found:
-        raise ConfigProblem("; ".join(problem.sentence for problem in found), next_step=found[0].next_step)
+                problems.append(problem)
+    if problems:
+        raise ConfigProblem("; ".join(problem.sentence for problem in problems), next_step=problems[0].next_step)
 
 
 def _text_reader(arrow: pa.DataType) -> ValueReader:
@@ -436,21 +436,21 @@ def _string_reader() -> ValueReader:
 
 def _replace_variable(texts: pa.Array, values: Sequence[Any]) -> pa.Array:
     """The texts, with each VariableScaleDecimal replaced by its number."""
-    known = pc.fill_null(pc.match_substring_regex(texts, VARIABLE), False)
-    if not pc.any(known).as_py():
+    variable = pc.fill_null(pc.match_substring_regex(texts, VARIABLE), False)
+    if not pc.any(variable).as_py():
         return texts
-    numbers = [_variable_to_text(values[place]) for place in pc.indices_nonzero(known).to_pylist()]
-    found = pc.replace_with_mask(texts, known, pa.array(numbers, pa.string()))
-    return pc.coalesce(found, texts)
+    numbers = [_variable_to_text(values[index]) for index in pc.indices_nonzero(variable).to_pylist()]
+    plain_texts = pc.replace_with_mask(texts, variable, pa.array(numbers, pa.string()))
+    return pc.coalesce(plain_texts, texts)
 
 
 def _variable_to_text(value: msgspec.Raw) -> str | None:
     """The number as text; None if it only begins like a VariableScaleDecimal."""
     try:
-        said = _variable(value)
+        decimal = _variable(value)
     except msgspec.MsgspecError:
         return None
-    return decimals.to_plain_text(decimals.parse_unscaled(said.value), said.scale)
+    return decimals.to_plain_text(decimals.parse_unscaled(decimal.value), decimal.scale)
 
 
 def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, values: Sequence[Any]) -> pa.Array:
@@ -483,8 +483,8 @@ def _parse_unscaled(text: str) -> int:
     return decimals.parse_unscaled(msgspec.json.decode(f'"{text}"', type=bytes))
 
 
-def _raise_misfit(places: pa.Array, sentence: str) -> None:
-    if pc.any(places).as_py():
+def _raise_misfit(misfits: pa.Array, sentence: str) -> None:
+    if pc.any(misfits).as_py():
         raise ValueMisfit(RejectCode.MALFORMED, sentence)
 
 
@@ -503,9 +503,9 @@ def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units
             raise ValueMisfit(
                 RejectCode.MALFORMED, f"holds a number, and its declared type names no unit; declare {units}, as it is sent"
             )
-        found = counted.build([None if number is None else int(number) for number in numbers])
+        built = counted.build([None if number is None else int(number) for number in numbers])
         texts = [value if number is None else None for value, number in zip(values, numbers, strict=True)]
-        return found if texts.count(None) == len(texts) else pc.coalesce(found, build(texts))
+        return built if texts.count(None) == len(texts) else pc.coalesce(built, build(texts))
 
     return ValueReader(arrow, msgspec.Raw, build, "raw", counted.out_of_range_text if counted is not None else None)
 

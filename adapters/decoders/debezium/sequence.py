@@ -88,10 +88,10 @@ def oracle_positions(facts: PositionFacts) -> Found:
 
 def _oracle_position(source: SourceBlock, op: str | None, offset: int, keyed: bool) -> Elements:
     scn = _to_int(source.commit_scn if source.commit_scn is not None else source.scn)
-    place = _to_int(source.txSeq) or 0
+    tx_order = _to_int(source.txSeq) or 0
     if op == Op.READ:
-        return scn, place, 0 if keyed else offset
-    return scn, place, 1 if keyed and source.txSeq is not None else offset + 1
+        return scn, tx_order, 0 if keyed else offset
+    return scn, tx_order, 1 if keyed and source.txSeq is not None else offset + 1
 
 
 def sqlserver_positions(facts: PositionFacts) -> Found:
@@ -133,28 +133,28 @@ def _mongodb_position(source: SourceBlock, _op: str | None, offset: int, _keyed:
 
 
 def _has_wall_clock(source: SourceBlock) -> bool:
-    found = VERSION.match(source.version or "")
-    return found is None or (int(found[1]), int(found[2])) >= BY_WALL_CLOCK
+    match = VERSION.match(source.version or "")
+    return match is None or (int(match[1]), int(match[2])) >= BY_WALL_CLOCK
 
 
-def _read_each(facts: PositionFacts, place: Any) -> Found:
+def _read_each(facts: PositionFacts, to_elements: Any) -> Found:
     """The elements of each change, and errors by index for malformed positions."""
-    found: list[Elements] = []
+    positions: list[Elements] = []
     errors: dict[int, Reject] = {}
     rows = zip(facts.sources, facts.ops, facts.offsets.to_pylist(), facts.keyed, strict=True)
     for row, of in enumerate(rows):
         try:
-            elements: Elements = place(*of)
+            elements: Elements = to_elements(*of)
         except ValueError as error:
             elements = NOWHERE
             errors[row] = Reject(RejectCode.NO_SEQUENCE, f"its log position {error}")
-        found.append(elements)
-    return found, errors
+        positions.append(elements)
+    return positions, errors
 
 
-def to_arrays(found: Sequence[Elements]) -> list[pa.Array]:
+def to_arrays(positions: Sequence[Elements]) -> list[pa.Array]:
     """The elements as columns; elements beyond 64 bits are null."""
-    return [pa.array([_check_range(e) for e in column], pa.int64()) for column in zip(*found, strict=True)]
+    return [pa.array([_check_range(e) for e in column], pa.int64()) for column in zip(*positions, strict=True)]
 
 
 def _check_range(element: int | None) -> int | None:
@@ -172,10 +172,10 @@ def _to_int(value: int | str | None) -> int | None:
 def _parse_lsn(text: str | None) -> int | None:
     if text is None or text in NO_LSN:
         return None
-    found = LSN.match(text)
-    if found is None:
+    match = LSN.match(text)
+    if match is None:
         raise ValueError("is not of the form 00000027:00000ac0:0002")
-    return int("".join(found.groups()), 16)
+    return int("".join(match.groups()), 16)
 
 
 # The order of changes, per connector.
@@ -211,14 +211,14 @@ class SequenceFacts:
     offsets: pa.Array
     keyed: list[bool]
 
-    def take(self, places: list[int]) -> SequenceFacts:
+    def take(self, indices: list[int]) -> SequenceFacts:
         """The facts of the changes at these indices."""
         return SequenceFacts(
-            [self.sources[i] for i in places],
-            [self.transactions[i] for i in places],
-            [self.ops[i] for i in places],
-            self.offsets.take(pa.array(places, pa.int64())),
-            [self.keyed[i] for i in places],
+            [self.sources[i] for i in indices],
+            [self.transactions[i] for i in indices],
+            [self.ops[i] for i in indices],
+            self.offsets.take(pa.array(indices, pa.int64())),
+            [self.keyed[i] for i in indices],
         )
 
 
@@ -230,8 +230,8 @@ def order_changes(facts: SequenceFacts, epoch: int) -> ChangeOrder:
         return _find_order(connectors[0])(facts, epoch)
     parts = []
     for name in distinct:
-        places = [i for i, c in enumerate(connectors) if c == name]
-        parts.append((places, _find_order(name)(facts.take(places), epoch)))
+        indices = [i for i, c in enumerate(connectors) if c == name]
+        parts.append((indices, _find_order(name)(facts.take(indices), epoch)))
     return _merge_orders(parts)
 
 
@@ -240,8 +240,8 @@ def _find_order(connector: str | None) -> Callable[[SequenceFacts, int], ChangeO
 
 
 def _merge_orders(parts: list[tuple[list[int], ChangeOrder]]) -> ChangeOrder:
-    places = [p for some, _ in parts for p in some]
-    back = pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64())
+    indices = [p for some, _ in parts for p in some]
+    back = pa.array(sorted(range(len(indices)), key=indices.__getitem__), pa.int64())
     elements = [pa.concat_arrays([o.elements[k] for _, o in parts]).take(back) for k in range(ELEMENTS)]
     tx = pa.concat_arrays([o.tx for _, o in parts]).take(back)
     return ChangeOrder(elements, tx, {some[i]: e for some, o in parts for i, e in o.errors.items()})
@@ -262,10 +262,10 @@ def postgres_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     and which is equal within a transaction. It is null for snapshot rows and a slot's first transaction, which use their
     own LSN."""
     errors: dict[int, Reject] = {}
-    said = pa.array([s.sequence for s in facts.sources], pa.string())
-    pair = pc.extract_regex(said, LSN_PAIR)
+    texts = pa.array([s.sequence for s in facts.sources], pa.string())
+    pair = pc.extract_regex(texts, LSN_PAIR)
     errors |= dict.fromkeys(
-        _true_places(pc.and_(pc.is_valid(said), pc.is_null(pair))),
+        _true_places(pc.and_(pc.is_valid(texts), pc.is_null(pair))),
         missing_sequence_reject("its source.sequence is not a pair of log positions"),
     )
     lsn = _parse_numbers([s.lsn for s in facts.sources], "source.lsn", errors)
@@ -317,11 +317,11 @@ def mariadb_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     """(number of the binlog file, position, order in the transaction). From 11.4 on MariaDB gives all changes of a
     transaction the position of its start, unless `binlog_legacy_event_pos` is set. Only Debezium's count distinguishes
     them, or without transaction metadata the offset. Snapshot rows are ordered as in `binlog_order`."""
-    found = binlog_order(facts, epoch)
+    order = binlog_order(facts, epoch)
     read = pa.array([op == Op.READ for op in facts.ops], pa.bool_())
     counts = pa.array(list(map(_parse_count, facts.transactions)), pa.int64())
-    found.elements[2] = pc.if_else(read, found.elements[2], pc.coalesce(counts, facts.offsets))
-    return found
+    order.elements[2] = pc.if_else(read, order.elements[2], pc.coalesce(counts, facts.offsets))
+    return order
 
 
 def _parse_count(transaction: Any) -> int | None:
@@ -333,24 +333,24 @@ def _parse_count(transaction: Any) -> int | None:
 
 
 def _parse_file_number(name: str | None) -> int | None:
-    found = FILE_NUMBER.search(name or "")
-    return int(found[1]) if found else None
+    match = FILE_NUMBER.search(name or "")
+    return int(match[1]) if match else None
 
 
-def _lower_incremental(places: pa.Array, facts: SequenceFacts) -> pa.Array:
+def _lower_incremental(positions: pa.Array, facts: SequenceFacts) -> pa.Array:
     """Log positions, reduced by one for rows of incremental snapshots. No change has such a position, as each takes more
     than one byte of the log (see `is_incremental`)."""
     if Op.READ.value not in facts.ops:
-        return places
+        return positions
     read = [op == Op.READ and is_incremental(s) for op, s in zip(facts.ops, facts.sources, strict=True)]
-    return pc.subtract(places, pa.array(read).cast(pa.int64())) if any(read) else places
+    return pc.subtract(positions, pa.array(read).cast(pa.int64())) if any(read) else positions
 
 
-def _position_order(found: Callable[[PositionFacts], Found], names: str) -> Callable[[SequenceFacts, int], ChangeOrder]:
+def _position_order(read: Callable[[PositionFacts], Found], names: str) -> Callable[[SequenceFacts, int], ChangeOrder]:
     """The order of a connector with a reader in `positions`."""
 
     def of(facts: SequenceFacts, epoch: int) -> ChangeOrder:
-        elements, errors = found(facts)
+        elements, errors = read(facts)
         ids = [s.txId if t is None or t.id is None else t.id for s, t in zip(facts.sources, facts.transactions, strict=True)]
         return _check_elements(to_arrays(elements), _to_texts(ids), epoch, errors, names)
 
@@ -387,10 +387,10 @@ def _check_elements(
     element that leaves no room for the epoch."""
     first = elements[0]
     for element in elements:
-        for place in _true_places(pc.fill_null(pc.less(element, 0), True)):
-            errors.setdefault(place, missing_sequence_reject(f"its log position ({names}) is missing or malformed"))
-    for place in _true_places(pc.fill_null(pc.greater_equal(first, 1 << EPOCH_SHIFT), False)):
-        errors.setdefault(place, missing_sequence_reject("its log position leaves no room for the epoch"))
+        for index in _true_places(pc.fill_null(pc.less(element, 0), True)):
+            errors.setdefault(index, missing_sequence_reject(f"its log position ({names}) is missing or malformed"))
+    for index in _true_places(pc.fill_null(pc.greater_equal(first, 1 << EPOCH_SHIFT), False)):
+        errors.setdefault(index, missing_sequence_reject("its log position leaves no room for the epoch"))
     if errors:
         usable = pa.array([i not in errors for i in range(len(first))])
         first = pc.if_else(usable, first, None)
@@ -421,8 +421,8 @@ def _to_texts(values: Sequence[int | str | None]) -> pa.Array:
 
 
 def _true_places(mask: pa.Array) -> list[int]:
-    places: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
-    return places
+    indices: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
+    return indices
 
 
 # Check for log positions in the records of a table.

@@ -81,8 +81,8 @@ class TableLearner:
 
     def _add_key(self, spec: TableSpec, key: bytes | None) -> TableSpec:
         """`spec` with the key columns of the message key, in their order. With truncates only, of the last routed key."""
-        said = self._routing.last_key(spec.name, spec.fingerprint) if key is None else self._routing.read_key(key)
-        names = said.names
+        key_schema = self._routing.last_key(spec.name, spec.fingerprint) if key is None else self._routing.read_key(key)
+        names = key_schema.names
         missing = [name for name in names if name not in spec.column_names]
         if missing:
             raise ConfigProblem(
@@ -99,6 +99,6 @@ def describe_columns(row: ConnectSchema) -> tuple[Column, ...]:
 
 
 def _first_value(values: pa.ChunkedArray) -> bytes | None:
-    place = pc.index(pc.is_valid(values), True).as_py()
-    found: bytes | None = values[place].as_py() if place >= 0 else None
-    return found
+    index = pc.index(pc.is_valid(values), True).as_py()
+    first: bytes | None = values[index].as_py() if index >= 0 else None
+    return first

@@ -43,23 +43,23 @@ class SplitRows:
 
 def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> SplitRows:
     """Parse every value as a row of one of `widths`, or reject it. Values do not affect each other."""
-    found = SplitRows(errors=_find_broken(values, dialect))
-    places: Sequence[int] = [i for i in range(len(values)) if i not in found.errors] if found.errors else range(len(values))
-    left = _select_values(values, places)
+    split = SplitRows(errors=_find_broken(values, dialect))
+    indices: Sequence[int] = [i for i in range(len(values)) if i not in split.errors] if split.errors else range(len(values))
+    left = _select_values(values, indices)
     wrong: dict[int, int] = {}
     for width in _sort_widths(left, widths, dialect):
         if not len(left):
             break
         columns, wrong = _read_rows(left, width, dialect)
         if len(wrong) < len(left):
-            found.parts.append(CsvCells([p for i, p in enumerate(places) if i not in wrong] if wrong else places, columns))
-        left, places = _select_values(left, list(wrong)), [places[i] for i in wrong]
+            split.parts.append(CsvCells([p for i, p in enumerate(indices) if i not in wrong] if wrong else indices, columns))
+        left, indices = _select_values(left, list(wrong)), [indices[i] for i in wrong]
     expected = " or ".join(map(str, widths))
-    for place, width in zip(places, wrong.values(), strict=True):
-        found.errors[place] = (
+    for index, width in zip(indices, wrong.values(), strict=True):
+        split.errors[index] = (
             malformed_reject(f"the row has {format_count(width, 'column')}, expected: {expected}") if width else NOT_A_ROW
         )
-    return found
+    return split
 
 
 def read_names(header: bytes, dialect: CsvDialect) -> list[str | None] | Reject:
@@ -73,8 +73,8 @@ def read_names(header: bytes, dialect: CsvDialect) -> list[str | None] | Reject:
     return NOT_A_ROW if wrong else [column[0].as_py() for column in columns]
 
 
-def _select_values(values: pa.Array, places: Sequence[int]) -> pa.Array:
-    return values if len(places) == len(values) else values.take(pa.array(places, pa.int64()))
+def _select_values(values: pa.Array, indices: Sequence[int]) -> pa.Array:
+    return values if len(indices) == len(values) else values.take(pa.array(indices, pa.int64()))
 
 
 def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
@@ -84,23 +84,23 @@ def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
         values.cast(pa.string())
     except pa.ArrowInvalid:
         errors |= {i: NOT_UTF8 for i, value in enumerate(values.to_pylist()) if value and not _is_text(value)}
-    places = _find_special_values(values, dialect)
-    if len(places):
-        rows = pc.match_substring_regex(values.take(places), dialect.row_pattern)
-        for place in places.filter(pc.invert(rows)).to_pylist():
-            errors.setdefault(place, NOT_A_ROW)
+    indices = _find_special_values(values, dialect)
+    if len(indices):
+        rows = pc.match_substring_regex(values.take(indices), dialect.row_pattern)
+        for index in indices.filter(pc.invert(rows)).to_pylist():
+            errors.setdefault(index, NOT_A_ROW)
     return errors
 
 
 def _find_special_values(values: pa.Array, dialect: CsvDialect) -> pa.Array:
     """The indices of values with a special character of the dialect. Searches all bytes at once: few files have any."""
     text = read_bytes(values)
-    found = [sign for sign in dialect.signs if sign.encode() in text]
-    if not found:
+    signs = [sign for sign in dialect.signs if sign.encode() in text]
+    if not signs:
         return pa.array([], pa.int64())
-    if len(found) == 1:
-        return pc.indices_nonzero(pc.match_substring(values, found[0]))
-    return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(escape_sign, found))}]"))
+    if len(signs) == 1:
+        return pc.indices_nonzero(pc.match_substring(values, signs[0]))
+    return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(escape_sign, signs))}]"))
 
 
 def _is_text(value: bytes) -> bool:
@@ -112,8 +112,8 @@ def _is_text(value: bytes) -> bool:
 
 
 def _true_places(mask: pa.Array) -> list[int]:
-    places: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return places
+    indices: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return indices
 
 
 def _sort_widths(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ def _read_rows(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list[
     first, wrong = _read_rows(values.slice(0, half), width, dialect)
     second, more = _read_rows(values.slice(half), width, dialect)
     columns = [pa.concat_arrays(pair) for pair in zip(first, second, strict=True)]
-    return columns, wrong | {half + place: said for place, said in more.items()}
+    return columns, wrong | {half + index: width for index, width in more.items()}
 
 
 def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list[pa.Array], dict[int, int]]:

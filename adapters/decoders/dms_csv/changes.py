@@ -43,16 +43,16 @@ class CsvFrameDecoder:
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         errors: dict[int, Reject] = {}
         groups = group_by_header(raw.column("headers"))
-        parts = [part for header, places in groups for part in self._decode_group(raw, header, places, table, errors)]
+        parts = [part for header, indices in groups for part in self._decode_group(raw, header, indices, table, errors)]
         parts += reject_records(raw, table, errors)
         return merge_parts(parts, changes_schema(table))
 
     def _decode_group(
-        self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], table: TableSpec, errors: dict[int, Reject]
+        self, raw: pa.RecordBatch, header: bytes | None, indices: Sequence[int], table: TableSpec, errors: dict[int, Reject]
     ) -> Iterator[Part]:
         layout = self._layouts.get_layout(header, table.name)
         types = {column.name: column.type for column in layout.columns}
-        for mine, rows, named in read_named_cells(raw, places, layout, self._options.csv, errors):
+        for mine, rows, named in read_named_cells(raw, indices, layout, self._options.csv, errors):
             yield mine, CsvChangeBlock(rows, named, table, self._options, types=types, headless=header is None).build()
 
 
@@ -71,19 +71,19 @@ def to_sequence(offsets: pa.Array) -> list[pa.Array]:
     return [pc.shift_right(offsets, DMS_ROW_BITS), pc.bit_wise_and(offsets, (1 << DMS_ROW_BITS) - 1)]
 
 
-def read_operations(said: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvOptions) -> pa.Array:
-    """The operation of every row, null for an unknown one. `said` is None for rows without an operation column, and empty
-    for rows without an operation."""
+def read_operations(operations: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvOptions) -> pa.Array:
+    """The operation of every row, null for an unknown one. `operations` is None for rows without an operation column, and
+    empty for rows without an operation."""
     change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
     # Without an operation a change is rejected, not a create: if the table lost a column, a file without a header
     # would turn deletes into rows.
     silent = pc.if_else(mask_load_records(raw.column("headers")), pa.scalar(Op.READ.value), change)
-    if said is None:
+    if operations is None:
         return silent
-    known = options.operation_of
-    places = pc.index_in(said, value_set=pa.array(list(known), pa.string()), skip_nulls=True)
-    ops = pa.array([op.value for op in known.values()], pa.string()).take(places)
-    is_silent = pc.and_(pc.is_null(ops), pc.fill_null(pc.equal(said, ""), True))
+    operation_of = options.operation_of
+    indices = pc.index_in(operations, value_set=pa.array(list(operation_of), pa.string()), skip_nulls=True)
+    ops = pa.array([op.value for op in operation_of.values()], pa.string()).take(indices)
+    is_silent = pc.and_(pc.is_null(ops), pc.fill_null(pc.equal(operations, ""), True))
     return pc.if_else(is_silent, silent, ops)
 
 
@@ -104,10 +104,10 @@ class CsvChangeBlock:
         self._raw, self._cells, self._table, self._options, self._types = raw, cells, table, options, types
         self._errors: dict[int, Reject] = dict.fromkeys(self._find_header_rows() if headless else (), NAMES_ROW)
         self._unsent: dict[str, pa.Array] = {}
-        said = cells.get(options.operation_column)
-        self._ops = read_operations(said, raw, options)
+        operations = cells.get(options.operation_column)
+        self._ops = read_operations(operations, raw, options)
         for row in _true_places(pc.is_null(self._ops)):
-            value = said[row].as_py() if said is not None else None
+            value = operations[row].as_py() if operations is not None else None
             self._errors.setdefault(row, options.unknown_operation_reject(value))
         self._none = pa.repeat(pa.scalar(False), raw.num_rows)
         self._updates = pc.fill_null(pc.equal(self._ops, Op.UPDATE.value), False)
@@ -125,17 +125,17 @@ class CsvChangeBlock:
             at=null_out_of_range(self._raw.column("timestamp").cast(STAMP)),
             columns=columns,
             errors=describe_errors(self._errors, count),
-            unsent=list_names(self._unsent, count),
+            unchanged=list_names(self._unsent, count),
         )
 
     def _find_header_rows(self) -> list[int]:
         """Rows at the start of a file that contain the names of all columns."""
-        found = is_first_row(self._raw.column("offset"))
+        is_header = is_first_row(self._raw.column("offset"))
         for name, texts in self._cells.items():
-            found = pc.and_(found, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
-            if not pc.any(found).as_py():
+            is_header = pc.and_(is_header, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
+            if not pc.any(is_header).as_py():
                 return []
-        return _true_places(found)
+        return _true_places(is_header)
 
     def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
@@ -178,18 +178,18 @@ class CsvChangeBlock:
     def _split_missing(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
         """The updates with an unchanged value in this column, and its texts without the placeholder."""
         placeholder = self._options.csv.unsent_value
-        unsent = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
-        if unsent is None or not pc.any(unsent).as_py():
+        unchanged = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
+        if unchanged is None or not pc.any(unchanged).as_py():
             return self._none, texts
-        return pc.and_(unsent, self._updates), pc.if_else(unsent, pa.scalar(None, pa.string()), texts)
+        return pc.and_(unchanged, self._updates), pc.if_else(unchanged, pa.scalar(None, pa.string()), texts)
 
     def _fail(self, row: int, code: str, sentence: str) -> None:
         self._errors.setdefault(row, Reject(code, sentence))
 
 
 def _true_places(mask: pa.Array) -> list[int]:
-    places: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return places
+    indices: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return indices
 
 
 # Layouts of rows: from the header row of their file, or from declared columns.
@@ -241,14 +241,14 @@ class CsvLayouts:
 
     def _read_layout(self, header: bytes | None, table: str) -> CsvLayout:
         types = self._options.columns_of(table) or {}
-        declared = tuple(Column(name, find_type_reader(said).type) for name, said in types.items())
+        declared = tuple(Column(name, find_type_reader(type_name).type) for name, type_name in types.items())
         if header is None:
             return self._declared_layout(declared)
         names = self._read_names(header)
         if isinstance(names, Reject):
             return CsvLayout(error=names)
-        known = {column.name for column in declared}
-        others = [name for name in names if name not in known and not self._is_bookkeeping(name)]
+        declared_names = {column.name for column in declared}
+        others = [name for name in names if name not in declared_names and not self._is_bookkeeping(name)]
         columns = (*declared, *(Column(name, text_reader().type) for name in others))
         if declared and not others:
             return CsvLayout(DECLARED, declared, (names,))
@@ -264,13 +264,13 @@ class CsvLayouts:
         return CsvLayout(DECLARED, declared, (names,) if first in names else (names, (first, *names)))
 
     def _read_names(self, header: bytes) -> tuple[str, ...] | Reject:
-        found, most = read_names(header, self._options.csv), self._options.limits.columns
-        if isinstance(found, Reject):
-            return Reject(found.code, f"its header row cannot be read: {found.sentence}")
-        if len(found) > most:
-            return Reject(RejectCode.TOO_LARGE, f"its header row has {len(found)} columns, more than the {most} allowed")
-        names = tuple(name for name in found if name)
-        if len(names) < len(found):
+        columns, most = read_names(header, self._options.csv), self._options.limits.columns
+        if isinstance(columns, Reject):
+            return Reject(columns.code, f"its header row cannot be read: {columns.sentence}")
+        if len(columns) > most:
+            return Reject(RejectCode.TOO_LARGE, f"its header row has {len(columns)} columns, more than the {most} allowed")
+        names = tuple(name for name in columns if name)
+        if len(names) < len(columns):
             return malformed_reject("its header row has a column without a name")
         return names if len(set(names)) == len(names) else malformed_reject("its header row names a column twice")
 
@@ -286,18 +286,18 @@ NamedCells = tuple[list[int] | None, pa.RecordBatch, Mapping[str, pa.Array]]
 
 
 def read_named_cells(
-    raw: pa.RecordBatch, places: Sequence[int], layout: CsvLayout, dialect: CsvDialect, errors: dict[int, Reject]
+    raw: pa.RecordBatch, indices: Sequence[int], layout: CsvLayout, dialect: CsvDialect, errors: dict[int, Reject]
 ) -> Iterator[NamedCells]:
-    """The records of `raw` at `places`, one part per row width. Adds records without this layout to `errors` by index."""
+    """The records of `raw` at `indices`, one part per row width. Adds records without this layout to `errors` by index."""
     if layout.error is not None:
-        errors |= dict.fromkeys(places, layout.error)
+        errors |= dict.fromkeys(indices, layout.error)
         return
-    mine = select_part(raw, places)
-    found = split_rows(mine.column("value"), layout.widths, dialect)
-    errors |= {places[i]: reject for i, reject in found.errors.items()}
-    for cells in found.parts:
+    mine = select_part(raw, indices)
+    split = split_rows(mine.column("value"), layout.widths, dialect)
+    errors |= {indices[i]: reject for i, reject in split.errors.items()}
+    for cells in split.parts:
         rows = select_part(mine, cells.places)
-        where = None if rows.num_rows == raw.num_rows else [places[i] for i in cells.places]
+        where = None if rows.num_rows == raw.num_rows else [indices[i] for i in cells.places]
         yield where, rows, dict(zip(layout.get_names(len(cells.columns)), cells.columns, strict=True))
 
 
@@ -314,19 +314,19 @@ def mask_load_records(headers: pa.Array) -> pa.Array:
 
 
 def group_by_header(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]]:
-    """Every header row, or None, with the indices of its records."""
-    found = read_values(headers, COLUMNS)
-    if found.null_count == len(found):
-        if len(found):
-            yield None, range(len(found))
+    """Every header row, or None, with the rows of its records."""
+    texts = read_values(headers, COLUMNS)
+    if texts.null_count == len(texts):
+        if len(texts):
+            yield None, range(len(texts))
         return
-    encoded = found.dictionary_encode("encode")
+    encoded = texts.dictionary_encode("encode")
     several = encoded.dictionary.to_pylist()
     for index, header in enumerate(several):
-        places = range(len(found)) if len(several) == 1 else pc.indices_nonzero(pc.equal(encoded.indices, index)).to_pylist()
-        yield header, places
+        rows = range(len(texts)) if len(several) == 1 else pc.indices_nonzero(pc.equal(encoded.indices, index)).to_pylist()
+        yield header, rows
 
 
-def select_part(raw: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
-    """The records at `places`, which must be in order."""
-    return raw if len(places) == raw.num_rows else select_records(raw, list(places))
+def select_part(raw: pa.RecordBatch, indices: Sequence[int]) -> pa.RecordBatch:
+    """The records at `indices`, which must be in order."""
+    return raw if len(indices) == raw.num_rows else select_records(raw, list(indices))

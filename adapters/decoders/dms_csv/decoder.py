@@ -92,8 +92,8 @@ def _refuse_unwritable_masks(options: DmsCsvOptions) -> None:
 
 def _find_header(sample: pa.Table) -> bytes | None:
     """The header row of the first record; records with one fingerprint have the same columns."""
-    found = read_values(sample.slice(0, 1)["headers"].combine_chunks(), COLUMNS)
-    header: bytes | None = found[0].as_py() if len(found) else None
+    texts = read_values(sample.slice(0, 1)["headers"].combine_chunks(), COLUMNS)
+    header: bytes | None = texts[0].as_py() if len(texts) else None
     return header
 
 
@@ -117,11 +117,11 @@ class CsvRouter:
         """Collects the distinct outcomes, and for each record the index of its outcome."""
         outcomes: list[Outcome] = [(None, None, TOMBSTONE, None)]
         which = pa.repeat(pa.scalar(0, pa.int32()), raw.num_rows)
-        for header, places in group_by_header(raw.column("headers")):
-            topics = select_part(raw, places).column("topic").dictionary_encode()
+        for header, indices in group_by_header(raw.column("headers")):
+            topics = select_part(raw, indices).column("topic").dictionary_encode()
             mine = pc.add(topics.indices, len(outcomes))
             outcomes += [self._route_topic(header, topic) for topic in topics.dictionary.to_pylist()]
-            which = mine if len(places) == raw.num_rows else _scatter(which, places, mine)
+            which = mine if len(indices) == raw.num_rows else _scatter(which, indices, mine)
         which = pc.if_else(pc.is_null(raw.column("value")), pa.scalar(0, pa.int32()), which)
         refused = self._find_rejects(raw)
         if refused:
@@ -154,11 +154,11 @@ def _reject_outcome(error: Reject, table: str | None) -> Outcome:
     return table, None, None, str(error)
 
 
-def _scatter(into: pa.Array, places: Sequence[int], values: pa.Array) -> pa.Array:
-    found = into.to_pylist()
-    for place, value in zip(places, values.to_pylist(), strict=True):
-        found[place] = value
-    return pa.array(found, into.type)
+def _scatter(into: pa.Array, indices: Sequence[int], values: pa.Array) -> pa.Array:
+    scattered = into.to_pylist()
+    for index, value in zip(indices, values.to_pylist(), strict=True):
+        scattered[index] = value
+    return pa.array(scattered, into.type)
 
 
 # Envelope columns of the event log.
@@ -177,54 +177,54 @@ class CsvEnvelopes:
         errors: dict[int, Reject] = {}
         parts = [
             part
-            for header, places in group_by_header(raw.column("headers"))
-            for part in self._read_header_group(raw, header, places, errors)
+            for header, indices in group_by_header(raw.column("headers"))
+            for part in self._read_header_group(raw, header, indices, errors)
         ]
         if errors:
             present = raw.column("value").is_valid().to_pylist()
-            said = [str(error) if present[i] else None for i, error in errors.items()]
-            parts.append((list(errors), build_envelope(len(said), {"error": pa.array(said, pa.string())})))
+            reasons = [str(error) if present[i] else None for i, error in errors.items()]
+            parts.append((list(errors), build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
         return merge_parts(parts, ENVELOPE)
 
     def _read_header_group(
-        self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], errors: dict[int, Reject]
+        self, raw: pa.RecordBatch, header: bytes | None, indices: Sequence[int], errors: dict[int, Reject]
     ) -> Iterator[Part]:
         """The envelopes of records with this header row, table by table."""
         topics = raw.column("topic")
-        for topic in pc.unique(select_part(raw, places).column("topic")).to_pylist():
+        for topic in pc.unique(select_part(raw, indices).column("topic")).to_pylist():
             of_topic = pc.equal(topics, topic).to_pylist()
-            mine = [place for place in places if of_topic[place]]
+            mine = [index for index in indices if of_topic[index]]
             layout = self._layouts.get_layout(header, topic)
             for where, rows, named in read_named_cells(raw, mine, layout, self._options.csv, errors):
                 yield where, self._build_rows(rows, named, layout)
 
     def _build_rows(self, raw: pa.RecordBatch, cells: Mapping[str, pa.Array], layout: CsvLayout) -> pa.Table:
-        said = cells.get(self._options.operation_column)
-        ops = read_operations(said, raw, self._options)
-        known, nothing = pc.is_valid(ops), pa.scalar(None, pa.string())
-        images = pc.if_else(known, _to_json_texts(cells), nothing)
+        operations = cells.get(self._options.operation_column)
+        ops = read_operations(operations, raw, self._options)
+        has_op, nothing = pc.is_valid(ops), pa.scalar(None, pa.string())
+        images = pc.if_else(has_op, _to_json_texts(cells), nothing)
         deleted = pc.fill_null(pc.equal(ops, Op.DELETE.value), False)
         first, second = to_sequence(raw.column("offset"))
         columns = {
             "before": pc.if_else(deleted, images, nothing),
             "after": pc.if_else(deleted, nothing, images),
-            "connector": pc.if_else(known, DmsCsvOptions.what, nothing),
-            "table": pc.if_else(known, raw.column("topic"), nothing),
+            "connector": pc.if_else(has_op, DmsCsvOptions.what, nothing),
+            "table": pc.if_else(has_op, raw.column("topic"), nothing),
             "op": ops,
             "seq_1": first,
             "seq_2": second,
             "ts": null_out_of_range(raw.column("timestamp").cast(STAMP)),
             "schema_id": pa.repeat(pa.scalar(layout.fingerprint), raw.num_rows),
-            "error": self._find_errors(ops, said),
+            "error": self._find_errors(ops, operations),
         }
         return build_envelope(raw.num_rows, columns)
 
-    def _find_errors(self, ops: pa.Array, said: pa.Array | None) -> pa.Array:
+    def _find_errors(self, ops: pa.Array, operations: pa.Array | None) -> pa.Array:
         """The errors of rows with an unknown operation."""
-        if not ops.null_count or said is None:
+        if not ops.null_count or operations is None:
             return pa.nulls(len(ops), pa.string())
         reasons = [str(self._options.unknown_operation_reject(value)) for value in (None, "")]
-        reason = pc.if_else(pc.is_null(said), *reasons)
+        reason = pc.if_else(pc.is_null(operations), *reasons)
         return pc.if_else(pc.is_null(ops), reason, pa.scalar(None, pa.string()))
 
 
@@ -274,19 +274,19 @@ class CsvOpener(RecordOpener):
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
         """Parses the rows of one file at once."""
         groups: dict[tuple[bytes | None, str], list[int]] = defaultdict(list)
-        for place, record in enumerate(records):
-            groups[_find_record_header(record), record.topic].append(place)
-        found: dict[int, OpenRecord | Reject] = {}
-        for (header, topic), places in groups.items():
+        for index, record in enumerate(records):
+            groups[_find_record_header(record), record.topic].append(index)
+        opened: dict[int, OpenRecord | Reject] = {}
+        for (header, topic), indices in groups.items():
             layout = self._layouts.get_layout(header, topic)
             error = layout.error or (self._missing_header_reject(layout, topic) if header is not None else None)
             if error is not None:
-                found |= dict.fromkeys(places, error)
+                opened |= dict.fromkeys(indices, error)
                 continue
-            values = pa.array([records[place].value for place in places], pa.binary())
+            values = pa.array([records[index].value for index in indices], pa.binary())
             for at, one in self._open_rows(values, layout, self._options.keys_of(topic) or ()):
-                found[places[at]] = one
-        return [found[place] for place in range(len(records))]
+                opened[indices[at]] = one
+        return [opened[index] for index in range(len(records))]
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have no keys
         return None
@@ -302,21 +302,21 @@ class CsvOpener(RecordOpener):
     ) -> list[tuple[int, OpenRecord | Reject]]:
         dialect, writes = self._options.csv, self._get_writer(layout)
         read = split_rows(values, layout.widths, dialect)
-        found: list[tuple[int, OpenRecord | Reject]] = list(read.errors.items())
+        opened: list[tuple[int, OpenRecord | Reject]] = list(read.errors.items())
         for part in read.parts:
             names = layout.get_names(len(part.columns))
             rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
-            for place, row in zip(part.places, rows, strict=True):
+            for index, row in zip(part.places, rows, strict=True):
                 fields = dict(zip(names, row, strict=True))
-                found.append(
+                opened.append(
                     (
-                        place,
+                        index,
                         OpenRecord(
                             [Image(fields, self._find_role(fields))], writes, keys, partial(_to_row, fields, dialect)
                         ),
                     )
                 )
-        return found
+        return opened
 
     def _missing_header_reject(self, layout: CsvLayout, topic: str) -> Reject | None:
         """The reject of rows whose header row lacks a masked column: it may be a row of values. Lanes stop anyway."""
@@ -327,8 +327,8 @@ class CsvOpener(RecordOpener):
         )
 
     def _find_role(self, fields: dict[str, str | None]) -> Role:
-        said = fields.get(self._options.operation_column)
-        return Role.DELETED if said and self._options.operation_of.get(said) == Op.DELETE else Role.ROW
+        operation = fields.get(self._options.operation_column)
+        return Role.DELETED if operation and self._options.operation_of.get(operation) == Op.DELETE else Role.ROW
 
     def _get_writer(self, layout: CsvLayout) -> CsvValueWriter:
         if layout not in self._writes:
@@ -344,5 +344,5 @@ def _to_row(fields: dict[str, str | None], dialect: CsvDialect) -> bytes:
 
 def _find_record_header(record: RoutedRecord) -> bytes | None:
     """The first header row, as in `headers.group_by_header`."""
-    found: list[bytes] = [one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS]
-    return found[0] if found else None
+    headers: list[bytes] = [one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS]
+    return headers[0] if headers else None

@@ -50,46 +50,46 @@ class DtsFormat(MessageFormat):
     name, connector, order_elements, by_tx = "dts_avro", "dts", 2, True
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
-        said = read_record(value, limits)
-        kind = said["operation"]
-        database, table = read_table_name(said)
+        record = read_record(value, limits)
+        kind = record["operation"]
+        database, table = read_table_name(record)
         common: dict[str, Any] = {
             "table": table,
             "db": database,
-            "at": to_micros(said["sourceTimestamp"], 1_000_000),
-            "tx": said["sourceTxid"] if said["sourceTxid"] not in ("", "0") else None,
-            "order": (INIT if kind == "INIT" else STREAM, said["id"]),
+            "at": to_micros(record["sourceTimestamp"], 1_000_000),
+            "tx": record["sourceTxid"] if record["sourceTxid"] not in ("", "0") else None,
+            "order": (INIT if kind == "INIT" else STREAM, record["id"]),
         }
-        if said["id"] < 0:
+        if record["id"] < 0:
             raise ValueMisfit(RejectCode.NO_SEQUENCE, "its id is below zero")
         if kind in IGNORED:
-            text = said["afterImages"]
+            text = record["afterImages"]
             return Message(ignored=IGNORED[kind], after=text if isinstance(text, str) else None, **common)
         if kind not in OPS:
             raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its operation is {kind}, and known are {', '.join(OPS)}")
         if not table:
             raise ValueMisfit(RejectCode.MALFORMED, "it names no table")
-        types = _read_types(said, limits)
-        before, after = _read_image(said, "beforeImages", types), _read_image(said, "afterImages", types)
+        types = _read_types(record, limits)
+        before, after = _read_image(record, "beforeImages", types), _read_image(record, "afterImages", types)
         return Message(
             changes=(_to_change(OPS[kind], before, after),),
             types=types,
-            keys=_read_key(said["tags"].get("pk_uk_info") or "{}", types),
+            keys=_read_key(record["tags"].get("pk_uk_info") or "{}", types),
             before=before,
             after=after,
             **common,
         )
 
-    def column(self, name: str, said: str) -> Column | None:
-        arrow = to_arrow_type(said)
-        return None if arrow is None else Column(name, arrow, source_type=to_source_type(said))
+    def column(self, name: str, type_name: str) -> Column | None:
+        arrow = to_arrow_type(type_name)
+        return None if arrow is None else Column(name, arrow, source_type=to_source_type(type_name))
 
     def find_table(self, value: bytes, limits: RecordLimits) -> str | None:
         try:
-            said, _ = read_with_rest(value, limits)
+            record, _ = read_with_rest(value, limits)
         except UNREADABLE:
             return None
-        return read_table_name(said)[1] or None
+        return read_table_name(record)[1] or None
 
     def make_row_reader(self, columns: ColumnTypes) -> ImageRows:
         return ImageRows(columns)
@@ -101,13 +101,14 @@ class DtsFormat(MessageFormat):
         return image_to_json(image)
 
 
-def _read_types(said: Mapping[str, Any], limits: RecordLimits) -> ColumnTypeNames:
-    fields = said["fields"]
+def _read_types(record: Mapping[str, Any], limits: RecordLimits) -> ColumnTypeNames:
+    fields = record["fields"]
     if not isinstance(fields, list):
         raise ValueMisfit(RejectCode.MALFORMED, "it does not list its fields")
     if len(fields) > limits.columns:
         raise ValueMisfit(RejectCode.TOO_LARGE, f"it has {len(fields)} columns, more than the {limits.columns} allowed")
-    return _cached_types(said["source"]["sourceType"], tuple([(field["name"], field["dataTypeNumber"]) for field in fields]))
+    numbers = tuple([(field["name"], field["dataTypeNumber"]) for field in fields])
+    return _cached_types(record["source"]["sourceType"], numbers)
 
 
 @lru_cache(MAX_KNOWN)
@@ -119,8 +120,8 @@ def _cached_types(source: str, fields: tuple[tuple[str, int], ...]) -> ColumnTyp
     return types
 
 
-def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> RowImage | None:
-    values = said[which]
+def _read_image(record: Mapping[str, Any], which: str, names: ColumnTypeNames) -> RowImage | None:
+    values = record[which]
     if values is None:
         return None
     if not isinstance(values, list) or len(values) != len(names):
@@ -149,10 +150,10 @@ def _to_change(op: Op, before: RowImage | None, after: RowImage | None) -> Messa
 def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
     """The primary key in the order of the fields, as the tag has no order; without one the hidden column, if any."""
     try:
-        said = _keys(text)
+        keys = _keys(text)
     except msgspec.MsgspecError:
         raise ValueMisfit(RejectCode.MALFORMED, "its tag pk_uk_info is not JSON with names of columns") from None
-    primary = said.get("PRIMARY") or ((HIDDEN_KEY,) if HIDDEN_KEY in types else ())
+    primary = keys.get("PRIMARY") or ((HIDDEN_KEY,) if HIDDEN_KEY in types else ())
     return (*(n for n in types if n in primary), *(n for n in dict.fromkeys(primary) if n not in types))
 
 
@@ -195,15 +196,15 @@ class DtsOpener(MessageOpener):
     def open_one(self, record: RoutedRecord) -> OpenRecord:
         value = record.value or b""
         message, layout = self._read_message(value)
-        said, rest = read_with_rest(value, self._options.limits)
+        fields, rest = read_with_rest(value, self._options.limits)
         op, names = message.changes[0].op, list(message.types)
         images = {
-            which: Image(dict(zip(names, said[which], strict=True)), _find_role(which, op))
+            which: Image(dict(zip(names, fields[which], strict=True)), _find_role(which, op))
             for which in IMAGES
-            if said[which] is not None
+            if fields[which] is not None
         }
         return OpenRecord(
-            list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, said, images, rest)
+            list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, fields, images, rest)
         )
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - its content is unknown
@@ -211,8 +212,8 @@ class DtsOpener(MessageOpener):
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The record without its statement."""
-        said, rest = read_with_rest(record.value or b"", self._options.limits)
-        return _write_record(said | dict.fromkeys(IMAGES), {}, rest)
+        fields, rest = read_with_rest(record.value or b"", self._options.limits)
+        return _write_record(fields | dict.fromkeys(IMAGES), {}, rest)
 
 
 def _to_content(value: Any) -> Any:
@@ -225,11 +226,11 @@ def _find_role(which: str, op: Op) -> Role:
     return Role.ROW if which == "afterImages" else Role.BESIDE
 
 
-def _write_record(said: Mapping[str, Any], images: Mapping[str, Image], rest: bytes) -> bytes:
-    tags = {name: text for name, text in said["tags"].items() if name in TAGS}
+def _write_record(record: Mapping[str, Any], images: Mapping[str, Image], rest: bytes) -> bytes:
+    tags = {name: text for name, text in record["tags"].items() if name in TAGS}
     values = {which: list(image.fields.values()) for which, image in images.items()}
     out = BytesIO()
-    schemaless_writer(out, RECORD, {**said, "tags": tags, **values})
+    schemaless_writer(out, RECORD, {**record, "tags": tags, **values})
     return out.getvalue() + rest
 
 
@@ -258,12 +259,12 @@ DOT = "\\u002E"
 """An escaped dot within a name in `objectName`."""
 
 
-def read_table_name(said: Mapping[str, Any]) -> tuple[str, str]:
+def read_table_name(record: Mapping[str, Any]) -> tuple[str, str]:
     """The database, and the table as `database.table` or `database.schema.table`; empty if none is named. A shard has the
     names of its logical table."""
-    tags = said["tags"]
+    tags = record["tags"]
     if "l_db_name" in tags and "l_tb_name" in tags:
         names = [tags["l_db_name"], tags["l_tb_name"]]
     else:
-        names = [name.replace(DOT, ".") for name in (said["objectName"] or "").split(".")]
+        names = [name.replace(DOT, ".") for name in (record["objectName"] or "").split(".")]
     return names[0], ".".join(names) if len(names) in (2, 3) and all(names) else ""

@@ -52,19 +52,19 @@ def print_records(values: Iterable[bytes | None], limits: RecordLimits) -> pa.Ta
 
 def _print_record(value: bytes, limits: RecordLimits) -> dict[str, Any]:
     try:
-        said = read_record(value, limits)
-        names = [field["name"] for field in said["fields"]] if isinstance(said["fields"], list) else []
-        source = said["source"]
+        record = read_record(value, limits)
+        names = [field["name"] for field in record["fields"]] if isinstance(record["fields"], list) else []
+        source = record["source"]
         return {
-            "recordID": said["id"],
+            "recordID": record["id"],
             "source": f'{{"sourceType": {_to_json(source["sourceType"])}, "version": {_to_json(source["version"])}}}',
-            "dbTable": _print_table(said["objectName"]),
-            "recordType": said["operation"],
-            "recordTimestamp": _to_time(said["sourceTimestamp"]),
-            "extraTags": _to_json(said["tags"]),
+            "dbTable": _print_table(record["objectName"]),
+            "recordType": record["operation"],
+            "recordTimestamp": _to_time(record["sourceTimestamp"]),
+            "extraTags": _to_json(record["tags"]),
             "fields": _to_json(names),
-            "beforeImages": _print_image(said["beforeImages"], names),
-            "afterImages": _print_image(said["afterImages"], names),
+            "beforeImages": _print_image(record["beforeImages"], names),
+            "afterImages": _print_image(record["afterImages"], names),
         }
     except ValueMisfit as unfit:
         return {"error": str(unfit.reject)}
@@ -74,10 +74,10 @@ def _to_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _print_table(said: str | None) -> str:
-    if said is None:
+def _print_table(object_name: str | None) -> str:
+    if object_name is None:
         return "null.null"
-    first, *others = (name.replace(DOT, ".") for name in said.split("."))
+    first, *others = (name.replace(DOT, ".") for name in object_name.split("."))
     return f"{first}.{others[-1] if others else ''}"
 
 
@@ -96,8 +96,8 @@ def _print_image(image: object, names: list[str]) -> str:
         raise ValueMisfit(
             "MALFORMED", f"it has an image of {format_count(len(image), 'value')}, and {format_count(len(names), 'field')}"
         )
-    found = {name: text for name, value in zip(names, image, strict=True) if (text := _print_text(value)) is not None}
-    return _to_json({name: found[name] for name in sort_like_scala(found)})
+    texts = {name: text for name, value in zip(names, image, strict=True) if (text := _print_text(value)) is not None}
+    return _to_json({name: texts[name] for name in sort_like_scala(texts)})
 
 
 def _print_text(value: Any) -> str | None:
@@ -105,19 +105,19 @@ def _print_text(value: Any) -> str | None:
     content = value[1] if isinstance(value, tuple) else value
     if content in (None, NULL, NONE):
         return None
-    branch, said = value
+    branch, datum = value
     if branch == TIMESTAMP:
-        return f"{said['timestamp']}.{said['millis']:06}"
+        return f"{datum['timestamp']}.{datum['millis']:06}"
     try:
-        found = to_text_or_bytes(value)
+        text = to_text_or_bytes(value)
     except ValueMisfit:
-        found = _print_bytes(said)
-    return found if isinstance(found, str) else b64encode(found).decode()
+        text = _print_bytes(datum)
+    return text if isinstance(text, str) else b64encode(text).decode()
 
 
-def _print_bytes(said: Mapping[str, Any]) -> bytes | str:
+def _print_bytes(datum: Mapping[str, Any]) -> bytes | str:
     """A fallback for text with invalid characters and for invalid times."""
-    content = said.get("value", said)
+    content = datum.get("value", datum)
     return content if isinstance(content, bytes | str) else _to_json(content)
 
 

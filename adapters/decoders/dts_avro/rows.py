@@ -52,8 +52,8 @@ class ImageRows(MessageRows):
     def text(self, value: Any) -> str | None:
         if value is None or value is UNSET:
             return None
-        found = to_text_or_bytes(value)
-        return found if isinstance(found, str) else found.hex()
+        content = to_text_or_bytes(value)
+        return content if isinstance(content, str) else content.hex()
 
 
 def image_to_json(image: object) -> bytes | None:
@@ -67,21 +67,21 @@ def _to_shown(value: Any) -> str | None:
     if value is None:
         return None
     try:
-        found = to_text_or_bytes(value)
+        content = to_text_or_bytes(value)
     except ValueMisfit:
-        found = value[1].get("value", b"")
-    if isinstance(found, str):
-        return found
-    return b64encode(found).decode() if isinstance(found, bytes) else None
+        content = value[1].get("value", b"")
+    if isinstance(content, str):
+        return content
+    return b64encode(content).decode() if isinstance(content, bytes) else None
 
 
 def _find_builder(column: ColumnType) -> Build:
-    sent, wanted, said, declared, how = column
+    sent, wanted, source_type, declared, how = column
     if pa.types.is_binary(sent):
         build: Build = _build_bytes
-    elif said == DECIMAL and pa.types.is_string(sent) and not declared:
+    elif source_type == DECIMAL and pa.types.is_string(sent) and not declared:
         build = _text_builder(to_plain_numbers)
-    elif said in LABELS and pa.types.is_string(sent):
+    elif source_type in LABELS and pa.types.is_string(sent):
         build = _build_labels
     else:
         build = _text_builder(text_column_reader(column))
@@ -107,10 +107,10 @@ def _build_labels(values: Sequence[Any]) -> pa.Array:
 
 
 def _to_text(value: Any) -> str:
-    found = to_text_or_bytes(value)
-    if isinstance(found, bytes):
+    content = to_text_or_bytes(value)
+    if isinstance(content, bytes):
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds bytes, not text: in `schema:` of the table it must be `binary`")
-    return found
+    return content
 
 
 def _build_bytes(values: Sequence[Any]) -> pa.Array:
@@ -118,10 +118,10 @@ def _build_bytes(values: Sequence[Any]) -> pa.Array:
 
 
 def _to_bytes(value: Any) -> bytes:
-    found = to_text_or_bytes(value)
-    if isinstance(found, str):
+    content = to_text_or_bytes(value)
+    if isinstance(content, str):
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds text, not bytes: in `schema:` of the table it must be `string`")
-    return found
+    return content
 
 
 # Column types from the type numbers in records.
@@ -162,18 +162,18 @@ TYPES: dict[str, pa.DataType] = {
 
 def type_name(source: str, number: int) -> str:
     """The name of a type, from its number in a source of that kind."""
-    known = NAMES.get(number) if source in LIKE_MYSQL else None
-    return known or f"type {number} of {source}"
+    name = NAMES.get(number) if source in LIKE_MYSQL else None
+    return name or f"type {number} of {source}"
 
 
-def to_arrow_type(said: str) -> pa.DataType | None:
+def to_arrow_type(name: str) -> pa.DataType | None:
     """The Arrow type of a type name; None for an unknown type, whose column becomes text."""
-    return TYPES.get(said)
+    return TYPES.get(name)
 
 
-def to_source_type(said: str) -> str:
+def to_source_type(name: str) -> str:
     """`Column.source_type` of a column with this type name."""
-    return VARIABLE_DECIMAL if said == DECIMAL else said
+    return VARIABLE_DECIMAL if name == DECIMAL else name
 
 
 # Values of images to text or bytes.
@@ -194,8 +194,8 @@ GREENWICH = frozenset({"Z", "UTC", "GMT"})
 
 def to_text_or_bytes(value: Value) -> str | bytes:
     """The text of a value, or its bytes if it is binary. Raises ValueMisfit."""
-    branch, said = value
-    return BRANCHES[branch](said)
+    branch, datum = value
+    return BRANCHES[branch](datum)
 
 
 def to_timestamp_text(seconds: int, micros: int) -> str:
@@ -209,18 +209,18 @@ def to_timestamp_text(seconds: int, micros: int) -> str:
     return at.replace(tzinfo=None).isoformat(" ")
 
 
-def to_clock_text(said: Mapping[str, int | None]) -> str:
+def to_clock_text(datum: Mapping[str, int | None]) -> str:
     """A date, a time of day or span, both, or a year, depending on the parts. A fraction is in microseconds."""
-    parts: tuple[Any, ...] = (*said.values(),)
+    parts: tuple[Any, ...] = (*datum.values(),)
     if None not in parts and min(parts) >= 0 and parts[-1] < MICROS:
         return FULL % parts if parts[-1] else WHOLE % parts[:-1]
-    date = [said["year"], said["month"], said["day"]]
-    time = [said["hour"], said["minute"], said["second"]]
-    if time == [None, None, None] and said["millis"] is None:
+    date = [datum["year"], datum["month"], datum["day"]]
+    time = [datum["hour"], datum["minute"], datum["second"]]
+    if time == [None, None, None] and datum["millis"] is None:
         return f"{date[0]:04}" if date[0] is not None and date[1:] == [None, None] else _date_text(date)
     if date == [None, None, None]:
-        return _time_text(time, said["millis"] or 0)
-    return f"{_date_text(date)} {_time_text(time, said['millis'] or 0)}"
+        return _time_text(time, datum["millis"] or 0)
+    return f"{_date_text(date)} {_time_text(time, datum['millis'] or 0)}"
 
 
 def _date_text(parts: list[int | None]) -> str:
@@ -240,29 +240,29 @@ def _time_text(parts: list[int | None], micros: int) -> str:
     return f"{sign}{abs(hour):02}:{abs(minute):02}:{abs(second):02}{fraction}"
 
 
-def _zoned_text(said: Mapping[str, Any]) -> str:
+def _zoned_text(datum: Mapping[str, Any]) -> str:
     """The text with an ISO 8601 offset. Other zone names follow after a space, and no time type reads them."""
-    zone = said["timezone"].strip()
-    found = OFFSET.match(zone)
-    if found:
-        return f"{to_clock_text(said['value'])}{found[1]}{int(found[2]):02}:{found[3] or '00'}"
-    return f"{to_clock_text(said['value'])}{'Z' if zone in GREENWICH else f' {zone}'}"
+    zone = datum["timezone"].strip()
+    match = OFFSET.match(zone)
+    if match:
+        return f"{to_clock_text(datum['value'])}{match[1]}{int(match[2]):02}:{match[3] or '00'}"
+    return f"{to_clock_text(datum['value'])}{'Z' if zone in GREENWICH else f' {zone}'}"
 
 
-def _decode_characters(said: Mapping[str, Any]) -> str | bytes:
-    value: bytes = said["value"]
-    if said["charset"] == MOSTLY:
+def _decode_characters(datum: Mapping[str, Any]) -> str | bytes:
+    value: bytes = datum["value"]
+    if datum["charset"] == MOSTLY:
         return decode_text(MOSTLY, value)
-    return value if said["charset"].lower() == BINARY else decode_text(said["charset"], value)
+    return value if datum["charset"].lower() == BINARY else decode_text(datum["charset"], value)
 
 
-def _read_as_is(said: Mapping[str, Any]) -> str | bytes:
-    value: str | bytes = said["value"]
+def _read_as_is(datum: Mapping[str, Any]) -> str | bytes:
+    value: str | bytes = datum["value"]
     return value
 
 
-def _float_text(said: Mapping[str, Any]) -> str:
-    text = repr(said["value"])
+def _float_text(datum: Mapping[str, Any]) -> str:
+    text = repr(datum["value"])
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
 
 
@@ -275,7 +275,7 @@ BRANCHES: Mapping[str, Callable[[Mapping[str, Any]], str | bytes]] = {
         **dict.fromkeys(("Integer", "Decimal"), _read_as_is),
         "Character": _decode_characters,
         "Float": _float_text,
-        "Timestamp": lambda said: to_timestamp_text(said["timestamp"], said["millis"]),
+        "Timestamp": lambda datum: to_timestamp_text(datum["timestamp"], datum["millis"]),
         "DateTime": to_clock_text,
         "TimestampWithTimeZone": _zoned_text,
         **dict.fromkeys(("BinaryGeometry", "TextGeometry", "BinaryObject", "TextObject"), _read_as_is),

@@ -26,5 +26,5 @@ def register_function(spark: SparkSession) -> str:
 
 
 def _parse_records(values: pd.Series) -> pd.DataFrame:
-    found: pd.DataFrame = print_records(values, RecordLimits()).select(COLUMNS.names).to_pandas()
-    return found
+    rows: pd.DataFrame = print_records(values, RecordLimits()).select(COLUMNS.names).to_pandas()
+    return rows

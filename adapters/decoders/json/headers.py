@@ -18,18 +18,18 @@ OURS = (ERROR_HEADER, "replicator.masked", "replicator.json", "dms.columns", "dm
 NOT_STORED = Reject(RejectCode.MALFORMED, "it was not stored: it could not be read, and may hold private values")
 
 
-def is_harmless(headers: pa.ChunkedArray, *known: str) -> bool:
+def is_harmless(headers: pa.ChunkedArray, *prefixes: str) -> bool:
     """True if `strip_values` would not change any header."""
     if headers.null_count == len(headers):
         return True
     names = pc.unique(pc.struct_field(pc.list_flatten(headers), "name")).to_pylist()
-    return all(_is_kept_name(name, known) for name in names)
+    return all(_is_kept_name(name, prefixes) for name in names)
 
 
-def strip_values(headers: Sequence[dict[str, Any]] | None, *known: str) -> list[dict[str, Any]] | None:
+def strip_values(headers: Sequence[dict[str, Any]] | None, *prefixes: str) -> list[dict[str, Any]] | None:
     """The headers of a record. Headers that may repeat values of rows, such as those of transforms, keep only their
-    names. `known`: prefixes of names of headers that keep their values."""
-    return None if headers is None else [h if _is_kept_name(h["name"], known) else {**h, "value": None} for h in headers]
+    names. `prefixes`: prefixes of names of headers that keep their values."""
+    return None if headers is None else [h if _is_kept_name(h["name"], prefixes) else {**h, "value": None} for h in headers]
 
 
 def _is_kept_name(name: str, begins: tuple[str, ...]) -> bool:
@@ -40,15 +40,15 @@ def find_read_errors(raw: pa.RecordBatch) -> dict[int, Reject]:
     """The errors of records without content, by index: withheld ones, and those with a read error of the source
     (`domain.change.ERROR_HEADER`)."""
     errors = dict.fromkeys(find_redacted(raw), NOT_STORED)
-    found = find_entries(raw.column("headers"), ERROR_HEADER)
-    return errors | {place: Reject.parse(value.decode(errors="replace")) for place, _, value in found}
+    entries = find_entries(raw.column("headers"), ERROR_HEADER)
+    return errors | {index: Reject.parse(value.decode(errors="replace")) for index, _, value in entries}
 
 
 def find_redacted(raw: pa.RecordBatch) -> Sequence[int]:
     """The indices of records whose value is withheld."""
     withheld = is_redacted(raw.column("value"))
-    places: list[int] = pc.indices_nonzero(withheld).to_pylist() if withheld.true_count else []
-    return places
+    indices: list[int] = pc.indices_nonzero(withheld).to_pylist() if withheld.true_count else []
+    return indices
 
 
 def is_redacted(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -61,12 +61,12 @@ def find_entries(headers: pa.Array, *names: str) -> list[tuple[int, str, bytes]]
     if headers.null_count == len(headers):
         return []
     flat = pc.list_flatten(headers)
-    known = pc.is_in(pc.struct_field(flat, "name"), value_set=pa.array(names))
-    if not pc.any(known).as_py():
+    is_named = pc.is_in(pc.struct_field(flat, "name"), value_set=pa.array(names))
+    if not pc.any(is_named).as_py():
         return []
-    places = pc.list_parent_indices(headers).filter(known).to_pylist()
-    found = zip(places, flat.filter(known).to_pylist(), strict=True)
-    return [(place, entry["name"], entry["value"] or b"") for place, entry in found]
+    indices = pc.list_parent_indices(headers).filter(is_named).to_pylist()
+    entries = zip(indices, flat.filter(is_named).to_pylist(), strict=True)
+    return [(index, entry["name"], entry["value"] or b"") for index, entry in entries]
 
 
 def read_values(headers: pa.Array, name: str) -> pa.Array:
@@ -75,10 +75,10 @@ def read_values(headers: pa.Array, name: str) -> pa.Array:
     if headers.null_count == len(headers):
         return nothing
     flat = pc.list_flatten(headers)
-    known = pc.fill_null(pc.equal(pc.struct_field(flat, "name"), name), False)
-    if not pc.any(known).as_py():
+    is_named = pc.fill_null(pc.equal(pc.struct_field(flat, "name"), name), False)
+    if not pc.any(is_named).as_py():
         return nothing
-    of = pc.list_parent_indices(headers).filter(known)
-    values = pc.fill_null(pc.struct_field(flat, "value").filter(known), b"")
+    of = pc.list_parent_indices(headers).filter(is_named)
+    values = pc.fill_null(pc.struct_field(flat, "value").filter(is_named), b"")
     all_of_them = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, of.type), len(headers))), 1)
     return values if of.equals(all_of_them) else values.take(pc.index_in(all_of_them, value_set=of))

@@ -79,15 +79,15 @@ class CachedFrames:
 
     def find(self, values: pa.Array) -> SchemaFrames:
         """Split values. A result with a single schema is cached until `find_again` or `clear`."""
-        found = find_frames(values, self._depth)
-        if len(found.groups) == 1 and found.groups[0].rows is None and found.groups[0].payload_slices is not None:
-            self._found[_buffer_addresses(values)] = values, found
-        return found
+        frames = find_frames(values, self._depth)
+        if len(frames.groups) == 1 and frames.groups[0].rows is None and frames.groups[0].payload_slices is not None:
+            self._found[_buffer_addresses(values)] = values, frames
+        return frames
 
     def find_again(self, values: pa.Array) -> SchemaFrames:
         """The cached result for values in the same memory. The cache keeps a reference, so the memory is not reused."""
-        known = self._found.pop(_buffer_addresses(values), None)
-        return find_frames(values, self._depth) if known is None else known[1]
+        cached = self._found.pop(_buffer_addresses(values), None)
+        return find_frames(values, self._depth) if cached is None else cached[1]
 
 
 def _buffer_addresses(values: pa.Array) -> tuple[int, ...]:
@@ -105,14 +105,14 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
         return out
     slow: list[int] = []
     while len(out.groups) < MAX_PREFIXES and len(slow) < MAX_STRAYS:
-        place = pc.index(left, True).as_py()
-        if place < 0:
+        index = pc.index(left, True).as_py()
+        if index < 0:
             break
-        text = values[place].as_py()
+        text = values[index].as_py()
         prefix = find_prefix(text, depth) if text.endswith(CLOSING) else None
         if prefix is None:
-            slow.append(place)
-            left = _clear_place(left, place)
+            slow.append(index)
+            left = _clear_place(left, index)
             continue
         mine = pc.and_(left, _mask_matching(values, prefix))
         out.groups.append(_slice_group(values, prefix, mine))
@@ -147,40 +147,40 @@ def _slice_group(values: pa.Array, prefix: bytes, mine: pa.Array) -> SchemaGroup
 
 
 def _true_places(mask: pa.Array) -> list[int]:
-    places: list[int] = pc.indices_nonzero(mask).to_pylist()
-    return places
+    indices: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return indices
 
 
-def _clear_place(mask: pa.Array, place: int) -> pa.Array:
+def _clear_place(mask: pa.Array, index: int) -> pa.Array:
     one = pa.array([False])
-    return pa.concat_arrays([mask.slice(0, place), one, mask.slice(place + 1)])
+    return pa.concat_arrays([mask.slice(0, index), one, mask.slice(index + 1)])
 
 
-def _split_one_by_one(out: SchemaFrames, values: pa.Array, places: list[int], depth: int) -> None:
-    found: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
-    for place in places:
+def _split_one_by_one(out: SchemaFrames, values: pa.Array, indices: list[int], depth: int) -> None:
+    by_schema: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+    for index in indices:
         try:
-            schema, payload = split_record(values[place].as_py(), depth)
+            schema, payload = split_record(values[index].as_py(), depth)
         except UNREADABLE as error:
-            out.errors[place] = hint_by_beginning(unreadable_reject(error), values[place].as_py())
+            out.errors[index] = hint_by_beginning(unreadable_reject(error), values[index].as_py())
             continue
-        rows, payloads = found.setdefault(schema, ([], []))
-        rows.append(place)
+        rows, payloads = by_schema.setdefault(schema, ([], []))
+        rows.append(index)
         payloads.append(payload)
-    for schema, (rows, payloads) in found.items():
+    for schema, (rows, payloads) in by_schema.items():
         out.groups.append(SchemaGroup(schema, rows, payloads.copy))
 
 
-def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int], list[bytes], dict[int, Reject]]:
-    """Payloads of the records at `places`, with their indices, and errors of the other records."""
-    found, payloads, errors = [], [], {}
-    for place in places:
+def split_all(values: pa.Array, indices: list[int], depth: int) -> tuple[list[int], list[bytes], dict[int, Reject]]:
+    """Payloads of the records at `indices`, with their indices, and errors of the other records."""
+    readable, payloads, errors = [], [], {}
+    for index in indices:
         try:
-            payloads.append(split_record(values[place].as_py(), depth)[1])
-            found.append(place)
+            payloads.append(split_record(values[index].as_py(), depth)[1])
+            readable.append(index)
         except UNREADABLE as error:
-            errors[place] = hint_by_beginning(unreadable_reject(error), values[place].as_py())
-    return found, payloads, errors
+            errors[index] = hint_by_beginning(unreadable_reject(error), values[index].as_py())
+    return readable, payloads, errors
 
 
 def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], depth: int) -> dict[int, bytes]:
@@ -189,8 +189,8 @@ def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], dept
     if group.payload_slices is None:
         return {}
     of_place = {i if group.rows is None else group.rows[i]: i for i in bad}
-    places, payloads, _ = split_all(values, list(of_place), depth)
-    return {of_place[place]: payload for place, payload in zip(places, payloads, strict=True)}
+    indices, payloads, _ = split_all(values, list(of_place), depth)
+    return {of_place[index]: payload for index, payload in zip(indices, payloads, strict=True)}
 
 
 def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
@@ -318,16 +318,16 @@ def build_envelopes(raw: pa.Table, depth: int, group: ReadGroup) -> pa.Table:
 
 def _build_slice(raw: pa.RecordBatch, depth: int, group: ReadGroup) -> pa.Table:
     values = raw.column("value")
-    found = find_frames(values, depth)
-    parts = [group(raw, one) for one in found.groups]
+    frames = find_frames(values, depth)
+    parts = [group(raw, one) for one in frames.groups]
     nulls: list[int] = pc.indices_nonzero(pc.is_null(values)).to_pylist()
-    reasons = [None] * len(nulls) + [str(error) for error in found.errors.values()]
+    reasons = [None] * len(nulls) + [str(error) for error in frames.errors.values()]
     if reasons:
-        parts.append(([*nulls, *found.errors], build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
+        parts.append(([*nulls, *frames.errors], build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
     return merge_parts(parts, ENVELOPE)
 
 
-def build_envelope(count: int, known: Mapping[str, pa.Array]) -> pa.Table:
-    """`count` envelopes with the columns `known`; all others are null."""
-    columns = [known[f.name] if f.name in known else pa.nulls(count, f.type) for f in ENVELOPE]
+def build_envelope(count: int, by_name: Mapping[str, pa.Array]) -> pa.Table:
+    """`count` envelopes with the columns `by_name`; all others are null."""
+    columns = [by_name[f.name] if f.name in by_name else pa.nulls(count, f.type) for f in ENVELOPE]
     return pa.Table.from_arrays(columns, schema=ENVELOPE)

@@ -83,19 +83,19 @@ def type_name(arrow: pa.DataType) -> Spelt:
     return next(of(arrow) for applies, of in _FAMILIES if applies(arrow))
 
 
-def find_type_reader(said: object) -> ValueReader:
+def find_type_reader(declared: object) -> ValueReader:
     """The reader for values of the named type. Raises ValueMisfit for an unknown name."""
-    if isinstance(said, str):
-        return _find_named(said)
-    if isinstance(said, dict) and len(said) == 1:
-        [(kind, inner)] = said.items()
+    if isinstance(declared, str):
+        return _find_named(declared)
+    if isinstance(declared, dict) and len(declared) == 1:
+        [(kind, inner)] = declared.items()
         if kind == "list":
             return array_reader(find_type_reader(inner))
         if kind == "struct" and isinstance(inner, dict) and inner:
             return struct_reader({str(name): find_type_reader(one) for name, one in inner.items()})
         if kind == "map" and isinstance(inner, list) and len(inner) == 2:
             return map_reader(find_type_reader(inner[0]), find_type_reader(inner[1]))
-    raise _unknown_type_error(said)
+    raise _unknown_type_error(declared)
 
 
 def _find_named(name: str) -> ValueReader:
@@ -104,15 +104,15 @@ def _find_named(name: str) -> ValueReader:
         return SCALARS[wanted]()
     if inner := LIST.match(wanted):
         return array_reader(_find_named(inner[1]))
-    found = DECIMAL.match(wanted)
-    arrow = decimals.decimal_type(int(found[1]), int(found[2] or 0)) if found and int(found[1]) else None
+    match = DECIMAL.match(wanted)
+    arrow = decimals.decimal_type(int(match[1]), int(match[2] or 0)) if match and int(match[1]) else None
     if arrow is None:
         raise _unknown_type_error(name)
     return decimals.decimal_text_reader(arrow)
 
 
-def _unknown_type_error(said: object) -> ValueMisfit:
-    return ValueMisfit(RejectCode.MALFORMED, f"{str(said)[:60]!r} is no type that can be read")
+def _unknown_type_error(declared: object) -> ValueMisfit:
+    return ValueMisfit(RejectCode.MALFORMED, f"{str(declared)[:60]!r} is no type that can be read")
 
 
 # Columns of arrays, maps and structs: elements are flattened, built as columns, and nested again.
@@ -205,11 +205,11 @@ class TypedRowLayout:
 
 def to_json_values(column: pa.ChunkedArray, arrow: pa.DataType) -> list[Any]:
     """The values of a column in JSON form."""
-    found: list[Any] = cast_digits(column, _json_ready_type(arrow)).to_pylist()
+    values: list[Any] = cast_digits(column, _json_ready_type(arrow)).to_pylist()
     if t.is_floating(arrow) and pc.all(pc.is_finite(column)).as_py() is not False:
-        return found
+        return values
     plain = _find_converter(arrow)
-    return found if plain is None else [None if v is None else plain(v) for v in found]
+    return values if plain is None else [None if v is None else plain(v) for v in values]
 
 
 def _json_ready_type(arrow: pa.DataType) -> pa.DataType:
@@ -266,27 +266,27 @@ def to_text(value: Any) -> str | None:
     raw = bytes(value)
     if not raw.startswith(b'"'):
         return raw.decode()
-    found: str = msgspec.json.decode(raw, type=str)
-    return found
+    text: str = msgspec.json.decode(raw, type=str)
+    return text
 
 
 def to_texts(values: Sequence[Any]) -> pa.Array:
     """`to_text` of all values; None for null. Converts all at once: most texts are simply the bytes between quotes."""
-    known = [value for value in values if value is not None]
-    data = b"".join(known)
-    if not known or len(data) > MOST or len(data.translate(None, CONTROLS)) < len(data):
+    present = [value for value in values if value is not None]
+    data = b"".join(present)
+    if not present or len(data) > MOST or len(data.translate(None, CONTROLS)) < len(data):
         return _to_texts_one_by_one(values)
-    written = build_binary_array(data, values, whole=len(known) == len(values))
+    written = build_binary_array(data, values, whole=len(present) == len(values))
     quoted = pc.starts_with(written, pattern=QUOTE)
     try:
-        found = pc.if_else(quoted, pc.binary_slice(written, 1, -1), written).cast(pa.string())
+        unquoted = pc.if_else(quoted, pc.binary_slice(written, 1, -1), written).cast(pa.string())
     except pa.ArrowInvalid:
         return _to_texts_one_by_one(values)
     if b"\\" not in data:
-        return found
+        return unquoted
     escaped = pc.fill_null(pc.match_substring(written, b"\\"), False)
-    texts = [to_text(values[place]) for place in pc.indices_nonzero(escaped).to_pylist()]
-    return pc.replace_with_mask(found, escaped, pa.array(texts, pa.string()))
+    texts = [to_text(values[index]) for index in pc.indices_nonzero(escaped).to_pylist()]
+    return pc.replace_with_mask(unquoted, escaped, pa.array(texts, pa.string()))
 
 
 def build_binary_array(data: bytes, values: Sequence[Any], *, whole: bool) -> pa.Array:

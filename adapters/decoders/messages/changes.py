@@ -58,22 +58,22 @@ class MessageFrameDecoder:
             parts += self._decode_one_by_one(raw, left, table)
         return merge_parts(parts, changes_schema(table))
 
-    def _decode_one_by_one(self, raw: pa.RecordBatch, places: Sequence[int], table: TableSpec) -> list[Part]:
+    def _decode_one_by_one(self, raw: pa.RecordBatch, indices: Sequence[int], table: TableSpec) -> list[Part]:
         errors: dict[int, Reject] = {}
-        found: dict[MessageLayout, tuple[list[int], list[Message]]] = {}
-        texts = select_records(raw, list(places)).column("value").to_pylist()
-        for place, text in zip(places, texts, strict=True):
+        by_layout: dict[MessageLayout, tuple[list[int], list[Message]]] = {}
+        texts = select_records(raw, list(indices)).column("value").to_pylist()
+        for index, text in zip(indices, texts, strict=True):
             message = EMPTY if text is None else read_message(self._form, text, self._options.limits)
             layout = None if isinstance(message, Reject) else self._layouts.get_layout(message)
             error = self._find_fault(message, layout)
             if error is not None or layout is None or isinstance(message, Reject):
-                errors[place] = error or EMPTY
+                errors[index] = error or EMPTY
                 continue
-            mine, messages = found.setdefault(layout, ([], []))
-            mine.append(place)
+            mine, messages = by_layout.setdefault(layout, ([], []))
+            mine.append(index)
             messages.append(message)
         parts: list[Part] = []
-        for layout, (mine, messages) in found.items():
+        for layout, (mine, messages) in by_layout.items():
             block = MessageChangeBlock(select_records(raw, mine), messages, table, self._get_reader(layout, table))
             of, frame = block.build(self._options)
             errors |= {mine[i]: reject for i, reject in block.errors.items()}
@@ -116,30 +116,30 @@ class MessageBatchReader:
 
     def read(self, raw: pa.RecordBatch, table: TableSpec) -> tuple[list[Part], Sequence[int]]:
         """Changes of the messages of a slice that have one layout, and the indices of all others."""
-        reader, places, parts = self._find_reader(raw.column("value"), table)
-        if reader is None or not places:
+        reader, indices, parts = self._find_reader(raw.column("value"), table)
+        if reader is None or not indices:
             return [], range(raw.num_rows)
-        whole = len(places) == raw.num_rows
-        mine, said = select_records(raw, None if whole else places), merge_batches(parts)
-        left, of, frame = MessageColumns(mine, said, table, reader.rows, self._options.epoch).build()
-        if whole and not left and said.message_numbers is None:
+        whole = len(indices) == raw.num_rows
+        mine, batch = select_records(raw, None if whole else indices), merge_batches(parts)
+        left, of, frame = MessageColumns(mine, batch, table, reader.rows, self._options.epoch).build()
+        if whole and not left and batch.message_numbers is None:
             return [(None, frame)], ()
-        taken = set(places) - {places[message] for message in left}
-        return [([places[message] for message in of], frame)], [i for i in range(raw.num_rows) if i not in taken]
+        decoded = set(indices) - {indices[message] for message in left}
+        return [([indices[message] for message in of], frame)], [i for i in range(raw.num_rows) if i not in decoded]
 
     def _find_reader(self, values: pa.Array, table: TableSpec) -> tuple[BatchReader | None, list[int], list[MessageBatch]]:
         """A reader that reads most of the messages, with the indices and contents of those it read. Tries the reader of
         the last slice first, then one for the first message here."""
         reader = self._latest.get(table)
-        found = self._read_all(reader, values) if reader else NOTHING
-        if 2 * len(found[0]) < len(values):
+        batches = self._read_all(reader, values) if reader else NOTHING
+        if 2 * len(batches[0]) < len(values):
             other = self._first_reader(values, table)
             if other is not None and other is not reader:
-                reader, found = other, self._read_all(other, values)
+                reader, batches = other, self._read_all(other, values)
                 if len(self._latest) >= MAX_READERS:
                     self._latest.clear()
                 self._latest[table] = other
-        return reader, *found
+        return reader, *batches
 
     def _first_reader(self, values: pa.Array, table: TableSpec) -> BatchReader | None:
         """The reader for messages like the first one with a known layout."""
@@ -165,30 +165,30 @@ class MessageBatchReader:
 
     def _read_all(self, reader: BatchReader, values: pa.Array) -> tuple[list[int], list[MessageBatch]]:
         """The indices and contents of messages with the reader's layout."""
-        found: list[int] = []
+        indices: list[int] = []
         parts: list[MessageBatch] = []
         for start in range(0, len(values), FEW):
-            places, messages, ops = self._read_few(reader, values.slice(start, FEW))
-            if places:
-                found += [start + place for place in places]
+            readable, messages, ops = self._read_few(reader, values.slice(start, FEW))
+            if readable:
+                indices += [start + index for index in readable]
                 parts.append(read_few(reader.read_contents(messages, ops), reader.rows))
-        return found, parts
+        return indices, parts
 
     def _read_few(self, reader: BatchReader, values: pa.Array) -> tuple[Sequence[int], list[Any], list[Op]]:
         texts, depth = values.to_pylist(), self._options.limits.depth
-        places: Sequence[int] = range(len(texts))
+        indices: Sequence[int] = range(len(texts))
         if values.null_count or not is_shallow(values, depth):
-            places = [place for place in places if texts[place] is not None and not is_deep(texts[place], depth)]
-            texts = [texts[place] for place in places]
+            indices = [index for index in indices if texts[index] is not None and not is_deep(texts[index], depth)]
+            texts = [texts[index] for index in indices]
         messages, errors = read_all(reader.decode, texts, None)
         if errors:
-            places = [place for i, place in enumerate(places) if i not in errors]
+            indices = [index for i, index in enumerate(indices) if i not in errors]
             messages = [message for i, message in enumerate(messages) if i not in errors]
         ops = reader.ops(messages)
         if None in ops:
-            kept = [i for i, op in enumerate(ops) if op is not None]
-            messages, places = [messages[i] for i in kept], [places[i] for i in kept]
-        return places, messages, [op for op in ops if op is not None]
+            with_op = [i for i, op in enumerate(ops) if op is not None]
+            messages, indices = [messages[i] for i in with_op], [indices[i] for i in with_op]
+        return indices, messages, [op for op in ops if op is not None]
 
 
 # Messages with one layout of one table to changes, column by column, in the usual case.
@@ -200,10 +200,10 @@ class MessageBatchReader:
 class MessageColumns:
     """Changes of messages. `raw` has their records."""
 
-    def __init__(self, raw: pa.RecordBatch, said: MessageBatch, table: TableSpec, reader: TypedRows, epoch: int) -> None:
-        self._raw, self._said, self._table, self._reader, self._epoch = raw, said, table, reader, epoch
-        self._of = None if said.message_numbers is None else pa.array(said.message_numbers, pa.int64())
-        self._ops = self._repeat_per_row(pa.array(said.ops, pa.string()))
+    def __init__(self, raw: pa.RecordBatch, batch: MessageBatch, table: TableSpec, reader: TypedRows, epoch: int) -> None:
+        self._raw, self._said, self._table, self._reader, self._epoch = raw, batch, table, reader, epoch
+        self._of = None if batch.message_numbers is None else pa.array(batch.message_numbers, pa.int64())
+        self._ops = self._repeat_per_row(pa.array(batch.ops, pa.string()))
         self._updates = pc.equal(self._ops, Op.UPDATE.value)
         self._left: set[int] = set()
         self._unsent: dict[str, pa.Array] = {}
@@ -221,12 +221,12 @@ class MessageColumns:
             at=self._repeat_per_row(null_out_of_range(self._said.at.view(STAMP))),
             columns=columns,
             tx=self._repeat_per_row(self._said.tx),
-            unsent=list_names(self._unsent, count),
+            unchanged=list_names(self._unsent, count),
         )
         of: Sequence[int] = range(count) if self._said.message_numbers is None else self._said.message_numbers
         if self._left:
-            kept = [row for row, message in enumerate(of) if message not in self._left]
-            frame, of = frame.take(pa.array(kept, pa.int64())), [of[row] for row in kept]
+            rows = [row for row, message in enumerate(of) if message not in self._left]
+            frame, of = frame.take(pa.array(rows, pa.int64())), [of[row] for row in rows]
         return self._left, of, frame
 
     def _repeat_per_row(self, values: pa.Array) -> pa.Array:
@@ -242,9 +242,9 @@ class MessageColumns:
         if values is None:
             array, unset = pa.nulls(count, column.type), pa.repeat(pa.scalar(True), count)
         else:
-            found = self._reader.columns[column.name].to_wanted(values.array)
-            self._leave_out([*values.bad, *found.bad])
-            array, unset = found.array, _make_mask(values.unset, count)
+            converted = self._reader.columns[column.name].to_wanted(values.array)
+            self._leave_out([*values.bad, *converted.bad])
+            array, unset = converted.array, _make_mask(values.unset, count)
         if is_key and array.null_count:
             self._leave_out(pc.indices_nonzero(pc.is_null(array)).to_pylist())
         elif unset is not None and not is_key:
@@ -265,18 +265,18 @@ class MessageColumns:
         """The odd numbers of each message: a row has two numbers and uses the second."""
         if self._said.message_numbers is None:
             return pa.repeat(pa.scalar(1, pa.int64()), self._said.rows)
-        found, last = [], None
+        numbers, last = [], None
         for message in self._said.message_numbers:
-            found.append(found[-1] + PER_ROW if message == last else 1)
+            numbers.append(numbers[-1] + PER_ROW if message == last else 1)
             last = message
-        return pa.array(found, pa.int64())
+        return pa.array(numbers, pa.int64())
 
 
-def _make_mask(places: Sequence[int], count: int) -> pa.Array | None:
-    if not places:
+def _make_mask(indices: Sequence[int], count: int) -> pa.Array | None:
+    if not indices:
         return None
-    some = set(places)
-    return pa.array([place in some for place in range(count)], pa.bool_())
+    some = set(indices)
+    return pa.array([index in some for index in range(count)], pa.bool_())
 
 
 # Contents of many messages. They are converted a few at a time, so that the values stay in the CPU cache.
@@ -296,10 +296,10 @@ class MessageBatch(NamedTuple):
     orders: Sequence[pa.Array]
 
 
-def read_few(said: MessageContents, reader: TypedRows) -> MessageBatch:
+def read_few(batch: MessageContents, reader: TypedRows) -> MessageBatch:
     """The batch of a few messages."""
-    columns, moved = reader.values(said.rows), reader.find_key_changes(said.rows, said.olds)
-    return MessageBatch(said.ops, len(said.rows), said.message_numbers, moved, columns, said.at, said.tx, said.orders)
+    columns, moved = reader.values(batch.rows), reader.find_key_changes(batch.rows, batch.olds)
+    return MessageBatch(batch.ops, len(batch.rows), batch.message_numbers, moved, columns, batch.at, batch.tx, batch.orders)
 
 
 def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
@@ -335,9 +335,9 @@ def _merge_column(parts: Sequence[ColumnValues], rows: Sequence[int]) -> ColumnV
     )
 
 
-def _shift_places(places: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequence[int]:
+def _shift_places(indices: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequence[int]:
     """Indices in parts as indices in the whole; `rows` has the start of each part."""
-    return [first + one for some, first in zip(places, rows, strict=False) for one in some] if any(places) else ()
+    return [first + one for some, first in zip(indices, rows, strict=False) for one in some] if any(indices) else ()
 
 
 # Messages with one layout of one table to changes: rows in the order of each message, then column by column.
@@ -366,23 +366,23 @@ class MessageChangeBlock:
     def __init__(self, raw: pa.RecordBatch, messages: Sequence[Message], table: TableSpec, reader: MessageRows) -> None:
         self._raw, self._messages, self._table, self._reader = raw, messages, table, reader
         self.errors: dict[int, Reject] = {}
-        self._rows = [row for place, message in enumerate(messages) for row in self._to_rows(place, message)]
+        self._rows = [row for index, message in enumerate(messages) for row in self._to_rows(index, message)]
         self._unsent: list[list[str]] = [[] for _ in self._rows]
 
     def build(self, options: MessageOptions) -> tuple[list[int], pa.Table]:
         """The changes of records without errors, and the record index of each."""
         columns = [self._build_column(column) for column in self._table.columns]
         elements = self._sequence_elements(options)
-        places = pa.array([row.place for row in self._rows], pa.int64())
+        indices = pa.array([row.place for row in self._rows], pa.int64())
         frame = build_changes(
             self._table,
-            [column.take(places) for column in record_ids(self._raw)],
+            [column.take(indices) for column in record_ids(self._raw)],
             ops=pa.array([row.op for row in self._rows], pa.string()),
             elements=elements,
             at=null_out_of_range(pa.array([self._messages[row.place].at for row in self._rows], pa.int64()).view(STAMP)),
             columns=columns,
             tx=pa.array([self._messages[row.place].tx for row in self._rows], pa.string()),
-            unsent=pa.array([names or None for names in self._unsent], pa.list_(pa.string())),
+            unchanged=pa.array([names or None for names in self._unsent], pa.list_(pa.string())),
             key_changes=self._key_change_columns(),
         )
         good = [i for i, row in enumerate(self._rows) if row.place not in self.errors]
@@ -390,24 +390,24 @@ class MessageChangeBlock:
             frame = frame.take(pa.array(good, pa.int64()))
         return [self._rows[i].place for i in good], frame
 
-    def _to_rows(self, place: int, message: Message) -> list[ChangeRow]:
-        found: list[ChangeRow] = []
+    def _to_rows(self, index: int, message: Message) -> list[ChangeRow]:
+        rows: list[ChangeRow] = []
         for number, change in enumerate(message.changes):
             try:
-                found += self._split_key_change(place, number * PER_ROW, change)
+                rows += self._split_key_change(index, number * PER_ROW, change)
             except UNREADABLE as error:
-                self.errors.setdefault(place, unreadable_reject(error))
-        return found
+                self.errors.setdefault(index, unreadable_reject(error))
+        return rows
 
-    def _split_key_change(self, place: int, number: int, change: MessageChange) -> list[ChangeRow]:
+    def _split_key_change(self, index: int, number: int, change: MessageChange) -> list[ChangeRow]:
         if change.row is None:
-            return [ChangeRow(place, change.op, number, self._reader.blank)]
+            return [ChangeRow(index, change.op, number, self._reader.blank)]
         image = self._reader.decode(change.row)
         if change.op == Op.UPDATE and change.old is not None and self._reader.can_hold(change.old, self._table.keys):
             old = self._reader.decode(change.old)
             if self._has_other_key(image, old):
-                return [ChangeRow(place, Op.DELETE, number, image, old), ChangeRow(place, Op.CREATE, number + 1, image, old)]
-        return [ChangeRow(place, change.op, number + 1, image)]
+                return [ChangeRow(index, Op.DELETE, number, image, old), ChangeRow(index, Op.CREATE, number + 1, image, old)]
+        return [ChangeRow(index, change.op, number + 1, image)]
 
     def _has_other_key(self, image: Any, old: Any) -> bool:
         for key in self._table.keys:
@@ -423,15 +423,15 @@ class MessageChangeBlock:
             orders: list[tuple[int, ...]] = [(offset,) for offset in self._raw.column("offset").to_pylist()]
         else:
             orders = [message.order for message in self._messages]
-        for place, order in enumerate(orders):
+        for index, order in enumerate(orders):
             if len(order) < self._table.sequence - 1:
                 reason = "it does not say where in its source's log it is, as other messages of its table do"
-                self.errors.setdefault(place, Reject(RejectCode.NO_SEQUENCE, reason))
-                orders[place] = (0,) * (self._table.sequence - 1)
+                self.errors.setdefault(index, Reject(RejectCode.NO_SEQUENCE, reason))
+                orders[index] = (0,) * (self._table.sequence - 1)
             elif not all(0 <= element < 1 << EPOCH_SHIFT for element in order):
                 reject = Reject(RejectCode.NO_SEQUENCE, "what orders it leaves no room for the epoch")
-                self.errors.setdefault(place, reject)
-                orders[place] = (0,) * len(order)
+                self.errors.setdefault(index, reject)
+                orders[index] = (0,) * len(order)
         first = [orders[row.place][0] | options.epoch << EPOCH_SHIFT for row in self._rows]
         others = [[orders[row.place][k] for row in self._rows] for k in range(1, self._table.sequence - 1)]
         return [pa.array(e, pa.int64()) for e in (first, *others, [row.number for row in self._rows])]

@@ -89,24 +89,24 @@ class JsonMessageOpener(MessageOpener):
         value = record.value or b""
         message, layout = self._read_message(value)
         whole = read_object(value)
-        kept = {name: token for name, token in whole.items() if name in self._form.metadata_fields}
+        metadata = {name: token for name, token in whole.items() if name in self._form.metadata_fields}
         images: list[Image] = []
         rows: dict[str, object] = {}
         for name, role in self._form.images(message.changes[0].op).items():
             token = whole.get(name, NULL)
             if bytes(token) != b"null":
-                found = read_objects(token)
-                rows[name] = found if bytes(token).startswith(b"[") else found[0]
-                images += [Image(fields, role) for fields in found if fields is not None]
-        return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(kept | rows))
+                objects = read_objects(token)
+                rows[name] = objects if bytes(token).startswith(b"[") else objects[0]
+                images += [Image(fields, role) for fields in objects if fields is not None]
+        return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(metadata | rows))
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
         return open_json_key(key, of)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
         """The message without its SQL statement."""
-        said: Object = read_object(record.value or b"")
-        return msgspec.json.encode({name: token for name, token in said.items() if name in self._form.metadata_fields})
+        whole: Object = read_object(record.value or b"")
+        return msgspec.json.encode({name: token for name, token in whole.items() if name in self._form.metadata_fields})
 
 
 # The decoder.
@@ -134,11 +134,11 @@ class MessageDecoder(MaskingDecoder):
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         for text in sample["value"].to_pylist():
-            found = None if text is None else read_message(self.FORMAT, text, self._options.limits)
-            if found is None or isinstance(found, Reject):
+            message = None if text is None else read_message(self.FORMAT, text, self._options.limits)
+            if message is None or isinstance(message, Reject):
                 continue
-            layout = self._layouts.get_layout(found)
-            if found.table == table and layout.error is None and layout.fingerprint == fingerprint:
+            layout = self._layouts.get_layout(message)
+            if message.table == table and layout.error is None and layout.fingerprint == fingerprint:
                 sequence = (self.FORMAT.order_elements if layout.has_order else 1) + 1
                 spec = build_row_spec(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=layout.keys)
                 return replace(self._options.to_read_types(self._tables.masked_spec(spec)), by_tx=self.FORMAT.by_tx)
@@ -164,22 +164,22 @@ class MessageRouter:
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
         out = [self._route_message(text) for text in values.to_pylist()]
-        for place, error in (large | find_read_errors(raw)).items():
-            out[place] = (None, None, None, str(error))
+        for index, error in (large | find_read_errors(raw)).items():
+            out[index] = (None, None, None, str(error))
         return build_routes(out)
 
     def _route_message(self, text: bytes | None) -> Outcome:
         if text is None:
             return None, None, TOMBSTONE, None
-        found = read_message(self._form, text, self._options.limits)
-        if isinstance(found, Reject):
-            return self._form.find_table(text, self._options.limits), None, None, str(found)
-        if found.ignored:
-            return None, None, found.ignored, None
-        layout = self._layouts.get_layout(found)
+        message = read_message(self._form, text, self._options.limits)
+        if isinstance(message, Reject):
+            return self._form.find_table(text, self._options.limits), None, None, str(message)
+        if message.ignored:
+            return None, None, message.ignored, None
+        layout = self._layouts.get_layout(message)
         if layout.error is not None:
-            return found.table, None, None, str(layout.error)
-        return found.table, layout.fingerprint, None, None
+            return message.table, None, None, str(layout.error)
+        return message.table, layout.fingerprint, None, None
 
 
 # Envelope columns of the event log.
@@ -198,12 +198,12 @@ class MessageEnvelopes:
         return map_slices(raw, ENVELOPE, self._read_slice)
 
     def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:
-        found = [
+        outcomes = [
             NOTHING if text is None else read_message(self._form, text, self._options.limits)
             for text in raw.column("value").to_pylist()
         ]
-        messages = [NOTHING if isinstance(one, Reject) else one for one in found]
-        errors = {i: one for i, one in enumerate(found) if isinstance(one, Reject)}
+        messages = [NOTHING if isinstance(one, Reject) else one for one in outcomes]
+        errors = {i: one for i, one in enumerate(outcomes) if isinstance(one, Reject)}
         layouts = [self._layouts.get_layout(one) if one.table and one.changes else None for one in messages]
         images = {}
         for name in ("before", "after"):

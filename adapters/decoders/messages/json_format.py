@@ -68,15 +68,15 @@ class JsonMessageFormat(MessageFormat):
         row = Role.DELETED if op == Op.DELETE else Role.BESIDE if op == Op.TRUNCATE else Role.ROW
         return {"data": row, "old": Role.BESIDE}
 
-    def column(self, name: str, said: str) -> Column | None:  # noqa: ARG002 - messages have no types
+    def column(self, name: str, type_name: str) -> Column | None:  # noqa: ARG002 - messages have no types
         return None
 
     def find_table(self, value: bytes, limits: RecordLimits) -> str | None:  # noqa: ARG002 - other fields are skipped
         try:
-            said = _names(value)
+            names = _names(value)
         except UNREADABLE:
             return None
-        return f"{said.database}.{said.table}" if said.database and said.table else said.table or None
+        return f"{names.database}.{names.table}" if names.database and names.table else names.table or None
 
     def make_row_reader(self, columns: ColumnTypes) -> JsonMessageRows:
         return JsonMessageRows(columns, self.find_text_reader)
@@ -115,8 +115,8 @@ def read_image(raw: msgspec.Raw) -> bytes | None:
 def make_narrow_decoder(message: type[msgspec.Struct], **fields: Any) -> Callable[[bytes], Any]:
     """A decoder of messages whose fields have these types. Fields with a pair of type and default may be missing."""
     given = [(name, *wire) if isinstance(wire, tuple) else (name, wire) for name, wire in fields.items()]
-    found = msgspec.defstruct(message.__name__, given, bases=(message,), gc=False, kw_only=True)
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder(found).decode
+    narrow = msgspec.defstruct(message.__name__, given, bases=(message,), gc=False, kw_only=True)
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(narrow).decode
     return decode
 
 
@@ -133,9 +133,9 @@ class JsonMessageRows(MessageRows):
     object is read as its JSON text."""
 
     def __init__(self, columns: ColumnTypes, reader: ReaderOf) -> None:
-        known = {name: _value_reader(reader, column) for name, column in columns.items()}
-        self.columns = frozenset(known)
-        self._fields = choose_objects(known)(known)
+        readers = {name: _value_reader(reader, column) for name, column in columns.items()}
+        self.columns = frozenset(readers)
+        self._fields = choose_objects(readers)(readers)
         self.blank: Any = self._fields.empty()
         self.decode = msgspec.json.Decoder(self._fields.wire).decode
 

@@ -62,9 +62,9 @@ class MessageLayout:
 
     def unmasked_types(self) -> dict[str, ColumnType]:
         """The types of columns in unmasked messages."""
-        said, declared, how = self.type_names, self.declared, self.readings
+        type_names, declared, how = self.type_names, self.declared, self.readings
         return {
-            c.name: ColumnType(c.type, c.type, said.get(c.name, ""), c.name in declared, how.get(c.name, "reject"))
+            c.name: ColumnType(c.type, c.type, type_names.get(c.name, ""), c.name in declared, how.get(c.name, "reject"))
             for c in self.columns
         }
 
@@ -88,15 +88,15 @@ class MessageLayouts:
     def get_layout(self, message: Message) -> MessageLayout:
         """The layout of a message's rows."""
         which = (message.table, message.types, message.keys, bool(message.order))
-        found = self._known.get(which)
-        if found is None:
+        layout = self._known.get(which)
+        if layout is None:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
-            found = self._known[which] = self._read_layout(message)
+            layout = self._known[which] = self._read_layout(message)
         # Messages with other operations share the cached layout.
-        has_key = found.keys and set(found.keys) <= {column.name for column in found.columns}
-        is_lacking = found.error is None and not has_key and _is_truncate(message)
-        return KEYLESS if is_lacking else found
+        has_key = layout.keys and set(layout.keys) <= {column.name for column in layout.columns}
+        is_lacking = layout.error is None and not has_key and _is_truncate(message)
+        return KEYLESS if is_lacking else layout
 
     def _read_layout(self, message: Message) -> MessageLayout:
         declared = self._options.columns_of(message.table)
@@ -111,12 +111,12 @@ class MessageLayouts:
             return MessageLayout(
                 error=malformed_reject(f"its key has a column {missing[0]!r}, which is not among its columns")
             )
-        told: list[object] = [[[c.name, str(c.type), *filter(None, [c.text_kind])] for c in columns], keys]
+        parts: list[object] = [[[c.name, str(c.type), *filter(None, [c.text_kind])] for c in columns], keys]
         if self._form.order_elements and not message.order:
-            told.append("offset")
+            parts.append("offset")
             if self._is_first(message.table, "order"):
                 log.warning("messages without a place in their source's log: their offsets order them", table=message.table)
-        fingerprint = sha256(msgspec.json.encode(told)).hexdigest()[:16]
+        fingerprint = sha256(msgspec.json.encode(parts)).hexdigest()[:16]
         masks = self._private.get_masks(message.table)
         masked = {c.name: self._private.masked_column(message.table, c).type for c in columns if c.name in masks}
         return MessageLayout(
@@ -134,15 +134,15 @@ class MessageLayouts:
         """The declared columns, and those in messages. Declared types take precedence. If the key is declared, only
         declared columns are used; otherwise the other columns in messages are added."""
         declared = self._options.columns_of(table) or {}
-        found = [Column(name, find_type_reader(said).type) for name, said in declared.items()]
-        others = {name: said for name, said in sent.items() if name not in declared}
+        columns = [Column(name, find_type_reader(type_name).type) for name, type_name in declared.items()]
+        others = {name: type_name for name, type_name in sent.items() if name not in declared}
         if declared and set(keys) <= declared.keys():
             self._log_left_out(table, list(others))
-            return tuple(found)
+            return tuple(columns)
         most = self._options.limits.columns
         if len(sent) > most:
             return Reject(RejectCode.TOO_LARGE, f"it has {len(sent)} columns, more than the {most} allowed")
-        return (*found, *(self._find_column(table, name, said) for name, said in others.items()))
+        return (*columns, *(self._find_column(table, name, type_name) for name, type_name in others.items()))
 
     def _log_left_out(self, table: str, names: Sequence[str]) -> None:
         if names and self._is_first(table, "schema"):
@@ -160,17 +160,17 @@ class MessageLayouts:
         self._told.add((table, of))
         return True
 
-    def _find_column(self, table: str, name: str, said: str) -> Column:
+    def _find_column(self, table: str, name: str, type_name: str) -> Column:
         """A column. An unknown type is read as text, so that one column does not cause the rejection of all rows."""
-        found = self._form.column(name, said)
-        if found is not None:
-            return found
+        column = self._form.column(name, type_name)
+        if column is not None:
+            return column
         if self._is_first(table, f"type of {name}"):
             log.warning(
                 "a column's type is not known: it is read as text",
                 table=table,
                 column=name,
-                type=said[:60] or "not said",
+                type=type_name[:60] or "not said",
                 next_step=f"`schema: {{{name}: TYPE}}` of the table gives it another type.",
             )
-        return Column(name, pa.string(), source_type=said)
+        return Column(name, pa.string(), source_type=type_name)

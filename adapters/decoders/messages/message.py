@@ -155,7 +155,7 @@ class MessageFormat(Protocol):
         """The parsed message. Raises one of `arrow.record_errors.UNREADABLE`, such as `ValueMisfit`."""
         ...
 
-    def column(self, name: str, said: str) -> Column | None:
+    def column(self, name: str, type_name: str) -> Column | None:
         """The column for a type name in messages; None for an unknown type."""
         ...
 
@@ -195,11 +195,11 @@ def to_micros(count: int | None, each: int) -> int | None:
 def to_micros_array(counts: Sequence[int | None], each: int) -> pa.Array:
     """`to_micros` of every count."""
     try:
-        found = pa.array(counts, pa.int64())
+        numbers = pa.array(counts, pa.int64())
     except OverflowError:
         return pa.array([to_micros(count, each) for count in counts], pa.int64())
-    inside = pc.and_(pc.greater_equal(found, -(-FIRST_US // each)), pc.less_equal(found, LAST_US // each))
-    return pc.multiply(pc.if_else(inside, found, pa.scalar(None, pa.int64())), each)
+    inside = pc.and_(pc.greater_equal(numbers, -(-FIRST_US // each)), pc.less_equal(numbers, LAST_US // each))
+    return pc.multiply(pc.if_else(inside, numbers, pa.scalar(None, pa.int64())), each)
 
 
 # Rows of many messages as columns, read with a type that is generated for their layout, so that msgspec creates the
@@ -227,10 +227,10 @@ ReaderOf = Callable[[ColumnType], Read]
 
 def text_column_reader(column: ColumnType) -> Read:
     """The reader of a column from its texts; lists are JSON arrays."""
-    found = _list_reader(column.sent) if pa.types.is_list(column.sent) else find_text_reader(column.sent)
-    if found is None:
+    reader = _list_reader(column.sent) if pa.types.is_list(column.sent) else find_text_reader(column.sent)
+    if reader is None:
         raise TypeError(f"no text is read as {column.sent}")
-    return found
+    return reader
 
 
 _values = msgspec.structs.astuple
@@ -265,7 +265,7 @@ class TypedColumn:
         try:
             return ColumnValues(self._read_plain(values))
         except FAILURES:
-            unset = [place for place, value in enumerate(values) if value is UNSET]
+            unset = [index for index, value in enumerate(values) if value is UNSET]
             array, bad = build_or_reject(self._read_plain, [None if value is UNSET else value for value in values], "")
             return ColumnValues(array, unset, list(bad))
 
@@ -312,8 +312,8 @@ class TypedRows:
 
     def find_key_changes(self, rows: Sequence[Any], olds: Sequence[Any]) -> list[int]:
         """Indices of rows whose key changed, by `olds`, in which None is a missing image."""
-        some = [place for place, old in enumerate(olds) if old is not None and old != self._nothing]
-        return [place for place in some if self._has_other_key(_values(olds[place]), _values(rows[place]))]
+        some = [index for index, old in enumerate(olds) if old is not None and old != self._nothing]
+        return [index for index in some if self._has_other_key(_values(olds[index]), _values(rows[index]))]
 
     def _has_other_key(self, old: Sequence[Any], row: Sequence[Any]) -> bool:
         return any(was is not UNSET and was != row[number] for was, number in zip(old, self._keys, strict=True))

@@ -51,10 +51,10 @@ class RowFrameDecoder:
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
         values = raw.column("value")
-        found = find_frames(values, self._options.limits.depth)
+        frames = find_frames(values, self._options.limits.depth)
         errors: dict[int, Reject] = dict.fromkeys(pc.indices_nonzero(pc.is_null(values)).to_pylist(), EMPTY)
-        errors |= found.errors
-        parts = [part for group in found.groups for part in self._decode_group(raw, group, table, errors)]
+        errors |= frames.errors
+        parts = [part for group in frames.groups for part in self._decode_group(raw, group, table, errors)]
         parts += reject_records(raw, table, errors)
         return merge_parts(parts, changes_schema(table))
 
@@ -66,20 +66,20 @@ class RowFrameDecoder:
         if isinstance(reader, Reject):
             errors |= dict.fromkeys(rows, reader)
             return
-        found, bad = reader.read_rows(group.payloads())
+        decoded, bad = reader.read_rows(group.payloads())
         whole = split_members(raw.column("value"), group, bad, self._options.limits.depth)
         again, still = reader.read_rows([*whole.values()])
         for number, i in enumerate(whole):
             if number not in still:
-                found[i] = again[number]
+                decoded[i] = again[number]
                 del bad[i]
         errors |= {rows[i]: reject for i, reject in bad.items()}
         good = [i for i in range(len(rows)) if i not in bad]
         if good:
-            places = None if len(good) == raw.num_rows else [rows[i] for i in good]
-            block = RowChangeBlock(select_records(raw, places), reader, [found[i] for i in good], self._options)
+            indices = None if len(good) == raw.num_rows else [rows[i] for i in good]
+            block = RowChangeBlock(select_records(raw, indices), reader, [decoded[i] for i in good], self._options)
             of, frame = block.build()
-            yield (of if places is None else [places[i] for i in of or range(len(places))]), frame
+            yield (of if indices is None else [indices[i] for i in of or range(len(indices))]), frame
 
     def _get_reader(self, schema: bytes | None, table: TableSpec) -> RowReader | Reject:
         layout = self._layouts.get_layout(schema, table.name)
@@ -132,11 +132,11 @@ class RowChangeBlock:
         self.raw, self.reader, self.rows, self.options = raw, reader, rows, options
         self.table = reader.table
         self.errors: dict[int, Reject] = {}
-        said = reader.read_metadata(rows, options.operation_column)
-        self.ops = [read_operation(value, options) for value in said]
-        self.errors |= {i: options.unknown_operation_reject(said[i]) for i, op in enumerate(self.ops) if op is None}
+        operations = reader.read_metadata(rows, options.operation_column)
+        self.ops = [read_operation(value, options) for value in operations]
+        self.errors |= {i: options.unknown_operation_reject(operations[i]) for i, op in enumerate(self.ops) if op is None}
         if options.inserts_only and not options.in_files and reader.is_typed:
-            self.errors |= {i: OF_DELTA for i, value in enumerate(said) if value is not None}
+            self.errors |= {i: OF_DELTA for i, value in enumerate(operations) if value is not None}
 
     def build(self) -> Part:
         """The changes of these records, in their order; a key change is two rows."""
@@ -148,14 +148,14 @@ class RowChangeBlock:
         frame = self._build_frame(HalfFrame(range(len(self.rows)), ops, values), elements)
         if not moved:
             return None, frame
-        places = list(moved)
+        indices = list(moved)
         olds = {name: self._old_values(name, values[name], moved) for name in values}
-        first = [e.take(pa.array(places, pa.int64())) for e in elements]
-        first[1] = pa.array([0] * len(places), pa.int64())
-        deletes = self._build_frame(HalfFrame(places, [Op.DELETE] * len(places), olds), first)
-        order = sorted([*((i, 1, i) for i in range(len(ops))), *((i, 0, len(ops) + k) for k, i in enumerate(places))])
+        first = [e.take(pa.array(indices, pa.int64())) for e in elements]
+        first[1] = pa.array([0] * len(indices), pa.int64())
+        deletes = self._build_frame(HalfFrame(indices, [Op.DELETE] * len(indices), olds), first)
+        order = sorted([*((i, 1, i) for i in range(len(ops))), *((i, 0, len(ops) + k) for k, i in enumerate(indices))])
         both = pa.concat_tables([frame, deletes]).combine_chunks()
-        return [place for place, *_ in order], both.take(pa.array([row for *_, row in order], pa.int64()))
+        return [index for index, *_ in order], both.take(pa.array([row for *_, row in order], pa.int64()))
 
     def _find_key_changes(self) -> dict[int, Any]:
         """The updates that changed the key, by index, with their old values."""
@@ -165,10 +165,10 @@ class RowChangeBlock:
             olds = self.reader.read_olds(self.rows, self.options.before_field)
         except UNREADABLE:
             olds = [self._read_old(i) for i in range(len(self.rows))]
-        places = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
-        some = [olds[i] for i in places]
+        indices = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
+        some = [olds[i] for i in indices]
         keys = [self.reader.read_old_values(some, key) for key in self.table.keys if key in self.reader.columns]
-        return {i: olds[i] for k, i in enumerate(places) if any(key[k] is not UNSET for key in keys)}
+        return {i: olds[i] for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)}
 
     def _refuse_partial_rows(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
         """Reject key changes with missing values: the row with the new key has no older values."""
@@ -178,11 +178,11 @@ class RowChangeBlock:
                 reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
                 self._fail(i, RejectCode.INCOMPLETE, reason)
 
-    def _read_old(self, place: int) -> Any:
+    def _read_old(self, index: int) -> Any:
         try:
-            return self.reader.read_olds(self.rows[place : place + 1], self.options.before_field or "")[0]
+            return self.reader.read_olds(self.rows[index : index + 1], self.options.before_field or "")[0]
         except UNREADABLE:
-            self.errors.setdefault(place, malformed_reject("its before image does not have the types of its schema"))
+            self.errors.setdefault(index, malformed_reject("its before image does not have the types of its schema"))
             return None
 
     def _old_values(self, name: str, values: Sequence[Any], moved: Mapping[int, Any]) -> list[Any]:
@@ -195,17 +195,17 @@ class RowChangeBlock:
             self.raw.column("offset")
         )
         room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
-        for place in _true_places(pc.invert(room)):
-            self._fail(place, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
+        for index in _true_places(pc.invert(room)):
+            self._fail(index, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
         first = pc.if_else(room, elements[0], None)
         return [pc.add(first, pa.scalar(self.options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
 
     def _sequence_element(self, name: str) -> pa.Array:
         values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
         array, bad = build_or_reject(lambda some: pa.array(some, pa.int64()), values, name)
-        for place in {*bad, *_true_places(pc.fill_null(pc.less(array, 0), True))}:
+        for index in {*bad, *_true_places(pc.fill_null(pc.less(array, 0), True))}:
             reason = f"its sequence column {name!r} holds no whole number from 0 on"
-            self._fail(place, RejectCode.NO_SEQUENCE, reason)
+            self._fail(index, RejectCode.NO_SEQUENCE, reason)
         return array
 
     def _build_frame(self, half: HalfFrame, elements: Sequence[pa.Array]) -> pa.Table:
@@ -221,7 +221,7 @@ class RowChangeBlock:
             at=null_out_of_range(raw.column("timestamp").cast(STAMP)),
             columns=columns,
             errors=pa.array([str(error) if error else None for error in errors], pa.string()),
-            unsent=pa.array([names or None for names in half.missing], pa.list_(pa.string())),
+            unchanged=pa.array([names or None for names in half.missing], pa.list_(pa.string())),
         )
 
     def _build_column(self, column: Column, half: HalfFrame) -> pa.Array:
@@ -238,24 +238,24 @@ class RowChangeBlock:
                 self.errors.setdefault(half.places[row], reject)
         if is_key:
             for row in _true_places(pc.is_null(array)):
-                place = half.places[row]
-                names = self._list_names(place) if given[row] is UNSET else ()
-                self.errors.setdefault(place, null_key_reject(column.name, self.table.name, names))
+                index = half.places[row]
+                names = self._list_names(index) if given[row] is UNSET else ()
+                self.errors.setdefault(index, null_key_reject(column.name, self.table.name, names))
         elif UNSET in given:
             for row in (row for row, v in enumerate(given) if v is UNSET and half.ops[row] == Op.UPDATE):
                 half.missing[row].append(column.name)
         return array
 
-    def _list_names(self, place: int) -> Collection[str]:
+    def _list_names(self, index: int) -> Collection[str]:
         try:
-            said = _fields(self.raw.column("value")[place].as_py() or b"{}")
-            payload = said.get("payload")
-            return said if payload is None or not bytes(payload).startswith(b"{") else _fields(payload)
+            fields = _fields(self.raw.column("value")[index].as_py() or b"{}")
+            payload = fields.get("payload")
+            return fields if payload is None or not bytes(payload).startswith(b"{") else _fields(payload)
         except UNREADABLE:  # No column was read from the record, so it was not parsed before.
             return ()
 
-    def _fail(self, place: int, code: str, sentence: str) -> None:
-        self.errors.setdefault(place, Reject(code, sentence))
+    def _fail(self, index: int, code: str, sentence: str) -> None:
+        self.errors.setdefault(index, Reject(code, sentence))
 
 
 def offsets_to_sequence(offsets: pa.Array) -> list[pa.Array]:
@@ -267,8 +267,8 @@ def read_operation(value: object, options: RowsDecoderOptions) -> Op | None:
     """The operation of a value in the operation column; None for an unknown one. Numbers are compared as text."""
     if value is None and options.inserts_only:
         return Op.CREATE
-    known = isinstance(value, str | int) and not isinstance(value, bool)
-    return options.operation_of.get(str(value)) if known else None
+    is_name = isinstance(value, str | int) and not isinstance(value, bool)
+    return options.operation_of.get(str(value)) if is_name else None
 
 
 def _to_int(value: object) -> object:
@@ -321,18 +321,18 @@ class RowLayouts:
     def get_layout(self, schema: bytes | None, table: str) -> RowLayout:
         """The layout of records of `table` with the JSON text `schema`, or None for records without one. Without a schema
         and declared columns the layout has no columns."""
-        found = self._find_layout(schema, table)
+        layout = self._find_layout(schema, table)
         masks = self._private.get_masks(table)
         if not masks:
-            return found
-        which = (found.fingerprint, table)
+            return layout
+        which = (layout.fingerprint, table)
         if which not in self._masked:
             if len(self._masked) >= MAX_LAYOUTS:
                 self._masked.clear()
-            kept = (name for name, mask in masks.items() if mask.kind != "nothing")
-            texts = {name: self._options.find_column_reader("string") for name in kept}
+            names = (name for name, mask in masks.items() if mask.kind != "nothing")
+            texts = {name: self._options.find_column_reader("string") for name in names}
             self._masked[which] = replace(
-                found, masked={name: node for name, node in texts.items() if name in found.readers}
+                layout, masked={name: node for name, node in texts.items() if name in layout.readers}
             )
         return self._masked[which]
 
@@ -343,10 +343,10 @@ class RowLayouts:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
             self._known[schema] = self._read_layout(schema)
-        known, said = self._known[schema], None
-        if known.error is UNDECLARED:
-            said = self.declared_layout(table)
-        return said if said and said.readers else known
+        layout, declared = self._known[schema], None
+        if layout.error is UNDECLARED:
+            declared = self.declared_layout(table)
+        return declared if declared and declared.readers else layout
 
     def is_row_schema(self, schema: bytes) -> bool:
         """True for a valid schema of rows, which defines the types of its records."""
@@ -359,15 +359,15 @@ class RowLayouts:
                 self._declared.clear()
             columns = self._options.columns_of(table) or {}
             self._declared[table] = RowLayout(
-                BARE, {name: self._options.find_column_reader(said) for name, said in columns.items()}
+                BARE, {name: self._options.find_column_reader(type_name) for name, type_name in columns.items()}
             )
         return self._declared[table]
 
     def _read_layout(self, schema: bytes) -> RowLayout:
         fingerprint = sha256(schema).hexdigest()[:16]
         try:
-            said = _schema(schema)
-            nodes = {name: find_type_reader(one) for name, one in said.items() if not self._is_bookkeeping(name)}
+            fields = _schema(schema)
+            nodes = {name: find_type_reader(one) for name, one in fields.items() if not self._is_bookkeeping(name)}
         except (*UNREADABLE, ValueMisfit):
             return RowLayout(fingerprint, {}, UNDECLARED)
         if len(nodes) > self._options.limits.columns:
@@ -395,11 +395,11 @@ class RowReader:
         nodes = {**layout.readers, **layout.masked}
         for name in nodes.keys() - set(table.keys):
             nodes[name] = make_lenient(nodes[name], options.reading_of(table.name, name))
-        known = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
-        kind = choose_objects((*known, *_extra_fields(options)))
-        self.table, self._olds = table, kind(known)
-        self._fields = kind({**_metadata_readers(options, self._olds.wire), **known})
-        self.columns = {name: self._fields.nodes[name] for name in known}
+        readers = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        kind = choose_objects((*readers, *_extra_fields(options)))
+        self.table, self._olds = table, kind(readers)
+        self._fields = kind({**_metadata_readers(options, self._olds.wire), **readers})
+        self.columns = {name: self._fields.nodes[name] for name in readers}
         self.is_typed = layout.fingerprint != BARE
         self.blank: Any = self._fields.empty()
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._fields.wire).decode
@@ -414,13 +414,13 @@ class RowReader:
 
     def read_metadata(self, rows: Sequence[Any], name: str) -> list[Any]:
         """A metadata field of every row; None if it is missing."""
-        found = self._fields.values(rows, name)
-        return [None if v is UNSET else msgspec.json.decode(v) if isinstance(v, msgspec.Raw) else v for v in found]
+        tokens = self._fields.values(rows, name)
+        return [None if v is UNSET else msgspec.json.decode(v) if isinstance(v, msgspec.Raw) else v for v in tokens]
 
     def read_olds(self, rows: Sequence[Any], name: str) -> list[Any]:
         """The old values of every row as an object, or None. Raises one of UNREADABLE."""
-        found = self._fields.values(rows, name)
-        return [None if v is UNSET else self._type_old(v) if isinstance(v, msgspec.Raw) else v for v in found]
+        tokens = self._fields.values(rows, name)
+        return [None if v is UNSET else self._type_old(v) if isinstance(v, msgspec.Raw) else v for v in tokens]
 
     def _type_old(self, old: msgspec.Raw) -> Any:
         return msgspec.json.decode(old, type=self._olds.wire)

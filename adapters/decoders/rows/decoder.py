@@ -136,8 +136,8 @@ class TombstoneRows:
             self._to_row(topic, key) if value is None and key is not None else value
             for topic, key, value in zip(*(raw[name].to_pylist() for name in names), strict=True)
         ]
-        place = raw.schema.get_field_index("value")
-        return raw.set_column(place, raw.schema.field(place), pa.array(values, pa.binary()))
+        index = raw.schema.get_field_index("value")
+        return raw.set_column(index, raw.schema.field(index), pa.array(values, pa.binary()))
 
     def _to_row(self, topic: str, key: bytes) -> bytes | None:
         """The deleted row; None if the table does not use tombstones. An invalid key is returned, and rejected as a
@@ -185,16 +185,16 @@ class RowRouter:
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
         values, large = reject_too_long(raw.column("value"), self._options.limits)
         out: list[Outcome] = [(None, None, TOMBSTONE, None)] * raw.num_rows
-        found = find_frames(values, self._options.limits.depth)
+        frames = find_frames(values, self._options.limits.depth)
         topics = raw.column("topic").to_pylist()
-        for group in found.groups:
+        for group in frames.groups:
             rows = range(len(values)) if group.rows is None else group.rows
-            for place, outcome in zip(rows, self._route_group(group, [topics[i] for i in rows]), strict=True):
-                out[place] = outcome
-        for place, error in (found.errors | large).items():
-            out[place] = (topics[place], None, None, str(error))
-        for place, error in find_read_errors(raw).items():
-            out[place] = (None, None, None, str(error))
+            for index, outcome in zip(rows, self._route_group(group, [topics[i] for i in rows]), strict=True):
+                out[index] = outcome
+        for index, error in (frames.errors | large).items():
+            out[index] = (topics[index], None, None, str(error))
+        for index, error in find_read_errors(raw).items():
+            out[index] = (None, None, None, str(error))
         return build_routes(out)
 
     def _route_group(self, group: SchemaGroup, topics: Sequence[str]) -> list[Outcome]:
@@ -216,8 +216,8 @@ class RowRouter:
 
     def _find_fault(self, payload: bytes) -> Reject | None:
         try:
-            said: Any = self._probe(payload).get(self._options.operation_column)
-            value = None if said is None else msgspec.json.decode(said)
+            token: Any = self._probe(payload).get(self._options.operation_column)
+            value = None if token is None else msgspec.json.decode(token)
         except UNREADABLE as error:
             return hint_by_names(unreadable_reject(error), payload, "rows")
         unknown = None if read_operation(value, self._options) else self._options.unknown_operation_reject(value)
@@ -259,11 +259,11 @@ class RowEnvelopes:
                 errors.setdefault(i, error)
             ops.append(None if i in errors else op)
         images = _build_images(ops, payloads, errors)
-        known = pa.array([op is not None for op in ops], pa.bool_())
+        has_op = pa.array([op is not None for op in ops], pa.bool_())
         columns = {
             **images,
-            "connector": pc.if_else(known, CONNECTOR, pa.scalar(None, pa.string())),
-            "table": pc.if_else(known, mine.column("topic"), pa.scalar(None, pa.string())),
+            "connector": pc.if_else(has_op, CONNECTOR, pa.scalar(None, pa.string())),
+            "table": pc.if_else(has_op, mine.column("topic"), pa.scalar(None, pa.string())),
             "op": pa.array(ops, pa.string()),
             **{f"seq_{k}": element for k, element in enumerate(self._read_sequence(mine, rows), 1)},
             "ts": null_out_of_range(mine.column("timestamp").cast(STAMP)),
@@ -339,8 +339,8 @@ class RowOpener(EachRecordOpener):
         if layout.error is not None:
             raise ValueMisfit(*astuple(layout.error))
         row = read_object(payload)
-        said = row.get(self._options.operation_column)
-        op = read_operation(None if said is None else msgspec.json.decode(said), self._options)
+        token = row.get(self._options.operation_column)
+        op = read_operation(None if token is None else msgspec.json.decode(token), self._options)
         images = [Image(row, Role.DELETED if op == Op.DELETE else Role.ROW)]
         before = _read_before(row)
         if before is not None:
@@ -349,8 +349,8 @@ class RowOpener(EachRecordOpener):
         def close() -> bytes:
             whole: Any = row if before is None else row | {BEFORE: before}
             if payload is not value:
-                said = None if schema is None else self._masked_schema(schema, record.topic, layout)
-                whole = {"schema": said, "payload": whole}
+                masked_schema = None if schema is None else self._masked_schema(schema, record.topic, layout)
+                whole = {"schema": masked_schema, "payload": whole}
             return msgspec.json.encode(whole)
 
         return OpenRecord(images, self._get_writer(layout), self._options.keys_of(record.topic) or (), close)
@@ -375,12 +375,12 @@ class RowOpener(EachRecordOpener):
         if which not in self._schemas:
             if len(self._schemas) >= MAX_LAYOUTS:
                 self._schemas.clear()
-            said = read_object(schema)
+            fields = read_object(schema)
             texts = {name: msgspec.Raw(b'"string"') for name in layout.masked if self._layouts.is_row_schema(schema)}
-            self._schemas[which] = msgspec.Raw(msgspec.json.encode(said | texts))
+            self._schemas[which] = msgspec.Raw(msgspec.json.encode(fields | texts))
         return self._schemas[which]
 
 
 def _read_before(row: Object) -> Object | None:
-    said = row.get(BEFORE)
-    return None if said is None or bytes(said) == b"null" else read_object(said)
+    token = row.get(BEFORE)
+    return None if token is None or bytes(token) == b"null" else read_object(token)
