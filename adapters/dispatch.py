@@ -39,7 +39,7 @@ def event_log_spark_sink(options: EventLogSettings | Mapping[str, Any], **more: 
 
     own, _ = split_options_lazily(options)
     if EventLogSettings.read(own).path is not None:
-        from .sinks.delta.spark.event_log import DeltaSparkEventLog
+        from .sinks.delta.spark.sink import DeltaSparkEventLog
 
         return DeltaSparkEventLog(options)
     from .sinks.postgres.spark.sink import open_spark_event_log

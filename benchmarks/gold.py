@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.gold import LocalProjector
-from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from adapters.sinks.delta.sink import CHANGE_DATA_FEED
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.projection import Projection, ProjectionInput
 from replicator.settings.queries import QueryContext, read_query

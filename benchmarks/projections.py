@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adapters.gold import LocalProjector
-from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from adapters.sinks.delta.sink import CHANGE_DATA_FEED
 from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
 from replicator.domain.projection import Projection, ProjectionInput
 from replicator.settings.queries import QueryContext, read_query

@@ -15,7 +15,7 @@ from typing import Any
 import click
 from ruamel.yaml import YAML
 
-from adapters.http.read_side.openapi import FAILURES, build_document
+from adapters.http.openapi import FAILURES, build_document
 from adapters.http.server import HttpServer
 from adapters.http.status_page import PageMonitor
 from adapters.observability.prometheus import OUTCOMES, PrometheusTelemetry

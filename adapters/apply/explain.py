@@ -9,12 +9,11 @@ from replicator.domain.policy.plan import ApplyPlan
 
 from ..sql import per_column
 from ..sql.dialect import DUCKDB, SPARK, Dialect
-from ..sql.fold import first_select, first_windows, guard_select, guard_windows, last_select, last_windows
+from ..sql.fold import first_select, first_windows, guard_select, guard_windows, last_select, last_windows, late_select
 from ..sql.reconcile import reconcile_select
 from ..sql.render import render_merge
 from ..sql.scd2 import absorbed_select, events_select, versions_select
 from ..sql.scd2_events import Scd2Input, carried_columns, select_candidates
-from ..sql.watermark import late_select
 from .reconcile_in_process import places_select
 from .scd2_in_process import IMAGE
 

@@ -1,15 +1,150 @@
-"""The state of a lane after a write, and the truncates that a write brings. Functions of facts: they read no rows."""
+"""The changes of a batch that are new to a lane, and the state of the lane after them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from replicator.domain.policy.late_changes import advance_event_times, update_delete_horizons
-from replicator.domain.policy.plan import ApplyPlan, Counts, Facts, LaneState, Truncate, find_highest, merge_truncates
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OP, PARTITION, RECORD_POSITION, TOPIC, TS, sequence_columns
+from replicator.domain.errors import DataLoss, describe_reload_or_skip
+from replicator.domain.policy.late_changes import advance_event_times, can_be_late, update_delete_horizons
+from replicator.domain.policy.plan import (
+    ApplyPlan,
+    Counts,
+    Facts,
+    LaneState,
+    Truncate,
+    find_highest,
+    is_counting_copies,
+    merge_truncates,
+)
+from replicator.domain.position import Position, TopicPartition
 from replicator.domain.sequence import Sequence
 from replicator.ports.frames import Write
+
+from ..duckdb.session import open_session, to_duckdb_types
+from ..sql.dialect import DUCKDB
+from ..sql.fold import ARRIVAL, COPY, LAST, LATE, change_identity, first_select, late_select
+
+# Redelivery: records that a lane has applied before, and records that are missing in front of a write.
+
+
+def refuse_gap(write: Write[Any], state: LaneState) -> None:
+    """Raises DataLoss when records between the lane's position and the write are missing."""
+    for first in write.span.gaps(state.position):
+        lane, start = write.lane, write.span.start[first]
+        raise DataLoss(
+            f"lane {lane.id} is at {first} offset {state.position[first]}, but the batch starts at {start}",
+            next_step=describe_reload_or_skip(lane.id, f"{first.topic}:{first.partition}:{start}"),
+        )
+
+
+def is_applied(write: Write[Any], state: LaneState) -> bool:
+    """True when nothing of the write is above the lane's position."""
+    return not write.out_of_band and not write.span.after(state.position).end
+
+
+def drop_applied(frame: pa.Table, position: Position, names: tuple[str, str, str] = RECORD_POSITION) -> tuple[pa.Table, int]:
+    """The rows of `frame` at or above `position`, and the number of rows below it.
+
+    `names`: the columns with topic, partition and offset.
+    """
+    topic, number, offset = (frame[n] for n in names)
+    below = pa.repeat(pa.scalar(False), frame.num_rows)
+    present = set(pc.unique(topic).to_pylist())
+    for partition, end in position.items():
+        if partition.topic in present:
+            mine = pc.and_(pc.equal(topic, partition.topic), pc.equal(number, partition.partition))
+            below = pc.or_(below, pc.and_(mine, pc.less(offset, end)))
+    if not pc.any(below).as_py():
+        return frame, 0
+    left = frame.filter(pc.invert(below))
+    return left, frame.num_rows - left.num_rows
+
+
+# The changes of a batch that are not too late for its watermark.
+
+
+@dataclass(frozen=True)
+class WatermarkResult:
+    """`rows`: the changes to write. `late`: the late changes with `_error`, or None. `duplicates`: how many
+    were repeated."""
+
+    rows: pa.Table
+    late: pa.Table | None = None
+    duplicates: int = 0
+
+    @property
+    def rejected(self) -> int:
+        """The number of late changes."""
+        return 0 if self.late is None else int(self.late.num_rows)
+
+
+def filter_late(frame: pa.Table, write: Write[Any], state: LaneState) -> WatermarkResult:
+    """Splits `frame`, the changes above the position of `state`, by the watermark of the write's plan.
+
+    Late changes are removed before duplicates: a late change is rejected again when it is sent again.
+    """
+    plan, late = write.plan, None
+    if plan.watermark is None:
+        return WatermarkResult(frame)
+    if can_be_late(plan, write.folded.facts, state):
+        frame, late = _split_late(frame, write, state.max_event_time)
+    rows = drop_duplicates(frame, plan, counted=is_counting_copies(plan, state, write.span))
+    return WatermarkResult(rows, late, frame.num_rows - rows.num_rows)
+
+
+def _split_late(frame: pa.Table, write: Write[Any], reached: Mapping[TopicPartition, int]) -> tuple[pa.Table, pa.Table]:
+    narrow = frame.select([OP, TOPIC, PARTITION]).append_column(TS, frame[TS].cast(pa.int64()))
+    narrow = narrow.append_column(ARRIVAL, pa.array(range(frame.num_rows), pa.int64()))
+    select = late_select(write.plan, DUCKDB, "changes", reached=reached, lane=write.lane.id)
+    with open_session() as connection:
+        connection.register("changes", narrow)
+        why = connection.sql(f'SELECT "{LATE}" FROM ({select}) ORDER BY "{ARRIVAL}"').to_arrow_table()[LATE]
+    good = pc.is_null(why)
+    bad = frame.filter(pc.invert(good)).drop_columns([ERROR])
+    return frame.filter(good), bad.append_column(ERROR, why.drop_null())
+
+
+# The changes that are not repeated, for plans that store every change.
+
+
+def drop_duplicates(changes: pa.Table, plan: ApplyPlan, *, counted: bool) -> pa.Table:
+    """Keeps the first of the changes with equal key and sequence (without a key: with equal values and
+    sequence).
+
+    `counted`: of changes that differ only in their count, keeps as many as one reading of the log contained.
+    """
+    if not plan.table.sequence or is_ordered(changes, plan):
+        return changes
+    names = {*change_identity(plan, counted=counted), *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
+    narrow = to_duckdb_types(changes.select(sorted(names)))
+    narrow = narrow.append_column(ARRIVAL, pa.array(range(changes.num_rows), pa.int64()))
+    with open_session() as connection:
+        connection.register("changes", narrow)
+        first = connection.sql(first_select(plan, DUCKDB, "changes", counted=counted)).to_arrow_table()
+    return changes.take(first[LAST])
+
+
+def is_ordered(changes: pa.Table, plan: ApplyPlan) -> bool:
+    """True when every change is above the one before it. Then it is above all earlier changes of its key, too."""
+    if changes.num_rows < 2:
+        return True
+    columns = [changes[n].combine_chunks() for n in sequence_columns(plan.table.sequence)]
+    above, equal = pa.scalar(False), pa.scalar(True)
+    for column in columns:
+        left, right = column[:-1], column[1:]
+        above = pc.or_(above, pc.and_(equal, pc.greater(right, left)))
+        equal = pc.and_(equal, pc.equal(right, left))
+    return bool(pc.all(above).as_py())
+
+
+# The state of a lane after a write, and the truncates that a write brings. Functions of facts: they read no rows.
 
 
 def advance_state(

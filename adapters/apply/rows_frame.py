@@ -26,7 +26,7 @@ from replicator.domain.policy.plan import (
 )
 from replicator.domain.policy.policies import TIMESTAMP, get_start_type
 
-from ..arrow.key_change_deletes import can_have_foreign_deletes
+from ..arrow.key_change import can_have_foreign_deletes
 from ..arrow.sequence_elements import to_values
 from ..sql.reconcile import old_key_columns
 

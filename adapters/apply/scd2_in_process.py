@@ -1,8 +1,7 @@
 """Stage 3 of an scd2 plan in DuckDB, for sinks that apply in process.
 
 As in `reconcile_in_process`, DuckDB reads no values. It compares and passes on numbers instead. Equal values of
-a column have the same number, and each number leads back to its value.
-"""
+a column have the same number, and each number leads back to its value."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from adapters.duckdb.session import to_duckdb_types
 from replicator.domain.change import OP, Op
 from replicator.domain.policy.plan import (
     CDC_APPLIED_AT,
@@ -31,14 +29,18 @@ from replicator.domain.policy.plan import (
 )
 from replicator.domain.sequence import Sequence as SequenceKey
 
-from ..duckdb.session import open_session
+from ..duckdb.session import open_session, to_duckdb_types
 from ..sql.dialect import DUCKDB
 from ..sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT, old_key_columns
 from ..sql.scd2 import absorbed_select, events_select, versions_select
 from ..sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input
-from .key_change_deletes import drop_foreign_deletes
-from .reconcile_in_process import describe_incomplete, list_missing_names, to_ambiguous_rejects, to_rejects
-from .value_codes import encode_rows, encode_values
+from .reconcile_in_process import (
+    describe_incomplete,
+    drop_foreign_deletes,
+    list_missing_names,
+    to_ambiguous_rejects,
+    to_rejects,
+)
 
 IMAGE = "_cdc__image"
 """One number for the compared values that every event sent."""
@@ -272,3 +274,48 @@ def _encode_times(pool: _RowPool, truncates: Sequence[Truncate]) -> tuple[tuple[
     pool.codes[START_AT] = pool.codes[END_AT] = values
     starts, ends = pool._per_table(codes.slice(0, size)), pool._per_table(codes.slice(size, size))
     return (starts, ends), ["NULL" if code is None else str(code) for code in codes.slice(2 * size).to_pylist()]
+
+
+# Numbers for values: equal values have the same number, so that DuckDB compares numbers.
+
+
+def encode_values(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """A number per value (null for NULL), and the value of each number. Zero equals minus zero, and NaN equals
+    NaN."""
+    whole = column.combine_chunks()
+    if pa.types.is_nested(whole.type):
+        return _encode_lists(whole)
+    if pa.types.is_floating(whole.type):
+        whole = pc.add(whole, pa.scalar(0.0, whole.type))
+    found = whole.dictionary_encode()
+    return found.indices.cast(pa.int64()), found.dictionary
+
+
+def _encode_lists(whole: pa.Array) -> tuple[pa.Array, pa.Array]:
+    numbers: dict[str, int] = {}
+    first: list[int] = []
+    codes: list[int | None] = []
+    for place, value in enumerate(whole.to_pylist()):
+        text = repr(value)
+        if value is not None and text not in numbers:
+            numbers[text] = len(first)
+            first.append(place)
+        codes.append(None if value is None else numbers[text])
+    return pa.array(codes, pa.int64()), whole.take(pa.array(first, pa.int64()))
+
+
+def combine_codes(one: pa.Array, other: pa.Array) -> pa.Array:
+    """One number for each pair of numbers; NULL counts as a number."""
+    filled = pc.add(pc.fill_null(other, -1), 1)
+    spread = (pc.max(filled).as_py() or 0) + 1
+    return pc.add(pc.multiply(one, spread), filled).dictionary_encode().indices.cast(pa.int64())
+
+
+def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """One number per row for the values of several columns. Stops early once every row has its own number."""
+    found = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+    for name in names:
+        if pc.max(found).as_py() == rows.num_rows - 1:
+            return found
+        found = combine_codes(found, encode_values(rows[name])[0])
+    return found

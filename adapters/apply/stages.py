@@ -47,13 +47,17 @@ from ..sql.reconcile import old_key_columns, purged_condition
 from ..sql.scd2_events import overlap_condition, split_condition
 from .column_versions import BESIDE
 from .conform import REJECTED, number_rows, require_values, to_rejects
-from .key_change_deletes import mask_lookups
 from .lane_progress import (
+    WatermarkResult,
     advance_position,
     advance_state,
     count_truncates,
+    drop_applied,
+    filter_late,
     find_late_truncates,
     find_new_truncates,
+    is_applied,
+    refuse_gap,
 )
 from .per_column_in_process import (
     add_key_rows,
@@ -63,11 +67,9 @@ from .per_column_in_process import (
     read_key_states,
     select_keys,
 )
-from .reconcile_in_process import list_missing_names, reconcile_rows
-from .redelivery import drop_applied, is_applied, refuse_gap
+from .reconcile_in_process import list_missing_names, mask_lookups, reconcile_rows
 from .rows_frame import to_rows
 from .scd2_in_process import Scd2Result, compute_versions
-from .watermark_filter import WatermarkResult, filter_late
 
 Wanted = Mapping[str, pa.Array]
 """Values by column. It asks for the rows that have one of the values in each of the columns."""

@@ -94,3 +94,18 @@ def list_names(masks: Mapping[str, pa.Array], count: int) -> pa.Array:
         counts = pc.add(counts, mask.cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     return pa.ListArray.from_arrays(offsets, names, mask=pc.equal(counts, 0))
+
+
+# The items of a list column's own rows: a slice of the column still carries the items of all rows.
+
+
+def slice_items(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
+    """Offsets that begin at 0, and the items to which they point."""
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return rebase_offsets(offsets), column.values.slice(first, last - first)
+
+
+def rebase_offsets(offsets: pa.Array) -> pa.Array:
+    """Offsets shifted so that the first is 0, in a buffer of their own."""
+    return pc.subtract(offsets, offsets[0])

@@ -29,8 +29,8 @@ from replicator.domain.out_of_range import ReadMode, null_out_of_range
 
 from . import decimals, record_errors, temporal_values, value_readers
 from .frame_slices import read_bytes
-from .out_of_range_values import make_lenient
 from .record_errors import ValueMisfit
+from .temporal_values import make_lenient
 from .value_readers import ValueReader
 
 Read = Callable[[pa.Array], pa.Array]

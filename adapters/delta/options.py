@@ -14,7 +14,7 @@ from replicator.ports.frames import Lane
 from replicator.ports.options import StorageSettings, to_timedelta
 
 from .lake import Lake
-from .maintenance import EVERY_COMMITS, VacuumSchedule
+from .table_writer import EVERY_COMMITS, VacuumSchedule
 from .tables import stored_name, stored_names
 from .types import storage_type
 

@@ -151,7 +151,7 @@ def can_accept(kept: pa.DataType, arrow: pa.DataType) -> bool:
 def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
     """`column` converted towards `kept` where Arrow's own cast would refuse or damage values that fit.
 
-    `adapters.arrow.conform` does the rest, and rejects values that do not fit.
+    `adapters.apply.conform` does the rest, and rejects values that do not fit.
     """
     arrow = column.type
     if isinstance(arrow, pa.BaseExtensionType):

@@ -39,10 +39,16 @@ from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder
 from replicator.ports.engine import EngineFeatures, Frames, KeyPartitions, Prefetch, TransactionTracking
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
-from ..apply.distinct_changes import drop_duplicates, is_ordered
-from ..arrow.columns import rename_plainly
-from ..arrow.key_change import find_open_key_changes, split_segments
-from ..arrow.key_change_deletes import asks_target, can_have_foreign_deletes, drop_foreign_deletes, is_doubtful
+from ..apply.lane_progress import drop_duplicates, is_ordered
+from ..arrow.key_change import (
+    asks_target,
+    can_have_foreign_deletes,
+    drop_foreign_deletes,
+    find_open_key_changes,
+    is_doubtful,
+    rename_plainly,
+    split_segments,
+)
 from ..arrow.record_positions import collect_rejected, find_drops, find_ends, group_by_table, mask_later, split_by_span
 from ..arrow.transactions import split_exact_parts, split_parts
 from ..duckdb.session import open_session, to_duckdb_types

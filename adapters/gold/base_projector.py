@@ -51,9 +51,8 @@ from ..delta.commits import RECENT, USER_METADATA, LostRace
 from ..delta.errors import first_line, translate_errors
 from ..delta.folders import Folder, LocalFolder, sync_commit
 from ..delta.lake import Lake
-from ..delta.maintenance import TableMaintenance
 from ..delta.options import LakeOptions
-from ..delta.table_writer import TableWriter, describe_old_versions, end_versions
+from ..delta.table_writer import TableMaintenance, TableWriter, describe_old_versions, end_versions
 from ..delta.tables import (
     STATISTICS,
     LatestTable,

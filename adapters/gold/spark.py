@@ -21,8 +21,7 @@ from ..delta.types import storage_type, to_storable
 from ..spark.errors import translate_errors
 from ..spark.frames import column, from_arrow, quote_name, to_arrow
 from ..spark.merge import commit_session, confirm_commit, refuse_changed_table
-from ..spark.object_stores import to_spark_path
-from ..spark.session import split_options_lazily
+from ..spark.session import split_options_lazily, to_spark_path
 from ..spark.table_writer import SparkTableWriter
 from ..spark.types import arrow_schema, spark_schema
 from ..sql.dialect import SPARK

@@ -24,8 +24,8 @@ from replicator.ports.reads import ReadSide
 from replicator.ports.runtime import Emit, Endpoints
 
 from .http_thread import ApplicationServer, has_token, list_local_hosts
-from .read_side.request import refuse_unrouted
-from .read_side.routes import EncodedSlashes, ReadSideRoutes
+from .read_side import EncodedSlashes, ReadSideRoutes
+from .request import refuse_unrouted
 
 DRAIN_SECONDS = 30
 

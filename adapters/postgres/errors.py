@@ -55,7 +55,7 @@ ENDS_SESSION = {
 }
 """After these errors another session is opened, because the old one would fail again.
 
-Its locks are acquired again, and the epoch shows whether another instance wrote meanwhile (`lane_ownership`).
+Its locks are acquired again, and the epoch shows whether another instance wrote meanwhile (`LaneOwnership`).
 """
 
 STALE_PLAN = "RevalidateCachedQuery"

@@ -20,8 +20,7 @@ from replicator.ports.frames import Batch
 from ..event_log import to_raw
 from ..spark.errors import translate_error
 from ..spark.frames import cache_with_size, column, map_frame
-from ..spark.object_stores import to_spark_path
-from ..spark.session import split_options_lazily
+from ..spark.session import split_options_lazily, to_spark_path
 from ..spark.types import spark_schema
 from .delta_options import DeltaSourceSettings
 from .delta_reader import FileRewritten, WindowSize

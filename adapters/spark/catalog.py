@@ -19,11 +19,10 @@ from ..apply.ownership import is_owned, ownership_remark
 from ..delta.folders import Folder
 from ..delta.options import config_location
 from ..delta.tables import has_table, open_table, read_schema
-from ..sql.views import COLUMNS, NONE, VIEWS
+from ..sql.current_rows import COLUMNS, NONE, VIEWS
 from .catalog_names import ALL, CATALOG, CatalogTable
 from .errors import translate_errors
-from .object_stores import to_spark_path
-from .session import LazySession
+from .session import LazySession, to_spark_path
 
 VIEW, DELTA = "VIEW", "delta"
 FOUND = "it existed before the lane: the table stays, and so does its name"

@@ -1,6 +1,6 @@
 """Finds deletes that belong to another row than the current row of their key, in frames on the executors.
 
-See `arrow.key_change_deletes` and `apply.key_change_deletes`.
+See `arrow.key_change` and `apply.reconcile_in_process`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replicator.domain.change import ERROR, KEY_CHANGE_DELETE, OP, UNCHANGED, Op
 from replicator.domain.errors import AMBIGUOUS_DELETE
 from replicator.domain.policy.plan import ApplyPlan, Facts
 
-from ..arrow.key_change_deletes import RowOwner, asks_target, can_have_foreign_deletes, find_owners, list_read_columns
+from ..arrow.key_change import RowOwner, asks_target, can_have_foreign_deletes, find_owners, list_owner_columns
 from ..sql.dialect import SPARK
 from ..sql.fold import ARRIVAL, BELOW, KEPT, OUTCOME
 from ..sql.reconcile import other_row_condition
@@ -57,7 +57,7 @@ class ForeignDeleteTask:
 
 
 def is_doubtful(names: Sequence[str]) -> Column:
-    """See `arrow.key_change_deletes.is_doubtful`."""
+    """See `arrow.key_change.is_doubtful`."""
     given = sf.array_compact(sf.array(*(sf.when(column(n).isNotNull(), sf.lit(n)) for n in names)).cast("array<string>"))
     return sf.coalesce(column(KEY_CHANGE_DELETE) & sf.arrays_overlap(column(UNCHANGED), given), sf.lit(False))
 
@@ -70,7 +70,7 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
     """
     if not can_have_foreign_deletes(plan):
         return marked
-    names = (ARRIVAL, *list_read_columns(plan))
+    names = (ARRIVAL, *list_owner_columns(plan))
     changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
     # Spark would interpret quotes and dots in column names.
     given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])

@@ -28,8 +28,7 @@ from ..sql.render import merge_condition, render_expression
 from ..sql.scd2_events import truncate_condition
 from .errors import translate_errors
 from .frames import column, quote_name
-from .object_stores import to_spark_path
-from .session import LazySession
+from .session import LazySession, to_spark_path
 
 APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"

@@ -1,6 +1,6 @@
 """The rows of a write on the executors: changes that are new and in time, as the rows frame of `adapters.apply`.
 
-The same rules as in `adapters.apply.redelivery`, `watermark_filter` and `rows_frame`, as SQL expressions.
+The same rules as in `adapters.apply.lane_progress` and `adapters.apply.rows_frame`, as SQL expressions.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Write
 
 from ..apply.rows_frame import copied_columns, end_columns
-from ..arrow.key_change_deletes import can_have_foreign_deletes
+from ..arrow.key_change import can_have_foreign_deletes
 from ..sql.dialect import SPARK
-from ..sql.fold import ARRIVAL, LAST, first_windows
+from ..sql.fold import ARRIVAL, LAST, LATE, first_windows, late_select
 from ..sql.reconcile import missing_values_reject, old_key_columns
-from ..sql.watermark import LATE, late_select
 from .frames import cache_frame, column, filter_rows, keep_parents, quote_name, run_select
 from .types import spark_type, value_expression
 
@@ -83,7 +82,7 @@ class SparkWatermarkResult:
 
 
 def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkWatermarkResult:
-    """See `adapters.apply.watermark_filter.filter_late`."""
+    """See `adapters.apply.lane_progress.filter_late`."""
     plan, late, rejected, duplicates = write.plan, None, 0, 0
     if plan.watermark is None:
         return SparkWatermarkResult(frame)

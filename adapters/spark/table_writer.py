@@ -21,8 +21,7 @@ from ..sql.reconcile import purged_condition
 from .errors import translate_errors
 from .frames import column, from_arrow, quote_name
 from .merge import CONFLICTS, append_stage, delete_stage, overwrite_stage, remove_key_stage, table_name
-from .object_stores import to_spark_path
-from .session import LazySession
+from .session import LazySession, to_spark_path
 from .types import spark_schema
 
 CUBE_BYTES = 16 * FILE_BYTES

@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from replicator.domain.sequence import ElementForm, get_element
 
-from ..arrow.columns import slice_items
+from ..arrow.frame_slices import slice_items
 from ..delta.types import storage_type, to_storable
 
 STANDS_FOR = "arrow"

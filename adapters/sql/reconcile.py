@@ -32,7 +32,7 @@ from replicator.domain.policy.plan import (
 )
 from replicator.domain.sequence import Sequence
 
-from ..arrow.key_change_deletes import null_counts
+from ..arrow.key_change import null_counts
 from .dialect import Dialect, text_literal
 from .fold import was_sent_condition
 from .render import render_literal
@@ -319,7 +319,7 @@ def _value_expression(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
     return f"CASE WHEN {unsent} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
 
 
-# Deletes that belong to another row than the target's row of the same key (see `apply.key_change_deletes`).
+# Deletes that belong to another row than the target's row of the same key (see `apply.reconcile_in_process`).
 
 
 def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:

@@ -25,7 +25,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
 
-from ..arrow.conform import cast_column
+from ..apply.conform import cast_column
 from ..arrow.sequence_elements import to_elements
 from .column_transforms import transform_columns
 from .expressions import Texts, evaluate_condition, mask_missing, unknown_condition_reject

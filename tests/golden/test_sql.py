@@ -24,15 +24,14 @@ import pytest
 from adapters.apply.explain import NEXT, explain
 from adapters.apply.reconcile_in_process import places_select
 from adapters.postgres.ddl import render_view
-from adapters.sinks.delta.tombstones import old_entries_condition
-from adapters.sinks.postgres.target import truncate_statement
-from adapters.sinks.postgres.tombstones import delete_statement, upsert_statement
+from adapters.sinks.delta.side_tables import old_entries_condition
+from adapters.sinks.postgres.target import delete_statement, truncate_statement, upsert_statement
 from adapters.spark.catalog_names import CatalogTable
+from adapters.sql.current_rows import find_view
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
 from adapters.sql.fold import sent_select, sent_windows
 from adapters.sql.reconcile import cleared_condition, purged_condition, reconcile_select, truncate_assignments
 from adapters.sql.scd2_events import truncate_condition
-from adapters.sql.views import find_view
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.policy.late_changes import LatenessLimit
 from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon, Truncate

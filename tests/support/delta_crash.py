@@ -18,8 +18,8 @@ from typing import Any
 
 from adapters.delta.commits import LaneLog, PositionFiles
 from adapters.engines.local import LocalEngine
+from adapters.sinks.delta.side_tables import DeltaTombstones
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.tombstones import DeltaTombstones
 from replicator.domain.policy.policies import plan_for
 from replicator.ports.frames import Write
 from replicator.testing.delivery import make_lane

@@ -32,9 +32,9 @@ from replicator.domain.transform.typed_expressions import is_hashable
 
 from ...arrow import decimals
 from ...arrow.masks import mask_values
-from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import FAILURES, UNREADABLE, ValueMisfit
 from ...arrow.record_limits import find_table_entry
+from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import ValueReader
 from ...transforms.column_transforms import transform_columns
 from ..json.headers import WITHHELD, is_harmless, strip_values

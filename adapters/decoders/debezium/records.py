@@ -20,8 +20,8 @@ from replicator.domain.table import TableSpec
 from replicator.domain.transactions import TransactionMark
 
 from ...arrow import decimals
-from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import UNREADABLE, Read, ValueMisfit, build_or_reject, decode_or_reject, malformed_reject
+from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
 from ..json.schema_frames import split_record
 from ..options import DebeziumOptions

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from replicator.domain.errors import RejectCode
 
-from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import ValueMisfit
+from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import Read
 from ...arrow.value_readers import UNSET, ValueReader, cast_values
 from ..common.mysql_types import VARIABLE_DECIMAL, to_plain_numbers

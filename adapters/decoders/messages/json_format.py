@@ -13,9 +13,9 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 from replicator.domain.table import Column
 
-from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import UNREADABLE, ValueMisfit
 from ...arrow.record_limits import RecordLimits
+from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import Read
 from ...arrow.value_readers import ValueReader, cast_values, choose_objects
 from ..json.schema_frames import refuse_depth

@@ -14,9 +14,9 @@ from replicator.domain.errors import Reject
 from replicator.domain.out_of_range import FIRST_US, LAST_US, ReadMode
 from replicator.domain.table import Column
 
-from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import FAILURES, UNREADABLE, build_or_reject, unreadable_reject
 from ...arrow.record_limits import RecordLimits
+from ...arrow.temporal_values import make_lenient
 from ...arrow.text_values import Read, find_text_reader
 from ...arrow.value_readers import NULL, UNSET, StructObjectReader, ValueReader, cast_values, choose_objects, make_nullable
 from ..json.format_detection import hint_by_names

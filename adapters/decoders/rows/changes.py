@@ -18,7 +18,6 @@ from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import RESERVED_PREFIXES, Column, TableSpec
 
 from ...arrow.frame_slices import Part, map_slices, merge_parts, reject_records, select_records
-from ...arrow.out_of_range_values import make_lenient
 from ...arrow.record_errors import (
     UNREADABLE,
     Read,
@@ -28,6 +27,7 @@ from ...arrow.record_errors import (
     malformed_reject,
     null_key_reject,
 )
+from ...arrow.temporal_values import make_lenient
 from ...arrow.value_readers import UNSET, ValueReader, cast_values, choose_objects
 from ..common.pipeline import build_changes, record_ids
 from ..json.schema_frames import SchemaGroup, find_frames, split_members

@@ -56,25 +56,23 @@ from ...spark.errors import translate_errors
 from ...spark.frame_facts import (
     FrameFacts,
     collect_facts,
+    collect_transaction_facts,
     count_rows,
     get_facts,
+    get_markers,
+    get_parts,
+    get_topic,
     is_inside,
     is_outside,
     set_facts,
+    set_markers,
+    set_parts,
     set_row_count,
+    set_topic,
 )
 from ...spark.frames import cache_frame, column, filter_rows, from_arrow, keep_parents, map_frame, to_arrow
 from ...spark.key_change_deletes import is_doubtful
 from ...spark.session import split_options
-from ...spark.transactions import (
-    collect_transaction_facts,
-    get_markers,
-    get_parts,
-    get_topic,
-    set_markers,
-    set_parts,
-    set_topic,
-)
 from ...spark.types import arrow_schema, spark_schema, struct_names
 from ...transforms.row_transforms import transform_rows
 from .fold import fold_changes

@@ -27,7 +27,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.ports.frames import FoldedChanges
 
-from ...arrow.key_change_deletes import asks_target, can_have_foreign_deletes
+from ...arrow.key_change import asks_target, can_have_foreign_deletes
 from ...spark.frame_facts import FrameFacts, collect_facts, get_facts, set_facts
 from ...spark.frames import cache_frame, column, keep_parents, run_select
 from ...spark.key_change_deletes import is_doubtful, mark_foreign_deletes

@@ -10,7 +10,7 @@ import psycopg
 from replicator.domain.patterns import find_best, matches
 from replicator.ports.runtime import Diagnosis
 
-from .postgres_connection import check_transport, fetch_rows, run_checks
+from ...postgres.connection import check_transport, fetch_rows, run_checks
 
 ROLE = """
 SELECT current_user, current_database(), current_setting('wal_level'), r.rolsuper OR r.rolreplication OR EXISTS (

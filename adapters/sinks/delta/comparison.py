@@ -21,7 +21,7 @@ from ...delta.table_reader import to_source_names, translate_missing_files
 from ...delta.tables import has_table, read_schema
 from ...duckdb.session import open_session
 from ...sql.checksums import SummedColumn, can_render_duckdb, render_bucket_condition, render_sums
-from ...sql.comparison import current_rows_condition
+from ...sql.current_rows import current_rows_condition
 from ...sql.dialect import DELTA_RS_ALONE, DUCKDB
 from ...sql.render import render_expression
 from .lane import open_lane_log

@@ -31,8 +31,15 @@ from ...delta.commits import WRITER
 from ...delta.errors import is_gone, translate_errors
 from ...delta.folders import sync_commit
 from ...delta.lake import local_folder
-from ...delta.maintenance import EVERY_COMMITS, TableMaintenance, compact_table, vacuum_table
-from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end_versions
+from ...delta.table_writer import (
+    EVERY_COMMITS,
+    DeltaRsTableWriter,
+    TableMaintenance,
+    compact_table,
+    describe_old_versions,
+    end_versions,
+    vacuum_table,
+)
 from ...delta.tables import STATISTICS, create_table, has_table, read_schema
 from ...stores import DeadLetterSettings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -27,8 +27,8 @@ from replicator.ports.sink import (
 )
 
 from ...apply.conform import number_rows, to_rejects
-from ...apply.redelivery import drop_applied
-from ...delta.commits import Attempt, Operation
+from ...apply.lane_progress import drop_applied
+from ...delta.commits import WRITER, Attempt, Operation
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
@@ -40,13 +40,10 @@ from ...delta.table_writer import DeltaRsTableWriter, describe_old_versions, end
 from ...delta.tables import STATISTICS, create_table, find_missing_columns, has_table, open_table, read_schema, refuse_unsafe
 from ...delta.types import conform_to_table
 from ...event_log import merge_batches, to_raw
-from ...sql.dialect import text_literal
+from ...sql.dialect import DELTA_RS, text_literal
 from ...stores import EventLogSettings
-from .erasure import blank_records
-from .lane import DeltaLane, WriteStages
-from .lane_sink import LaneSink
-from .lanes import DeltaLanes, refuse_options, refuse_policy
-from .staged_write import StagedWrite
+from .lane import DeltaLane, StagedWrite, WriteStages
+from .lanes import DeltaLanes, LaneSink, refuse_options, refuse_policy
 
 DAY = "date"
 PARTITIONED_BY = ["topic", DAY]
@@ -231,6 +228,22 @@ class _LogAppend(LogClearing):
 
 def _commit_operation(held: DeltaLane, operation: Operation) -> None:
     held.record_state(held.state(), operation)
+
+
+def blank_records(event_ids: Sequence[str], error: str, columns: Iterable[str]) -> Operation:
+    """An `Operation` that empties these columns of the given records of an event log, and sets their `error`."""
+    ids = ", ".join(map(text_literal, event_ids))
+    values = {DELTA_RS.quote_name(name): "NULL" for name in columns} | {'"error"': text_literal(error)}
+
+    def empty(snapshot: DeltaTable, attempt: Attempt) -> None:
+        snapshot.update(
+            updates=values,
+            predicate=f'"event_id" IN ({ids})',
+            writer_properties=WRITER,
+            commit_properties=attempt.properties,
+        )
+
+    return empty
 
 
 def list_topics(state: LaneState | None) -> list[str]:

@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 
-from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.errors import DataLoss, Fatal, Retryable
 from replicator.domain.policy.late_changes import advance_purge
-from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, merge_facts
 from replicator.domain.position import Span
-from replicator.ports.frames import Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import ErasureResult
 
-from ...apply.lane_progress import advance_position
-from ...apply.redelivery import is_applied, refuse_gap
-from ...delta.commits import LaneLog, LostRace, Operation, PositionFiles, append_nothing
+from ...apply.lane_progress import advance_position, advance_state, is_applied, refuse_gap
+from ...arrow.masks import make_text_mask
+from ...delta.commits import WRITER, Attempt, LaneLog, LostRace, Operation, PositionFiles, append_nothing
 from ...delta.errors import FileGone, translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
-from ...delta.maintenance import TableMaintenance
-from ...delta.merge import is_empty, remove_key
-from ...delta.table_writer import describe_old_versions, end_versions
-from ...delta.tables import has_table, open_table, read_schema, refuse_newer
-from .bulk_load import BulkLoad, can_bulk_load
-from .erasure import count_key_rows, to_key_row
-from .staged_write import StagedWrite
+from ...delta.merge import Merge, can_insert_as_is, is_empty, remove_key, stored_rows
+from ...delta.table_reader import lookup_rows
+from ...delta.table_writer import TableMaintenance, describe_old_versions, end_versions
+from ...delta.tables import FILE_BYTES, has_table, open_table, read_schema, refuse_newer, stored_name
 
 ATTEMPTS = 8
 """How often a write is repeated after commits of others, before Retryable is raised."""
 
 Snapshots = dict[Folder, DeltaTable]
 """The snapshots after this process's own commits, by table. Lanes with a common table share them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """A write to commit: `write` (None: only the position), the new state, and the counts and rejects of its
+    rows."""
+
+    write: Operation | None
+    state: LaneState
+    counts: Counts
+    rejects: Any
 
 
 class WriteStages(Protocol):
@@ -257,3 +270,142 @@ class DeltaLane:
             raise
         self._hold.note_commit(number)
         self._log.prune(number)
+
+
+# The bulk load: the first rows of a table, in slices and one commit.
+
+ROWS = "rows.arrow"
+AT_ONCE = 2
+"""Slices that are staged in parallel. DuckDB and Arrow use one thread for each."""
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+def can_bulk_load(plan: ApplyPlan) -> bool:
+    """True when rows of the plan are inserted unchanged, keys are independent of each other, and the order of
+    slices does not matter."""
+    return bool(plan.merge_keys) and can_insert_as_is(plan) and not plan.has_column_versions and plan.watermark is None
+
+
+@dataclass(frozen=True)
+class BulkLoad:
+    """The bulk load of a lane without rows. `parts` are staged one after the other; their rows are in `folder`
+    until the commit."""
+
+    stages: Any
+    parts: Iterable[FoldedChanges[Any]]
+    folder: Path
+
+    def stage_parts(self, snapshot: DeltaTable, write: Write[Any], reject: RejectRows[Any]) -> StagedWrite:
+        """See `sinks.delta.lane.WriteStages.stage`, for all slices. Rejects are durable on return.
+
+        Raises DataLoss when the table has rows.
+        """
+        if not is_empty(snapshot):
+            raise _not_empty_error(write.lane)
+        nothing, schema, facts = LaneState(), read_schema(snapshot), []
+        counts, max_side_table_sequence = Counts(), None
+        with pa.OSFile(str(self.folder / ROWS), "wb") as file, pa.ipc.new_file(file, schema, options=WRITTEN) as rows:
+            stage = partial(self._stage_part, snapshot, write)
+            for part, staged in stage_in_parallel(stage, self.parts):
+                if staged.counts.rejected:
+                    reject(write.lane, staged.rejects)
+                if isinstance(staged.write, Merge):
+                    rows.write_table(stored_rows(staged.write.inserted_rows, schema))
+                facts.append(part.facts)
+                counts += staged.counts
+                max_side_table_sequence = find_highest(max_side_table_sequence, staged.state.max_side_table_sequence)
+        state = advance_state(write.plan, nothing, merge_facts(facts), max_side_table_sequence, write.at)
+        return StagedWrite(self._insert_operation(), state, counts, None)
+
+    def _stage_part(self, snapshot: DeltaTable, write: Write[Any], part: FoldedChanges[Any]) -> StagedWrite:
+        staged: StagedWrite = self.stages.stage(snapshot, LaneState(), replace(write, folded=part))
+        return staged
+
+    def _insert_operation(self) -> Operation:
+        def append(snapshot: DeltaTable, attempt: Attempt) -> None:
+            with pa.memory_map(str(self.folder / ROWS)) as file:
+                rows = pa.ipc.open_file(file)
+                reader = pa.RecordBatchReader.from_batches(rows.schema, _read_batches(rows))
+                write_deltalake(
+                    snapshot,
+                    reader,
+                    mode="append",
+                    target_file_size=FILE_BYTES,
+                    writer_properties=WRITER,
+                    commit_properties=attempt.properties,
+                )
+
+        return append
+
+
+def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
+    """`stage` of every slice, in their order, with up to `AT_ONCE` at a time."""
+    coming: deque[tuple[Part, Future[Result]]] = deque()
+    with ThreadPoolExecutor(AT_ONCE, "stage") as pool:
+        for part in parts:
+            coming.append((part, pool.submit(stage, part)))
+            if len(coming) > AT_ONCE:
+                done, result = coming.popleft()
+                yield done, result.result()
+        while coming:
+            done, result = coming.popleft()
+            yield done, result.result()
+
+
+def _read_batches(rows: pa.ipc.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:
+    yield from (rows.get_batch(number) for number in range(rows.num_record_batches))
+
+
+def _not_empty_error(lane: Lane) -> DataLoss:
+    return DataLoss(
+        f"the target of lane {lane.id} is not empty, so a bulk load is not possible",
+        next_step=f"Start from scratch: `replicator drop {lane.id}`, then repeat the command.",
+    )
+
+
+# The rows of one key. Conditions and commit texts stay in the table's log, so they must not contain a value.
+
+
+def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]) -> pa.Table | None:
+    """The key as one row with the types of `schema`, as the target of `lane` stores it.
+
+    `key`: the names and texts (`domain.erasures.to_key_texts`) of its columns at the source. None when no row
+    of the target can have that key.
+    """
+    columns = {}
+    for name, text in key.items():
+        rule = lane.row_transforms.column_transforms.get_rule(name)
+        now = lane.row_transforms.column_transforms.get_new_name(name)
+        kept = now if now in schema.names else stored_name(now)
+        if kept not in schema.names:
+            raise Fatal(
+                f"table {table} has no column {now!r}, which is needed to find the rows of a key",
+                next_step=f"Load it again with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
+            )
+        value = _to_value(make_text_mask(rule.mask)(text) if rule.mask is not None else text, schema.field(kept).type)
+        if value is None:
+            return None
+        columns[kept] = value
+    return pa.table(columns)
+
+
+def _to_value(text: str, kind: pa.DataType) -> pa.Array | None:
+    """The text as a value of that type; None when it is not one."""
+    try:
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return pa.array([bytes.fromhex(text)], kind)
+        values = pa.array([text], pa.string())
+        if pa.types.is_timestamp(kind):
+            values = values.cast(pa.timestamp("us"))
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        return None
+
+
+def count_key_rows(snapshot: DeltaTable, row: pa.Table) -> int:
+    """The number of rows with that key."""
+    names = row.column_names
+    found = lookup_rows(snapshot, names, {name: pc.unique(row[name]) for name in names})
+    return int(found.num_rows)

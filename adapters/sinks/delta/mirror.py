@@ -18,14 +18,12 @@ from ...delta.commits import Operation
 from ...delta.lake import Lake
 from ...delta.merge import delete_all, write_stage
 from ...delta.partitions import list_prunable_columns, partition_columns, select_few_values, split_unnameable
+from ...delta.table_reader import lookup_rows
 from ...delta.tables import read_schema, stored_frame, stored_names, stored_plan
 from ...delta.types import conform_to_table
 from ...sql.dialect import DELTA_RS_ALONE
-from .absorbed_changes import DeltaAbsorbedChanges
-from .column_versions_table import DeltaColumnVersions
-from .row_lookup import lookup_rows
-from .staged_write import StagedWrite
-from .tombstones import DeltaTombstones
+from .lane import StagedWrite
+from .side_tables import DeltaAbsorbedChanges, DeltaColumnVersions, DeltaTombstones
 
 
 class DeltaMirror:

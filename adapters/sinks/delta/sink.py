@@ -1,26 +1,328 @@
-"""The Delta sink: tables on a disk or in an object store, written in process by delta-rs."""
+"""The Delta sink: tables on a disk or in an object store, written in process by delta-rs. Its methods serve Spark, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
-from replicator.domain.policy.plan import ApplyPlan
-from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
-from replicator.ports.sink import BulkLoads, SinkFeatures
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy import POLICY_NAMES
+from replicator.domain.policy.plan import ApplyPlan, LaneState, end_sequence_columns
+from replicator.domain.position import Position
+from replicator.domain.read_query import BuildReadQuery
+from replicator.domain.schema_evolution import SchemaVersion, TargetReshape, select_new
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.reads import TargetVersions
+from replicator.ports.sink import (
+    BulkLoads,
+    CutoverDecision,
+    ErasureResult,
+    KeyErasure,
+    LaneArtifact,
+    LaneRemoval,
+    SchemaStore,
+    SinkFeatures,
+    StoredLane,
+)
 
 from ...apply.explain import explain
-from ...delta.options import LakeOptions
-from ...delta.tables import to_stored_plan
+from ...apply.ownership import ownership_remark
+from ...delta.errors import translate_errors
+from ...delta.lake import Lake
+from ...delta.options import LakeOptions, TableOptions, config_location, find_stored_names
+from ...delta.partitions import check_partitions, partition_columns, refuse_foreign_paths, refuse_other_partitions
+from ...delta.table_reader import count_rows, read_columns, read_table, select_rows, table_name
+from ...delta.table_writer import DeltaRsTableWriter, TableWriter, end_versions
+from ...delta.tables import (
+    CHANGE_DATA_FEED,
+    DELETION_VECTORS,
+    ON,
+    RANDOM_FOLDERS,
+    create_table,
+    find_missing_columns,
+    has_table,
+    open_table,
+    read_schema,
+    refuse_unsafe,
+    stored_columns,
+    to_stored_plan,
+)
 from ...sql.dialect import DELTA_RS, DUCKDB
-from .lanes import DeltaLanes
+from .comparison import DeltaTargetSnapshot, open_delta_comparison
+from .lanes import DeltaLanes, LaneSink, refuse_policy
 from .mirror import DeltaMirror
-from .mirror_sink import MirrorSink
 from .options import DeltaSettings
+from .schema_evolution import (
+    TableLayout,
+    check_clusters,
+    find_missing_statistics,
+    read_versions,
+    refuse_partitioned,
+    reshape,
+    write_version,
+)
+from .table_swap import DeltaStoredLane
+from .transaction_table import TransactionTable
+
+# The common methods of the mirror sinks in a lake, in process and on Spark.
+
+POLICIES = frozenset(POLICY_NAMES)
+
+
+class TombstoneTable(Protocol):
+    """Tombstones that can be deleted."""
+
+    def drop(self, lane: Lane) -> None:
+        """Deletes all tombstones of this lane's target."""
+
+    def reopen(self, lane: Lane) -> None:
+        """Reads the tombstones again at the next use, because their columns have changed."""
+
+
+class MirrorSink(LaneSink[F]):
+    """`ports.sink.Sink` over a lake, without the stages of a plan and their
+    explanation.
+
+    `tables`, `read` and `select` are safe for use from several threads.
+    """
+
+    policies = POLICIES
+
+    def __init__(self, lake: Lake, lanes: DeltaLanes, tombstones: TombstoneTable, writer: TableWriter | None = None) -> None:
+        self._lake = lake
+        self._tombstones = tombstones
+        self._writer = writer or DeltaRsTableWriter()
+        self._transactions = TransactionTable(lake)
+        super().__init__(lanes)
+
+    @property
+    def features(self) -> SinkFeatures:
+        return replace(
+            super().features,
+            watermarks=True,
+            retention=True,
+            schemas=SchemaStore(self.schemas, self.remember),
+            publish=self.publish,
+            refuse_second_writer=self.refuse_second_writer,
+            reader=self,
+            select=self.select,
+            versions=TargetVersions(self.read_version_positions, self.columns_at),
+            open_comparison=self.open_comparison,
+            removal=LaneRemoval(self.list_artifacts, self.drop),
+            swap=self.swap,
+            erasure=KeyErasure(self.erase, self.end_versions),
+            restore_state=self.restore_state,
+            open_stored_lane=self.open_stored_lane,
+            count_rows=self.count_rows,
+        )
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        refuse_policy(lane, plan, POLICIES)
+        options = TableOptions.from_lane(lane)
+        partitions, clusters = self._layout_columns(lane, plan)
+        with translate_errors(lane.into):
+            self._lake.refuse_collision(lane.into)
+            held = self._lanes.hold(lane)
+            path = self._lake.table(lane.into)
+            if has_table(path):
+                self._lake.refuse_other_writer(lane)
+            else:
+                columns, settings = stored_columns(plan.target), _table_properties(options)
+                remark = ownership_remark(lane)
+                create_table(
+                    path, lane.into, columns, settings=settings, partition_by=partitions, first=clusters, remark=remark
+                )
+                held.drop_snapshot()
+            table = held.newest()
+            refuse_unsafe(table, lane.into, plan.target)
+            refuse_other_partitions(table, lane, options.partition_by)
+            refuse_foreign_paths(table, lane.into)
+            new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
+            reshaped = False
+            for version in new:
+                reshaped |= self._reshape_table(lane, plan, table, version.reshaping)
+            missing = find_missing_columns(table, lane.into, plan.target)
+            if missing:
+                self._writer.add_columns(table, missing)
+            if self._switch_on(lane, table, options) or missing or reshaped:
+                held.drop_snapshot()
+            for version in new:
+                self.remember(lane, version)
+
+    def _layout_columns(self, lane: Lane, plan: ApplyPlan) -> tuple[list[str], list[str]]:
+        """The partition and cluster columns of the lane's options. Raises ConfigProblem for unsuitable columns."""
+        options = TableOptions.from_lane(lane)
+        return check_partitions(lane, plan, options.partition_by), check_clusters(lane, plan, options.cluster_by)
+
+    def _reshape_table(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: TargetReshape) -> bool:
+        """Reshapes the target and its side table."""
+        if not reshaping:
+            return False
+        layout = (
+            *partition_columns(table),
+            *find_stored_names(TableOptions.from_lane(lane).cluster_by, read_schema(table).names),
+        )
+        end = end_sequence_columns(1)[0] if plan.history is not None else ""
+        done = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
+        side_table = self._lake.tombstones(lane.into)
+        kept = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
+        if has_table(side_table) and reshape(open_table(side_table), kept, DeltaRsTableWriter(), TableLayout(lane.into)):
+            self._tombstones.reopen(lane)
+        return done
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        with translate_errors(lane.into):
+            return read_versions(self._lake.schemas(lane.into))
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        with translate_errors(lane.into):
+            write_version(self._lake.schemas(lane.into), version)
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        with translate_errors(lane.into):
+            if has_table(self._lake.table(lane.into)):
+                self._lake.refuse_other_writer(lane)
+
+    def _switch_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
+        """Sets missing properties of an existing table; true when the table may have changed."""
+        there = table.metadata().configuration
+        clusters = find_stored_names(options.cluster_by, read_schema(table).names)
+        wanted = _table_properties(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
+        if clusters:
+            refuse_partitioned(table, lane)
+            wanted |= find_missing_statistics(table, clusters)
+        missing = {name: value for name, value in wanted.items() if there.get(name) != value}
+        marks = options.deletion_vectors and there.get(DELETION_VECTORS) != ON
+        if missing:
+            self._writer.set_properties(table, missing)
+        if marks and not self._writer.mark_deletes(table):
+            raise _spark_only_error(lane, "deletion_vectors", "writes no deletion vectors")
+        if clusters and not self._writer.cluster(table, clusters):
+            raise _spark_only_error(lane, "cluster_by", "clusters no tables, and cannot write to those that are")
+        return bool(missing or marks or clusters)
+
+    def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
+        versions = {lane.into: self._lanes.version(lane) for lane in lanes}
+        for pipeline in {lane.pipeline for lane in lanes}:
+            self._transactions.publish(pipeline, complete, {n: v for n, v in versions.items() if v is not None})
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """Raises Fatal when the lane has no table yet."""
+        self._transactions.withdraw(lane)
+        super().skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """The table stays, empty, with its history. Tombstones are deleted."""
+        self.refuse_second_writer(lane)
+        self._transactions.withdraw(lane)
+        super().reset(lane)
+        self._tombstones.drop(lane)
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        with translate_errors(lane.into):
+            return self._lanes.read_remains(lane).list_artifacts()
+
+    def drop(self, lane: Lane) -> None:
+        """In a local lake the lock file of the lane stays: without it two instances could each lock a file of
+        that name."""
+        self._transactions.withdraw(lane)
+        self._lanes.drop(lane, lambda: self._tombstones.drop(lane))
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+        """The rows are written again, into new files of the lane's table. Old versions of the table stay, and
+        the caller drops `rebuilt`."""
+        self._transactions.withdraw(lane)
+        return self._lanes.swap(lane, rebuilt, judge, lambda: self._tombstones.reopen(lane))
+
+    def open_stored_lane(self, lane: Lane, plan: ApplyPlan) -> DeltaStoredLane:
+        return DeltaStoredLane(self._lake, lane, plan)
+
+    def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
+        self.prepare(lane, plan)
+        self._lanes.restore_state(lane, stored)
+        self._tombstones.reopen(lane)
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
+        """Files with these rows are rewritten. Old versions contain the rows until they end."""
+        self._tombstones.reopen(lane)
+        return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
+
+    def end_versions(self, lane: Lane) -> str:
+        self._transactions.withdraw(lane)  # The row names versions.
+        path, side_table, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
+        with translate_errors(lane.into):
+            if has_table(side_table):
+                self._tombstones.reopen(lane)
+                self._lanes.run_exclusive(lane, lambda held: left.append(held.end_side_versions(side_table)))
+            if has_table(path):
+                left.append(end_versions(path, open_table(path)))
+        return "; ".join(filter(None, left))
+
+    def count_rows(self, lane: Lane) -> int:
+        with translate_errors(lane.into):
+            path = self._lake.table(lane.into)
+            return count_rows(open_table(path)) if has_table(path) else 0
+
+    def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
+        return self._lanes.read_version_positions(lane)
+
+    def open_comparison(self, lane: Lane) -> AbstractContextManager[DeltaTargetSnapshot | None]:
+        return open_delta_comparison(self._lake, self._lake.table(lane.into), lane)
+
+    def columns_at(self, name: str, version: int) -> pa.Schema:
+        with translate_errors(name):
+            return read_columns(self._lake.table(name), name, version)
+
+    def tables(self) -> Sequence[str]:
+        with translate_errors("of the lake"):
+            return [table_name(folder) for folder in self._lake.folders()]
+
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        with translate_errors(name):
+            return read_table(self._lake.table(name), name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def select(
+        self,
+        name: str,
+        choose: BuildReadQuery,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        with translate_errors(name):
+            return select_rows(self._lake.table(name), name, choose, version=version, as_of=as_of, seconds=seconds)
+
+
+def _spark_only_error(lane: Lane, option: str, what: str) -> ConfigProblem:
+    return ConfigProblem(
+        f"delta-rs {what}", next_step=f"Remove `{option}` in {config_location(lane)}, or set `engine: spark`."
+    )
+
+
+def _table_properties(options: TableOptions) -> dict[str, str]:
+    """The properties for `options` that every engine supports."""
+    settings = {CHANGE_DATA_FEED: ON} if options.change_data_feed else {}
+    return settings | ({RANDOM_FOLDERS: ON} if options.partition_by else {})
+
+
+# The Delta sink: tables on a disk or in an object store, written in process by delta-rs.
 
 
 class DeltaRsSink(MirrorSink[pa.Table]):

@@ -5,31 +5,39 @@ does not exist in object stores.
 
 Tombstones and schemas are in other files. So the state of that commit names the table to copy them from, and
 the next holder of the lane copies them before anything else. A mark next to the positions shows that there may
-be such a state. It is written first and removed last.
-"""
+be such a state. It is written first and removed last."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import DataLoss, Fatal
-from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, LaneState
+from replicator.domain.position import Position
+from replicator.domain.schema_evolution import SchemaVersion
+from replicator.domain.table import Column
 from replicator.ports.frames import Lane
-from replicator.ports.sink import CutoverDecision, StoredLane
+from replicator.ports.sink import CheckpointUnsupported, CutoverDecision, StoredLane
 
+from ...apply.conform import cast_column
 from ...apply.ownership import is_owned
+from ...apply.stages import side_columns
 from ...delta.commits import Operation
 from ...delta.folders import Folder
 from ...delta.lake import Lake
 from ...delta.partitions import partition_columns, refuse_unnameable
 from ...delta.table_writer import TableWriter, TargetColumn, overwrite_table
-from ...delta.tables import has_table, open_table, read_schema
+from ...delta.tables import has_table, open_table, read_schema, stored_columns
+from ...delta.types import restore_type
 from .lane import open_lane_log
+from .schema_evolution import read_versions
+from .side_tables import select_applied
 
 MARK = "swapping.json"
 Forget = Callable[[], None]
@@ -159,3 +167,60 @@ def open_source_lane(there: Lake, origin: Lane) -> tuple[DeltaTable, LaneState]:
     if state is None:
         raise Fatal(f"the snapshot in {there.root} has no state of lane {origin.id}", next_step="Take another one.")
     return table, state
+
+
+# The stored state of a lane of a lake in the types of its records, for targets outside a lake.
+
+
+class DeltaStoredLane:
+    """`ports.sink.StoredLane` of a lake."""
+
+    def __init__(self, lake: Lake, lane: Lane, plan: ApplyPlan) -> None:
+        self.lane, self.path = lane, lake.root.uri
+        self._table, self.state = open_source_lane(lake, lane)
+        self._plan, self._side_table = plan, lake.tombstones(lane.into)
+        self.versions: Sequence[SchemaVersion] = read_versions(lake.schemas(lane.into))
+
+    def rows(self) -> Iterator[pa.Table]:
+        """The rows of its table, with the columns of the plan's target.
+
+        Raises CheckpointUnsupported when the table has other columns.
+        """
+        yield from _read_pieces(self._table, self._plan.target)
+
+    def side_rows(self) -> Iterator[pa.Table]:
+        """The rows of the side table, with the columns of `side_columns`, without rows of a failed attempt.
+
+        A key (or for scd2 a change) may have several rows.
+        """
+        if has_table(self._side_table):
+            table = open_table(self._side_table, self.state.side_table_version)
+            yield from _read_pieces(table, side_columns(self._plan), self.state.position)
+
+
+def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position | None = None) -> Iterator[pa.Table]:
+    """The rows of a table with these columns. With `applied`, only rows of applied records, if the rows name
+    their records."""
+    kept = read_schema(table)
+    names = [column.name for column in stored_columns(tuple(columns), kept.names)]
+    if set(kept.names) - {EVENT_ID} != set(names) - {EVENT_ID}:
+        wrong = sorted({*kept.names} ^ {*names})
+        raise CheckpointUnsupported(f"has other columns than its schema: {', '.join(wrong)}")
+    for batch in pa.RecordBatchReader.from_stream(table.scan()):
+        rows = pa.table(batch).cast(pa.schema([kept.field(name) for name in batch.schema.names]))
+        if applied is not None and EVENT_ID in kept.names:
+            rows = select_applied(rows, applied)
+        found = zip(names, columns, strict=True)
+        yield pa.table({column.name: _to_sent_type(rows[name], column) for name, column in found})
+
+
+def _to_sent_type(column: pa.ChunkedArray, to: Column) -> pa.ChunkedArray:
+    try:
+        found, failing = cast_column(restore_type(column, to.type), to.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CheckpointUnsupported(
+            f"keeps column {to.name!r} in a type that cannot be converted back to {to.type}"
+        ) from error
+    if failing:
+        raise CheckpointUnsupported(f"has a value in column {to.name!r} that is no {to.type}")
+    return found

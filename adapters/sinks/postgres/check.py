@@ -12,10 +12,10 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 from replicator.ports.runtime import Diagnosis
 
-from ...observability.checks.postgres_connection import check_transport, fetch_rows, run_checks
+from ...postgres.connection import check_transport, fetch_rows, run_checks
 from ...postgres.default_names import DEAD_LETTERS, OWN_SCHEMA
 from ...postgres.names import quote_name
-from .lane_ownership import refuse_other_writer
+from .lanes import refuse_other_writer
 
 SKEW_SECONDS = 5.0
 OLDEST = 150_000

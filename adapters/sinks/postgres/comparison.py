@@ -22,7 +22,7 @@ from ...postgres.names import quote_name
 from ...postgres.table_reader import AS_TEXT, BATCH, read_type, select_expression, to_array
 from ...postgres.types import AnyType
 from ...sql.checksums import can_render_postgres
-from ...sql.comparison import current_rows_condition
+from ...sql.current_rows import current_rows_condition
 from ...sql.dialect import POSTGRES
 from ...sql.render import render_expression
 

@@ -32,7 +32,7 @@ from ...postgres.lane_state import META, SCHEMA, parse_state
 from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.names import check_columns, check_table, quote_name
 from ...postgres.options import TableLocation
-from ...postgres.query import BEGIN, describe_columns, read_all_rows, render_select
+from ...postgres.table_reader import BEGIN, describe_columns, read_all_rows, render_select
 from ...postgres.types import ColumnConversion, find_conversion, new_type
 from ...sql.dialect import text_literal
 

@@ -26,8 +26,7 @@ from ...apply.per_column_in_process import (
 from ...postgres.literals import text_column
 from ...postgres.names import quote_name
 from ...postgres.table_reader import stored_form, to_array
-from .target import ROW, PostgresTarget
-from .tombstones import align_types, side_table_name
+from .target import ROW, PostgresTarget, align_types, side_table_name
 
 
 def ensure_column_versions(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:

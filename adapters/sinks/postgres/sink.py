@@ -43,14 +43,20 @@ from ...postgres.table_reader import TableReader
 from ...sql.dialect import DUCKDB, POSTGRES, Dialect
 from .comparison import PostgresTargetSnapshot, open_postgres_comparison
 from .gold import PostgresTables, describe_inputs
-from .lane_ownership import refuse_other_writer
-from .lane_removal import has_lanes, read_remains, remove_lane
-from .lanes import PostgresLanes
+from .lane_objects import (
+    await_readers,
+    copy_stored_rows,
+    has_lanes,
+    move_tombstones,
+    read_remains,
+    refuse_unswappable,
+    remove_lane,
+    swap_tables,
+)
+from .lanes import PostgresLanes, refuse_other_writer
 from .options import PostgresSettings
 from .shared_staging import drop_shared_tables
-from .stored_rows import copy_stored_rows
-from .table_swap import await_readers, move_tombstones, refuse_unswappable, swap_tables
-from .tombstones import side_table_name
+from .target import side_table_name
 
 
 class PostgresSink(PostgresLanes):

@@ -1,7 +1,7 @@
 """Stages 2 to 4 of one write in the caller's transaction.
 
-`apply.lane_progress` and `apply.redelivery` decide gaps, trimming, truncates, counts and the next state. The stages
-themselves are not those of `apply.stages`, which read rows into this process:
+`apply.lane_progress` decides gaps, trimming, truncates, counts and the next state. The stages themselves are not those
+of `apply.stages`, which read rows into this process:
 
 - The server compares keys and values as its types do: `citext`, `char(n)`, collations. It completes values that no Arrow
   type can store.
@@ -49,17 +49,17 @@ from ...apply.lane_progress import (
     count_truncates,
     find_late_truncates,
     find_new_truncates,
+    is_applied,
+    refuse_gap,
 )
-from ...apply.redelivery import is_applied, refuse_gap
-from ...arrow.key_change_deletes import asks_target
+from ...arrow.key_change import asks_target
 from ...postgres.connection import planner_hints
 from ...postgres.names import quote_name
 from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject
 from .per_column import ServerPerColumn, select_changed_keys
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
 from .row_provider import RowProvider, RowsInMemory, TargetRows, number_rows
-from .scd2 import ServerScd2
-from .scd2_in_process import InProcessScd2
+from .scd2 import InProcessScd2, ServerScd2
 from .target import ROW, PostgresTarget, truncate_statement
 
 BULK_ROWS = 50_000
@@ -319,7 +319,7 @@ class PostgresWriter:
 
     def _delete_foreign_deletes(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> int:
         """The number of staged deletes that belong, or may belong, to other rows than the target's; see
-        `apply.key_change_deletes`."""
+        `apply.reconcile_in_process`."""
         if not (facts.has_key_changes and asks_target(self._target.plan)):
             return 0
         found = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount

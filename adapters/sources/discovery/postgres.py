@@ -15,9 +15,8 @@ from replicator.domain.errors import ConfigProblem
 from replicator.ports.source import DiscoveredSource, DiscoveredTable, PasswordNeeded
 from replicator.shipped import find_shipped
 
-from ...observability.checks.postgres_connection import TIMEOUT_SECONDS, fetch_rows
 from ...observability.checks.source_database import ROLE, VIA_ROOT
-from ...postgres.connection import TimeoutConnection
+from ...postgres.connection import TIMEOUT_SECONDS, TimeoutConnection, fetch_rows
 from ...postgres.errors import translate_error
 
 TABLES = """

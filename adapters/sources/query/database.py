@@ -23,7 +23,7 @@ from replicator.extras import explain_missing_modules
 from replicator.ports.runtime import Diagnosis
 
 from ...postgres.connection import ANSWER_SECONDS, TimeoutConnection
-from ...postgres.query import translate_query_error
+from ...postgres.table_reader import translate_query_error
 from .. import mysql_errors
 from ..mysql_errors import MY_ANSWER_SECONDS, driver_message
 from .columns import AnyType, CursorValues, SelectedColumn, Value, declared_type, select_column, to_array

@@ -20,7 +20,7 @@ from replicator.ports.runtime import Diagnosis
 
 from ...decoders.common.row_files import CsvDialect
 from ...postgres.options import read_dsn
-from ...postgres.query import SnapshotQuery, table_query
+from ...postgres.table_reader import SnapshotQuery, table_query
 from ..journal import (
     FIRST_WITHIN,
     MASKS,

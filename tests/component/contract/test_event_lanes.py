@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta.event_lanes import DeltaEventLanes
-from adapters.sinks.delta.event_store import DeltaEventStore
-from adapters.sinks.postgres.event_lanes import PostgresEventLanes
-from adapters.sinks.postgres.event_store import PostgresEventStore
+from adapters.sinks.delta.event_store import DeltaEventLanes, DeltaEventStore
+from adapters.sinks.postgres.event_store import PostgresEventLanes, PostgresEventStore
 from replicator.testing.event_lanes_contract import EventLanesContract
 
 LIMITS = {"limits": {"message_bytes": 1500}}

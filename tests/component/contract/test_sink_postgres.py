@@ -5,8 +5,8 @@ import pytest
 from support.postgres_target import PostgresTarget
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.postgres import scd2_in_process
-from adapters.sinks.postgres.scd2_in_process import InProcessScd2
+from adapters.sinks.postgres import scd2
+from adapters.sinks.postgres.scd2 import InProcessScd2
 from adapters.sinks.postgres.sink import PostgresSink
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.sink_row_transforms import SinkColumnVersions, SinkRowTransforms
@@ -84,7 +84,7 @@ class InParts(OnPostgres, SinkContract):
 @pytest.mark.parametrize("promise", HISTORIES)
 def test_histories_in_parts(postgres_dsn, promise, monkeypatch):
     """As many as a batch has keys."""
-    monkeypatch.setattr(scd2_in_process, "PART", 1)
+    monkeypatch.setattr(scd2, "PART", 1)
     promise(InParts(postgres_dsn))
 
 

@@ -20,7 +20,7 @@ from support.delta_writes import ITEMS, items, write_of
 from adapters.delta import stored_folder
 from adapters.delta.folders import LocalFolder
 from adapters.delta.lake import Lake
-from adapters.sinks.delta import lane_removal
+from adapters.sinks.delta import lanes
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import DataLoss, Fatal, Fenced
 from replicator.domain.policy.policies import plan_for
@@ -303,5 +303,5 @@ def test_an_instance_that_writes_on_is_noticed(tmp_path: Path, monkeypatch: pyte
         sink.state(LANE)
     monkeypatch.undo()
     sink.drop(LANE)
-    assert not sink.list_artifacts(LANE) and lane_removal.MARK not in str(list(tmp_path.rglob("*")))
+    assert not sink.list_artifacts(LANE) and lanes.MARK not in str(list(tmp_path.rglob("*")))
     sink.close()

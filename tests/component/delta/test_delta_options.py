@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import maintenance
+from adapters.delta import table_writer
 from adapters.delta.partitions import NULL_FOLDER
 from adapters.delta.tables import RANDOM_FOLDERS, STATISTICS
 from adapters.sinks.delta.sink import DeltaRsSink
@@ -233,7 +233,7 @@ def test_deletion_vectors_are_refused(sink: DeltaRsSink) -> None:
 def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) -> int:
     made = DeltaRsSink({"path": str(tmp_path), **options})
     of = lane(**entry)
-    for i in range(2 * maintenance.FEWEST_FILES + 4):
+    for i in range(2 * table_writer.FEWEST_FILES + 4):
         put(made, of, items(i), table=ITEMS)
     made.close()
     return sum(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(str(tmp_path / "items")).history())
@@ -241,7 +241,7 @@ def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) 
 
 def test_compaction_as_often_as_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry speaks before the sink; 0 is never; by default it is not yet time."""
-    monkeypatch.setattr(maintenance, "FEWEST_FILES", 4)
+    monkeypatch.setattr(table_writer, "FEWEST_FILES", 4)
     cases: list[tuple[dict[str, Any], dict[str, Any], int]] = [
         ({}, {}, 0),
         ({"compact_every": 6}, {}, 2),
@@ -272,10 +272,10 @@ def operations(lake: Path) -> list[str]:
 
 def test_partitions_that_have_a_file_each_are_left_alone(sink: DeltaRsSink, tmp_path: Path) -> None:
     of = lane(partition_by=("id",), compact_every=1)
-    for i in range(maintenance.FEWEST_FILES + 4):
+    for i in range(table_writer.FEWEST_FILES + 4):
         put(sink, of, items(i), table=ITEMS)
     table = DeltaTable(str(tmp_path / "items"))
-    assert len(table.file_uris()) > maintenance.FEWEST_FILES and not maintenance._is_scattered(table)
+    assert len(table.file_uris()) > table_writer.FEWEST_FILES and not table_writer._is_scattered(table)
 
 
 def commit_as_newer_writer(table: Path, protocol: dict[str, Any]) -> int:

@@ -13,7 +13,7 @@ from support.delta_writes import ITEMS, changes_of, items, write_of
 from adapters.delta.lake import Lake
 from adapters.delta.tables import open_table
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta import tombstones as ledgers
+from adapters.sinks.delta import side_tables as ledgers
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Retryable
 from replicator.domain.policy.late_changes import HORIZON_COUNT

@@ -12,7 +12,7 @@ from support.delta_writes import items, write_of
 
 from adapters.delta.lake import Lake
 from adapters.delta.tables import open_table
-from adapters.sinks.delta import tombstones as ledgers
+from adapters.sinks.delta import side_tables as ledgers
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Retryable
 from replicator.domain.policy.late_changes import HORIZON_COUNT

@@ -13,8 +13,8 @@ from support.delta_writes import items, write_of
 from adapters.delta.commits import PositionFiles
 from adapters.delta.lake import Lake
 from adapters.engines.local import LocalEngine
+from adapters.sinks.delta.side_tables import DeltaTombstones, exclude_rows
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.tombstones import DeltaTombstones, exclude_rows
 from replicator.domain.policy.plan import EVENT_ID, LaneState
 from replicator.ports.engine import Engine
 from replicator.testing.delivery import make_lane

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import maintenance, table_writer
+from adapters.delta import table_writer
 from adapters.delta.folders import LocalFolder
 from adapters.delta.table_writer import SparkNeeded, end_versions, vacuum_files
 from adapters.delta.tables import open_table
@@ -164,8 +164,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in (maintenance, table_writer):
-        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(table_writer, "time", made)
     return made
 
 

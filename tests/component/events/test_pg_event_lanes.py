@@ -11,8 +11,7 @@ from support.races import run_before
 
 from adapters.engines.local import LocalEngine
 from adapters.postgres import event_table
-from adapters.sinks.postgres.event_lanes import PostgresEventLanes
-from adapters.sinks.postgres.event_store import PostgresEventStore
+from adapters.sinks.postgres.event_store import PostgresEventLanes, PostgresEventStore
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
 from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent, make_sample_event, refuse_gaps
 from replicator.testing.sink_base import fail_on_rejects, refuse_rejects

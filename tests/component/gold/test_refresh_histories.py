@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 
 from adapters.gold import LocalProjector, local, table_version
-from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from adapters.sinks.delta.sink import CHANGE_DATA_FEED
 from adapters.sinks.postgres.sink import PostgresSink
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.projection import Projection, ProjectionInput

@@ -8,8 +8,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from adapters.postgres.literals import copy_rows, copy_statement
-from adapters.sinks.postgres.binary_copy import can_copy_binary, copy_binary
+from adapters.postgres.literals import can_copy_binary, copy_binary, copy_rows, copy_statement
 from replicator.testing.contract import SEED
 
 pytestmark = pytest.mark.postgres

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table_of
 
-from adapters.sinks.postgres import scd2_in_process
-from adapters.sinks.postgres.scd2_in_process import split_by_key
+from adapters.sinks.postgres import scd2
+from adapters.sinks.postgres.scd2 import split_by_key
 from replicator.domain.position import Position
 from replicator.domain.schema_evolution import SchemaVersion, TargetReshape
 
@@ -75,13 +75,13 @@ def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkey
         sizes.append(len(parts := split_by_key(rows, keys, size)))
         return parts
 
-    monkeypatch.setattr(scd2_in_process, "split_by_key", by_key)
+    monkeypatch.setattr(scd2, "split_by_key", by_key)
     counts = []
     with open_sink(postgres_dsn) as sink:
         for _ in range(5):
             rows = changes_of_many_keys(rng)
             for stream, refused, size in zip(streams, rejects, (1_000, 7), strict=True):
-                monkeypatch.setattr(scd2_in_process, "PART", size)
+                monkeypatch.setattr(scd2, "PART", size)
                 sink.prepare(stream.lane, stream.plan)
                 counts.append(sink.apply([stream.write(*rows)], refused)[stream.lane.id].counts)
     assert counts[::2] == counts[1::2] and sizes[1] > 5 and set(sizes[::2]) == {1}

@@ -14,7 +14,7 @@ import pytest
 import trustme
 from support.pg_case import Feed, fetch, open_sink, put, table_of
 
-from adapters.observability.checks import postgres_connection
+from adapters.postgres import connection as pg_connection
 from adapters.sinks.postgres.check import PostgresCheck
 from replicator.domain.errors import EnvironmentProblem
 
@@ -150,7 +150,7 @@ def test_doctor_says_what_others_can_read(
 ) -> None:
     """But not of a server on this machine."""
     assert not diagnose(postgres_dsn)
-    monkeypatch.setattr(postgres_connection, "_is_local", lambda _: False)
+    monkeypatch.setattr(pg_connection, "_is_local", lambda _: False)
     assert [severity for severity, _ in diagnose(secured_server.dsn())] == ["ok"]
     assert [severity for severity, _ in diagnose(postgres_dsn)] == ["warning"]
     assert diagnose(secured_server.dsn(sslmode="require")) == [

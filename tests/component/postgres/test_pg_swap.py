@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
-from adapters.sinks.postgres import table_swap
+from adapters.sinks.postgres import lane_objects
 from adapters.sinks.postgres.sink import PostgresSink
 from replicator.domain.errors import Fatal, Fenced
 from replicator.domain.policy.plan import LaneState
@@ -177,7 +177,7 @@ def test_a_reader_finds_the_old_rows_or_the_new(
             while not stop.is_set():
                 found.add(tuple(connection.execute(OLD_ROWS).fetchall()))
 
-    monkeypatch.setattr(table_swap, "READERS_SECONDS", 0.3)
+    monkeypatch.setattr(lane_objects, "READERS_SECONDS", 0.3)
     with psycopg.connect(dsn) as earlier:
         earlier.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         earlier.execute("SELECT 1")

@@ -14,7 +14,7 @@ from servers.kafka_proxy import KafkaProxy
 from support.kafka_fixtures import Broker, Running
 
 from adapters.kafka import clients
-from adapters.sinks.kafka.topic import DeadLetterTopic
+from adapters.sinks.kafka import DeadLetterTopic
 from adapters.sources.kafka import reader, source
 from adapters.sources.kafka.cluster import Cluster
 from adapters.sources.kafka.options import KafkaSettings

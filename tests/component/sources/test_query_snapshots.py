@@ -18,8 +18,8 @@ import pytest
 from support.exported_records import Row, successive
 
 from adapters.delta.folders import LaneLock
-from adapters.postgres import query, table_reader
-from adapters.postgres.query import SnapshotQuery, table_query
+from adapters.postgres import table_reader
+from adapters.postgres.table_reader import SnapshotQuery, table_query
 from adapters.sources.snapshot_diff.source import QuerySnapshots, SnapshotJournal, SnapshotsCheck, SnapshotsSource
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
@@ -349,7 +349,7 @@ def test_it_reads_one_snapshot_and_writes_nothing(shop):
 
 
 def test_rows_come_in_batches(shop, monkeypatch):
-    monkeypatch.setattr(query, "BATCH", 3)
+    monkeypatch.setattr(table_reader, "BATCH", 3)
     _, found = SnapshotQuery(shop.dsn, "SELECT n FROM generate_series(1, 8) AS g(n);", "counting").read_rows()
     assert found["n"].to_pylist() == list(range(1, 9))
     assert [len(chunk) for chunk in found["n"].chunks] == [3, 3, 2]

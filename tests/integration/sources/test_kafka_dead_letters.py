@@ -18,10 +18,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition, admin
 from servers.kafka import Broker
 
-from adapters.sinks.kafka import KafkaDeadLetters, topic
-from adapters.sinks.kafka.check import DeadLetterTopicCheck
-from adapters.sinks.kafka.dead_letters import DeadLetterLog
-from adapters.sinks.kafka.topic import DeadLetterMessage
+from adapters.sinks import kafka
+from adapters.sinks.kafka import DeadLetterLog, DeadLetterMessage, DeadLetterTopicCheck, KafkaDeadLetters
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
 from replicator.ports.stores import DeadLetter
 from replicator.testing.stores_contract import make_dead_letter
@@ -201,7 +199,7 @@ def test_a_record_that_the_topic_refuses_is_reported(broker: Broker, dead_letter
 
 def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same store goes on; nothing is said to be written that is not."""
-    monkeypatch.setattr(topic, "DURABLE", {**topic.DURABLE, "message.timeout.ms": "2000"})
+    monkeypatch.setattr(kafka, "DURABLE", {**kafka.DURABLE, "message.timeout.ms": "2000"})
     store = KafkaDeadLetters({"bootstrap_servers": own_broker.address, "topic": "letters", "pipeline": "shop"})
     store.write([make_dead_letter(1)])
     own_broker.service.kill()

@@ -21,7 +21,7 @@ from support.cli_program import run_program, start_program
 from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from adapters.sinks.delta.lane import DeltaLane
-from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
+from adapters.sinks.delta.sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
 from replicator.application.lane_registry import make_refused_id
 from replicator.application.operations import (
     change_history,

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 from support.debezium_events import ID, column, event, key
 
+from adapters.apply.conform import cast_column
 from adapters.arrow import decimals, masks
-from adapters.arrow.conform import cast_column
 from adapters.decoders.json import type_names
 from adapters.delta.types import to_storable
 from adapters.transforms import expressions

@@ -20,7 +20,7 @@ from support.cli_program import PROGRAM, run_program, start_program
 
 from adapters.delta.folders import LocalFolder
 from adapters.delta.lake import Lake
-from adapters.sinks.delta.lane_removal import MARK
+from adapters.sinks.delta.lanes import MARK
 from replicator.application.state_folder import InstanceLock
 
 PARTS = {"table", "schemas", "positions", "register entry"}

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from paths import TESTS
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import commits, maintenance, merge
+from adapters.delta import commits, merge, table_writer
 from adapters.delta.commits import LaneLog
 from adapters.delta.errors import FileGone
 from adapters.delta.table_writer import DeltaRsTableWriter
@@ -93,8 +93,8 @@ def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path,
     put(sink, *items(4), start=6)
     stale = DeltaTable(str(tmp_path / "items"))
     clean(tmp_path / "items")
-    monkeypatch.setattr(maintenance, "FEWEST_FILES", 2)
-    maintenance.TableMaintenance(1).after_commit(stale, 1)
+    monkeypatch.setattr(table_writer, "FEWEST_FILES", 2)
+    table_writer.TableMaintenance(1).after_commit(stale, 1)
     assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
 
 
@@ -114,7 +114,7 @@ def test_upkeep_that_misses_a_file_fails_no_batch(
     table = DeltaTable(str(tmp_path / "items"))
     compact(tmp_path / "items")
     put(sink, *items(2), start=1)
-    maintenance.TableMaintenance().vacuum(table)
+    table_writer.TableMaintenance().vacuum(table)
     assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
     assert values(sink) == {1: "v1", 2: "v2"}
 
@@ -203,11 +203,11 @@ def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
 
 
 def test_many_commits_stay_compact(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "EVERY_COMMITS", 20)
+    monkeypatch.setattr(table_writer, "EVERY_COMMITS", 20)
     for i in range(60):
         put(sink, *items(i), start=i)
     table = DeltaTable(str(tmp_path / "items"))
-    assert len(table.file_uris()) <= 20 + maintenance.FEWEST_FILES
+    assert len(table.file_uris()) <= 20 + table_writer.FEWEST_FILES
     assert table.history(100) and any(entry["operation"] == "OPTIMIZE" for entry in table.history())
     assert values(sink) == {i: f"v{i}" for i in range(60)}
     assert len(list((tmp_path / "_replicator" / "positions" / "testing" / LANE.id).iterdir())) == 20

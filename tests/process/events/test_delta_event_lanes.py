@@ -18,9 +18,8 @@ from support.event_writers import begin, versions, writer
 from support.races import run_before
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta import event_lanes as module
-from adapters.sinks.delta.event_lanes import DeltaEventLanes, EventNumbering
-from adapters.sinks.delta.event_store import DeltaEventStore
+from adapters.sinks.delta import event_store as module
+from adapters.sinks.delta.event_store import DeltaEventLanes, DeltaEventStore, EventNumbering
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent, make_sample_event, refuse_gaps
 from replicator.testing.sink_base import refuse_rejects
@@ -133,7 +132,7 @@ def test_compaction_keeps_every_event(folder):
 LANE = """
 import json, os, sys
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta.event_lanes import DeltaEventLanes, EventNumbering
+from adapters.sinks.delta.event_store import DeltaEventLanes, EventNumbering
 from replicator.domain.errors import Retryable
 from replicator.testing.sink_base import refuse_rejects
 from replicator.testing.event_lanes_contract import OutboxRecords, SentEvent
@@ -148,7 +147,7 @@ def step(*_):
         os.kill(os.getpid(), 9)
 
 from adapters.delta import commits
-from adapters.sinks.delta import event_lanes
+from adapters.sinks.delta import event_store
 def stepped(owner, name):
     call = getattr(owner, name)
     def wrapped(*args, **kwargs):
@@ -158,8 +157,8 @@ def stepped(owner, name):
         return done
     setattr(owner, name, wrapped)
 stepped(commits.PositionFiles, "announce")
-stepped(event_lanes, "write_deltalake")
-stepped(event_lanes, "sync_table")
+stepped(event_store, "write_deltalake")
+stepped(event_store, "sync_table")
 state = sink.state(outbox.lane)
 at = state.position[outbox.get_partition(0)] if state else 0
 print("ready", flush=True)

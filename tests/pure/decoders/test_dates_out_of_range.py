@@ -12,7 +12,7 @@ from support.debezium_events import payload_of
 from support.dts_records import BIGINT, DATE, DATETIME, TIME, clock, encode_record, record, whole
 
 from adapters.arrow import temporal_values
-from adapters.arrow.out_of_range_values import make_lenient
+from adapters.arrow.temporal_values import make_lenient
 from adapters.arrow.value_readers import ValueReader
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from adapters.apply.redelivery import refuse_gap
+from adapters.apply.lane_progress import refuse_gap
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import Counts, Facts, LaneState
 from replicator.domain.policy.policies import plan_for

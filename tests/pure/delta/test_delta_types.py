@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.apply.conform import number_rows
-from adapters.arrow.conform import cast_column
+from adapters.apply.conform import cast_column, number_rows
 from adapters.delta.folders import LocalFolder
 from adapters.delta.tables import create_table, read_schema
 from adapters.delta.types import can_accept, conform_to_table, has_exact_statistics, restore_type, storage_type

@@ -18,7 +18,7 @@ from adapters.delta.tables import FILE_BYTES
 from adapters.gold import local
 from adapters.gold.local import GroupRewrite, find_file_ranges, plan_rewrite, replace_groups, scale_bytes, sort_by_group
 from adapters.gold.table_version import ColumnBounds, DataFile, TableVersion
-from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from adapters.sinks.delta.sink import CHANGE_DATA_FEED
 
 LONG = "x" * 70
 VALUES: dict[str, list[Any]] = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.arrow.conform import conform_rows
+from adapters.apply.conform import conform_rows
 from adapters.transforms.expressions import cast_values
 
 DECIMALS = (pa.decimal128(38, 10), pa.decimal128(10, 2), pa.decimal128(38, 0), pa.decimal256(60, 5), pa.decimal256(76, 0))

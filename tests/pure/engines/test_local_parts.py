@@ -6,7 +6,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from adapters.sinks.postgres.scd2_in_process import split_by_key
+from adapters.sinks.postgres.scd2 import split_by_key
 from replicator.testing.contract import SEED
 
 

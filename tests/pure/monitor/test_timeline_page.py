@@ -1,6 +1,6 @@
 """The page of a row's timeline shows texts as texts, whatever they hold."""
 
-from adapters.http.read_side.pages import render_timeline
+from adapters.http.read_side import render_timeline
 from replicator.domain.timeline import HistoryEntry
 from replicator.ports.reads import ReadTarget, RowHistory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.delta.maintenance import EVERY_COMMITS
+from adapters.delta.table_writer import EVERY_COMMITS
 from adapters.sources.files.file_list import SETTLED_SECONDS
 from replicator.ports.options import to_timedelta
 from replicator.settings.json_schema import build_config_schema

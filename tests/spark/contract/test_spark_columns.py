@@ -18,7 +18,7 @@ from test_spark_tables import OptionsTarget
 from adapters.delta.commits import LaneLog
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.spark import column_versions_table
+from adapters.sinks.delta.spark import side_tables
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.spark.frames import from_arrow
 from replicator.domain.change import changes_schema
@@ -130,7 +130,7 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, b
 @pytest.mark.parametrize("through_driver", [pytest.param(10_000, marks=pytest.mark.long), 0])
 def test_each_engine_goes_on_from_the_other(tmp_path, monkeypatch, through_driver):
     """And so it is whoever writes what is kept beside the table, by which rows are also forgotten."""
-    monkeypatch.setattr(column_versions_table, "THROUGH_DRIVER", through_driver)
+    monkeypatch.setattr(side_tables, "THROUGH_DRIVER", through_driver)
     feed, others = Feed(), Feed()
     batches = [
         [whole(1), whole(2, key=2), part(9, "a"), delete(4, key=3)],

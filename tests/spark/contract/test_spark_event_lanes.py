@@ -10,8 +10,8 @@ import pytest
 from support.spark_case import OPTIONS, OnSpark
 
 from adapters.sinks.delta.event_store import DeltaEventStore
-from adapters.sinks.delta.spark.event_store import SparkEventStore
-from adapters.sinks.delta.spark.event_store import open_spark_event_lanes as open_delta_lanes
+from adapters.sinks.delta.spark.sink import SparkEventStore
+from adapters.sinks.delta.spark.sink import open_spark_event_lanes as open_delta_lanes
 from adapters.sinks.postgres.event_store import PostgresEventStore
 from adapters.sinks.postgres.spark.sink import open_spark_event_lanes as open_postgres_lanes
 from replicator.testing.event_lanes_contract import EventLanesContract

@@ -11,7 +11,7 @@ from support.races import run_before
 from support.spark_case import OPTIONS
 
 from adapters.sinks.delta.event_store import DeltaEventStore
-from adapters.sinks.delta.spark.event_store import SparkEventStore
+from adapters.sinks.delta.spark.sink import SparkEventStore
 from replicator.domain.events import VersionConflict
 from replicator.testing.stores_contract import HOSTILE, EventStoreContract, make_sample_event
 

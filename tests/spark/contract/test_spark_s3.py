@@ -19,13 +19,12 @@ from adapters.object_store.options import Storage
 from adapters.observability.checks.spark import SparkCheck
 from adapters.sinks.delta.event_log import DeltaEventLog
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.spark.event_log import DeltaSparkEventLog
-from adapters.sinks.delta.spark.sink import DeltaSparkSink
+from adapters.sinks.delta.spark.sink import DeltaSparkEventLog, DeltaSparkSink
 from adapters.sources.delta_spark import delta_spark_source
 from adapters.spark import merge
 from adapters.spark.errors import translate_errors
 from adapters.spark.frames import to_arrow
-from adapters.spark.object_stores import configure_store, to_spark_path
+from adapters.spark.session import configure_store, to_spark_path
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fenced
 from replicator.domain.event_log import make_event_log_plan

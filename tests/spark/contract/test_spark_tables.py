@@ -23,7 +23,7 @@ from support.table_of_rows import VERSION, WHOLE
 
 from adapters.arrow.sequence_elements import to_elements
 from adapters.arrow.sequence_elements import to_values as local_shown
-from adapters.delta import maintenance
+from adapters.delta import table_writer
 from adapters.delta.commits import PositionFiles
 from adapters.delta.partitions import NULL_FOLDER, unnameable_reason
 from adapters.delta.table_writer import SparkNeeded
@@ -31,7 +31,7 @@ from adapters.delta.tables import STATISTICS
 from adapters.delta.types import storage_type, to_storage
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta.sink import DeltaRsSink
-from adapters.sinks.delta.spark import mirror, tombstones
+from adapters.sinks.delta.spark import mirror, side_tables
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.sources.delta_spark import delta_spark_source
 from adapters.sources.delta_table.source import RowsSource
@@ -259,7 +259,7 @@ def test_late_changes_whoever_wrote_before(lake):
 @pytest.mark.parametrize("through_driver", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, monkeypatch):
     """By executors where they are many: either engine finds them."""
-    monkeypatch.setattr(tombstones, "THROUGH_DRIVER", through_driver)
+    monkeypatch.setattr(side_tables, "THROUGH_DRIVER", through_driver)
     of = lane()
     lake.put(of, [sale("NL", n) for n in range(3)], spark=False)
     lake.put(of, [sale("NL", 1, "d"), sale("BE", 7, "d"), sale("NL", 2, "u", "new")])
@@ -343,7 +343,7 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     """Everything that is done to other tables by delta-rs, which cannot commit to this one: it is made, widened, given a
     feed, moved on without rows, compacted and emptied."""
     few = 4
-    monkeypatch.setattr(maintenance, "FEWEST_FILES", few)
+    monkeypatch.setattr(table_writer, "FEWEST_FILES", few)
     of = lane(cluster_by=("country", "v"), compact_every=few)
     for n in range(few - 1):
         lake.put(of, [sale("NL", n)])
@@ -435,7 +435,7 @@ def test_what_cannot_be_clustered_is_refused(lake, options, said):
 
 def test_compaction_in_the_turn_of_the_lane(lake, monkeypatch):
     few = 4
-    monkeypatch.setattr(maintenance, "FEWEST_FILES", few)
+    monkeypatch.setattr(table_writer, "FEWEST_FILES", few)
     of = lane(compact_every=2)
     for n in range(few):
         lake.put(lane(), [sale("NL", n)], spark=False)

@@ -15,7 +15,7 @@ from pyspark.errors import ArithmeticException
 
 from adapters import event_log
 from adapters.kafka.clients import DISALLOWED, Requests, translate_error
-from adapters.sinks.kafka.topic import DeadLetterTopic, TopicTruncated
+from adapters.sinks.kafka import DeadLetterTopic, TopicTruncated
 from adapters.sources.kafka import cluster, topic_poller
 from adapters.sources.kafka.check import LaneBacklog, check_retention
 from adapters.sources.kafka.cluster import Cluster, Topic

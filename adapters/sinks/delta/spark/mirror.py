@@ -45,18 +45,15 @@ from ....spark.errors import translate_errors
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
 from ....spark.merge import clear_stage, write_stage
-from ....spark.object_stores import to_spark_path
 from ....spark.rows import drop_applied, filter_late, incomplete_reason, to_rejects, to_rows
-from ....spark.session import LazySession
+from ....spark.session import LazySession, to_spark_path
 from ....spark.types import arrow_schema
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
-from ..staged_write import StagedWrite
-from .absorbed_changes import SparkAbsorbedChanges
-from .column_versions_table import SparkColumnVersions
+from ..lane import StagedWrite
 from .per_column import SparkPerColumn
 from .scd2 import SparkScd2
-from .tombstones import SparkTombstones
+from .side_tables import SparkAbsorbedChanges, SparkColumnVersions, SparkTombstones
 
 Related = Callable[[], DataFrame]
 """Reads the rows of stage 2, for batches that need stage 3."""

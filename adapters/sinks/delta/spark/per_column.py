@@ -38,8 +38,8 @@ from ....delta.partitions import Partitions
 from ....delta.tables import read_schema
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents
 from ....spark.merge import write_stage
-from ..staged_write import StagedWrite
-from .column_versions_table import SparkColumnVersions
+from ..lane import StagedWrite
+from .side_tables import SparkColumnVersions
 
 KIND, ARRIVAL = "_cdc_kind", "_cdc_place"
 CHANGE, RELATED, KEPT = "change", "related", "kept"

@@ -28,14 +28,13 @@ from ....apply.lane_progress import find_late_truncates
 from ....spark.frame_facts import get_facts
 from ....spark.frames import cache_frame, column, filter_rows, keep_parents, run_select
 from ....spark.key_change_deletes import drop_foreign_deletes
-from ....spark.object_stores import to_spark_path
 from ....spark.rows import incomplete_reason, to_rejects
-from ....spark.session import LazySession
+from ....spark.session import LazySession, to_spark_path
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
 from ....sql.scd2_events import CHANGE, KIND, ROW_NUMBER, Scd2Input, carried_columns, select_candidates
-from .absorbed_changes import SparkAbsorbedChanges
+from .side_tables import SparkAbsorbedChanges
 
 
 @dataclass(frozen=True, slots=True)

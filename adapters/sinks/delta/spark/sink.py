@@ -1,34 +1,65 @@
-"""The Delta sink for Spark: executors write the tables."""
+"""Sinks in a lake on Spark: the Delta sink, the event log and the event store. Executors write the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
+import pyarrow as pa
+from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
-from replicator.domain.policy.plan import ApplyPlan, LaneState
-from replicator.ports.frames import Lane
+from replicator.domain.change import RAW_RECORD_POSITION
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 from replicator.ports.sink import LaneArtifact, SinkFeatures
 
 from ....apply.explain import explain
+from ....delta.commits import Attempt, LostRace
 from ....delta.errors import translate_errors
 from ....delta.options import LakeOptions
 from ....delta.tables import has_table, to_stored_plan
 from ....spark.catalog import CatalogNames
-from ....spark.session import split_options_lazily
+from ....spark.errors import translate_errors as translate_spark_errors
+from ....spark.frames import column, from_arrow, keep_parents
+from ....spark.merge import append_stage
+from ....spark.rows import drop_applied
+from ....spark.session import LazySession, split_options_lazily
+from ....spark.sink_over_frames import SinkOverFrames
 from ....spark.table_writer import SparkTableWriter
+from ....sql.current_rows import find_lane_view, find_view
 from ....sql.dialect import SPARK
-from ....sql.views import find_lane_view, find_view
-from ..lanes import DeltaLanes
-from ..mirror_sink import MirrorSink
+from ....stores import EventLogSettings, EventStoreSettings
+from ..event_log import DAY, LogClearing, LogTable, refuse_stored_records
+from ..event_store import APP, NAME, DeltaEventLanes, DeltaEventStore
+from ..lane import StagedWrite
+from ..lanes import DeltaLanes, LaneSink
 from ..options import DeltaSettings
-from .absorbed_changes import SparkAbsorbedChanges
-from .column_versions_table import SparkColumnVersions
-from .lane_sink import SparkLaneSink
+from ..sink import MirrorSink
 from .mirror import SparkMirror
-from .tombstones import SparkTombstones
+from .side_tables import SparkAbsorbedChanges, SparkColumnVersions, SparkTombstones
+
+# The common methods of sinks in a lake on Spark.
+
+
+class SparkLaneSink(LaneSink[DataFrame]):
+    """Translates Spark's errors. It must be the first base class of a sink, which sets `_session`."""
+
+    frame = DataFrame
+    _session: LazySession
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
+        with translate_spark_errors(f"writing {', '.join(write.lane.id for write in writes)}"):
+            # Frames use the session that created them, which may not have this sink's store yet.
+            _ = self._session.spark
+            return super().apply(writes, reject)
+
+
+# The Delta sink for Spark: executors write the tables.
 
 AT_ONCE = 4
 """Tables merged in parallel: a MERGE spends half its time on one thread of the driver."""
@@ -115,3 +146,64 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         self._layout_columns(lane, plan)
         stages = explain(to_stored_plan(plan), SPARK, SPARK.quote_name(lane.into), fold=SPARK)
         return stages if self._names is None else {**stages, **self._names.catalog_table(lane).stages(find_view(plan))}
+
+
+# Executors append records to the event log.
+
+
+class SparkLogAppend(LogClearing):
+    """`sinks.delta.lane.WriteStages` for the event log, over Spark frames."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
+        """Stages every row above the position. Only the position identifies redelivered records."""
+        refuse_stored_records(snapshot, write, state.position)
+        frame, trimmed = drop_applied(write, state.position, RAW_RECORD_POSITION)
+        moment = sf.coalesce(column("timestamp"), column("ingested_at"))
+        rows = keep_parents(frame.withColumn(DAY, sf.to_date(moment)), frame)
+        counts = Counts(applied=write.folded.rows - trimmed, duplicate=trimmed)
+        return StagedWrite(append_stage(rows) if counts.applied else None, replace(state), counts, None)
+
+
+class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
+    """The event log as one Delta table; options of `DeltaEventLog`, and `spark`."""
+
+    def __init__(self, options: EventLogSettings | Mapping[str, Any]) -> None:
+        own, self._session = split_options_lazily(options)
+        said = LakeOptions.from_settings(EventLogSettings.read(own))
+        lake = said.lake
+        self._session.add_store(lake.root, said.storage)
+        super().__init__(lake, SparkLogAppend(lake.root), said)
+
+
+# The event store, written by Spark.
+
+
+class SparkEventStore(DeltaEventStore):
+    """`DeltaEventStore` with commits by Spark; its options, and `spark`.
+
+    Spark appends after commits that happened meanwhile. The commit's transaction prevents this: of two commits
+    with the same number, the second is refused or skipped, and this is detected.
+    """
+
+    def __init__(self, options: EventStoreSettings | Mapping[str, Any]) -> None:
+        own, self._session = split_options_lazily(options)
+        settings = EventStoreSettings.read(own)
+        said = LakeOptions.from_settings(settings)
+        self._session.add_store(said.lake.root, said.storage)
+        super().__init__(settings, SparkTableWriter(self._session))
+
+    def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
+        """Also succeeds when the snapshot is not the newest one, if the newer commits stored no events."""
+        attempt = Attempt(APP, transaction.version, str(uuid4()), self._path)
+        with translate_spark_errors(f"writing {NAME}"):
+            frame = from_arrow(self._session.spark, rows)
+            try:
+                append_stage(frame)(table, attempt)
+            except LostRace as lost:
+                raise CommitFailedError("another writer was first") from lost
+
+
+def open_spark_event_lanes(options: EventStoreSettings | Mapping[str, Any]) -> SinkOverFrames:
+    """`DeltaEventLanes` for Spark's frames. delta-rs commits on the driver."""
+    own, session = split_options_lazily(options)
+    return SinkOverFrames(DeltaEventLanes(own), session)

@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
 from ....spark.types import arrow_schema, from_spark, spark_schema
-from ..shared_copy import SharedCopy
-from ..shared_staging import CopyResult
+from ..shared_staging import CopyResult, SharedCopy
 
 REPORT = pa.schema(
     [

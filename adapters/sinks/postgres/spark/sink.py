@@ -14,7 +14,7 @@ from replicator.domain.change import ERROR, OFFSET, RAW_RECORD_POSITION, RECORD_
 from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import ApplyOutcome, RejectRows, Write
 
-from ....apply.redelivery import is_applied, refuse_gap
+from ....apply.lane_progress import is_applied, refuse_gap
 from ....spark.errors import translate_errors
 from ....spark.frames import column, to_arrow
 from ....spark.rows import drop_applied, filter_late
@@ -22,13 +22,12 @@ from ....spark.session import LazySession, split_options_lazily
 from ....spark.sink_over_frames import SinkOverFrames, collect_rows, make_no_rows
 from ....sql.dialect import SPARK
 from ....stores import EventLogSettings, EventStoreSettings
-from ..event_lanes import PostgresEventLanes
 from ..event_log import PostgresEventLog
+from ..event_store import PostgresEventLanes
 from ..lanes import PostgresLanes, with_row_provider
 from ..options import PostgresSettings
 from ..row_provider import InMemoryRowProvider, RowProvider
-from ..shared_copy import SharedCopy
-from ..shared_staging import SharedStaging
+from ..shared_staging import SharedCopy, SharedStaging
 from ..sink import PostgresSink
 from ..target import PostgresTarget
 from ..writer import advance_lane

@@ -1,25 +1,177 @@
-"""Creates the topic of dead letters, writes it, reads it from its beginning, and deletes its oldest messages."""
+"""Dead letters in a Kafka topic: a message for each of their changes, in order."""
 
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, admin
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
 from replicator.domain.event_log import decode_bytes
-from replicator.ports.stores import DeadLetter
+from replicator.ports.runtime import Diagnosis
+from replicator.ports.stores import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFeatures, DeadLetterFilter, DeadLetterGroup
 
-from ...kafka.clients import OFFSETS, Requests, client_log, close_consumer, is_transient, unwrap_error
-from ...stores import DeadLetterSettings
+from ..kafka.clients import OFFSETS, Requests, client_log, close_consumer, is_transient, unwrap_error
+from ..stores import DeadLetterSettings
+
+READINGS = 5
+
+
+class KafkaDeadLetters:
+    """`ports.stores.DeadLetters`; options: see `DeadLetterSettings`, with `topic`.
+
+    The first write creates the topic if it is missing.
+
+    A dead letter that is written twice has two messages, and is returned once.
+    """
+
+    def __init__(self, options: DeadLetterSettings | Mapping[str, Any]) -> None:
+        self._options = DeadLetterSettings.read(options)
+        self._topic = DeadLetterTopic(self._options)
+        self._turn = threading.RLock()
+        self._made = False
+
+    @property
+    def features(self) -> DeadLetterFeatures:
+        return DeadLetterFeatures()
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """The messages are on every replica in sync when it returns."""
+        self._write_messages([record_to_message(letter, self._options.pipeline) for letter in letters])
+
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """Reads the topic from its beginning."""
+        # Clients of its own: a reject that has to be written does not wait until the whole topic is read.
+        with closing(DeadLetterTopic(self._options)) as topic:
+            if not topic.exists():
+                return []
+            journal, _ = self._read_log(topic)
+        return list(islice(filter(which.is_match, journal.list_dead_letters()), limit))
+
+    def count_open(self) -> Mapping[DeadLetterGroup, int]:
+        """Reads the topic from its beginning, as `read` does."""
+        return Counter(
+            DeadLetterGroup(each.source, each.table, each.lane) for each in self.read(DeadLetterFilter(state=OPEN))
+        )
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        self._write_messages(
+            [change_to_message(replace(letter, state=state), MARKED, self._options.pipeline) for letter in letters]
+        )
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """Deletes messages at the beginning of the topic that are not needed any more. Messages behind a needed one stay
+        until that one is not needed either."""
+        with self._turn:
+            self._write_messages([change_to_message(letter, REMOVED, self._options.pipeline) for letter in letters])
+            if letters:
+                journal, (begin, end) = self._read_log(self._topic)
+                needed = journal.find_oldest_needed(end)
+                if needed > begin:
+                    self._topic.truncate_before(needed)
+
+    def close(self) -> None:
+        with self._turn:
+            self._topic.close()
+
+    def _write_messages(self, messages: Sequence[DeadLetterMessage]) -> None:
+        if not messages:
+            return
+        with self._turn:
+            if not self._made:
+                self._topic.create()
+                self._made = True
+            self._topic.write_messages(messages)
+
+    def _read_log(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
+        """The content of the topic, and the offsets between which it was read."""
+        for _ in range(READINGS - 1):
+            try:
+                return self._read_log_once(topic)
+            except TopicTruncated:
+                continue
+        return self._read_log_once(topic)
+
+    def _read_log_once(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
+        journal = DeadLetterLog(self._options.pipeline)
+        return journal, topic.read_messages(journal.apply_message)
+
+
+# The dead letters that the messages of a topic say, in their order.
+
+Name = tuple[str, str, str]
+"""Pipeline, event and lane."""
+
+
+@dataclass(slots=True)
+class OpenDeadLetter:
+    """An existing dead letter, and the offset of its first message."""
+
+    letter: DeadLetter
+    since: int
+
+
+class DeadLetterLog:
+    """Reads every message of the topic, from its beginning, and then has the current dead letters. The messages may come
+    from several writers. A mark or a removal only counts if the dead letter was not written again since it was read."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._lives: dict[Name, OpenDeadLetter] = {}
+        self._foreign: int | None = None
+
+    def apply_message(self, offset: int, message: DeadLetterMessage) -> None:
+        """Apply the next message."""
+        said = message_to_event(message)
+        if said is None:
+            self._foreign = offset if self._foreign is None else self._foreign
+            return
+        name = (said.pipeline, said.letter.event_id, said.letter.lane)
+        known = self._lives.get(name)
+        if said.kind == REJECTED:
+            self._lives[name] = self._apply_write(known, offset, said)
+        elif known is not None and known.letter.attempts == said.letter.attempts:
+            if said.kind == MARKED:
+                known.letter = replace(known.letter, state=said.letter.state)
+            else:
+                del self._lives[name]
+
+    def _apply_write(self, known: OpenDeadLetter | None, offset: int, said: DeadLetterEvent) -> OpenDeadLetter:
+        letter = said.letter
+        if said.pipeline != self._pipeline:
+            # Only when it began is of use here.
+            letter = replace(letter, record=None, key=None)
+        if known is None:
+            return OpenDeadLetter(letter, offset)
+        before = known.letter
+        last, attempts = max(before.last_seen, letter.last_seen), before.attempts + letter.attempts
+        return OpenDeadLetter(replace(letter, first_seen=before.first_seen, last_seen=last, attempts=attempts), known.since)
+
+    def list_dead_letters(self) -> Sequence[DeadLetter]:
+        """The dead letters of the pipeline, newest first."""
+        mine = [life.letter for (pipeline, _, _), life in self._lives.items() if pipeline == self._pipeline]
+        mine.sort(key=lambda letter: (letter.event_id, letter.lane))
+        return sorted(mine, key=lambda letter: letter.last_seen, reverse=True)
+
+    def find_oldest_needed(self, end: int) -> int:
+        """The lowest offset of a message about an existing dead letter of any pipeline, or of a message of another
+        program. `end` if there is no such message."""
+        foreign = end if self._foreign is None else self._foreign
+        return min([end, foreign, *(life.since for life in self._lives.values())])
+
+
+# Creates the topic of dead letters, writes it, reads it from its beginning, and deletes its oldest messages.
 
 TIMEOUT = 10.0
 """The time limit of one request, and for the next message of a topic, in seconds."""
@@ -352,3 +504,49 @@ def _record_headers(letter: DeadLetter) -> list[Header]:
 
 def _to_header(name: str, value: object) -> Header:
     return name, None if value is None else str(value).encode()
+
+
+# The checks of `doctor` for the topic of dead letters: it is reachable, never deletes records, and has enough replicas.
+
+COPIES = 3
+
+
+class DeadLetterTopicCheck:
+    """`ports.runtime.Check`; options of `KafkaDeadLetters`, and `production`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        own = dict(options)
+        self._name = name
+        self._production = bool(own.pop("production", False))
+        self._options = DeadLetterSettings.read(own)
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        found: list[Diagnosis] = []
+        try:
+            with closing(DeadLetterTopic(self._options)) as topic:
+                found.extend(self._check_topic(topic))
+        except ReplicatorError as problem:
+            found.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
+        return found
+
+    def _check_topic(self, topic: DeadLetterTopic) -> Iterator[Diagnosis]:
+        there = topic.exists()
+        yield Diagnosis("ok", self._name, f"The broker at {self._options.bootstrap_servers} answers.")
+        if not there:
+            step = "Nothing to do. If the user may not create topics, create it with retention.ms=-1."
+            yield Diagnosis("ok", self._name, f"There is no topic {topic.name} yet. The first reject creates it.", step)
+            return
+        settings = topic.settings()
+        if "compact" in settings.get("cleanup.policy", ""):
+            text = f"The topic {topic.name} is compacted, so it would lose rejected records."
+            yield Diagnosis("error", self._name, text, "Set its cleanup.policy to delete.")
+        limits = [key for key in ("retention.ms", "retention.bytes") if settings.get(key, "-1") != "-1"]
+        if limits:
+            text = f"The topic {topic.name} deletes rejected records by itself, by {' and '.join(limits)}."
+            step = f"Set {', '.join(f'{key}=-1' for key in limits)} with kafka-configs."
+            yield Diagnosis("warning", self._name, text, step)
+        copies = topic.copies()
+        if self._production and copies < COPIES:
+            text = f"The topic {topic.name} has a replication factor of {copies}."
+            step = f"Raise it to {COPIES} with kafka-reassign-partitions, and set min.insync.replicas=2."
+            yield Diagnosis("warning", self._name, text, step)

@@ -1,27 +1,121 @@
-"""The swap of a lane's table and its rebuild, in the caller's transaction.
-
-The rebuild's table is renamed. It gets the settings that others made on the old one: owner, grants, comments of
-columns, storage parameters and indexes. Views of the old table then read the new one. If something cannot be
-kept, the swap names it and changes nothing.
-"""
+"""The objects of a lane in the database: found, dropped, swapped with its rebuild's, or filled from a stored state."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
+from replicator.domain.change import ERROR
 from replicator.domain.errors import Fatal
+from replicator.domain.policy.plan import cdc_sequence_columns
 from replicator.ports.frames import Lane
+from replicator.ports.sink import CheckpointUnsupported, LaneArtifact, StoredLane
 
-from ...apply.ownership import ownership_remark
+from ...apply.ownership import is_owned, ownership_remark
 from ...postgres.connection import PostgresSession
 from ...postgres.ddl import find_own_view
+from ...postgres.errors import is_row_refusal
+from ...postgres.lane_state import FORGET_LANE, OTHER_WRITER, SCHEMA, SELECT_LANE, withdraw_completeness
+from ...postgres.literals import copy_rows, copy_statement
 from ...postgres.names import quote_name
+from ...postgres.types import ColumnConversion
 from ...sql.dialect import text_literal
-from .lane_removal import read_remains
-from .tombstones import drop_side_table, side_table_name
+from .row_provider import conform_to_columns
+from .shared_staging import drop_shared_tables, list_shared_tables
+from .target import PostgresTarget, drop_side_table, side_table_name
+
+# Found, and dropped, in the caller's transaction, for a lane with a table of its own.
+#
+# A removal drops the table, tombstones, staging tables, schemas and the position.
+
+WRITTEN = "_cdc_seq_1"
+"""Null only in rows from before replication started."""
+
+TABLE = sql.SQL(
+    "SELECT c.relkind::text, obj_description(c.oid, 'pg_class'), "
+    "EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped) "
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+)
+KNOWN = sql.SQL("SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL")
+FOUND = "it existed before the lane: the rows of the lane are removed, the table stays"
+
+
+@dataclass(frozen=True)
+class PostgresLaneRemains:
+    """The objects of one lane in a database.
+
+    - `number`: the lane's number; None when it has no position.
+    - `is_removable`: its table may be dropped.
+    - `is_written`: its table stays, but the lane's rows in it can be identified and deleted.
+    """
+
+    number: int | None
+    is_removable: bool
+    is_written: bool
+    artifacts: Sequence[LaneArtifact]
+
+
+def has_lanes(cursor: psycopg.Cursor) -> bool:
+    """True when a lane was ever prepared in this database."""
+    return cursor.execute(KNOWN).fetchone() == (True,)
+
+
+def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> PostgresLaneRemains:
+    """The objects of the lane with this table."""
+    known = has_lanes(cursor)
+    row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
+    others = cursor.execute(OTHER_WRITER, (quote_name(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
+    kind, remark, written = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
+    mine = bool(kind) and (row is not None or remark == ownership_remark(lane))
+    goes = mine and kind in ("r", "p") and is_owned(remark) and others is None
+    belongings = [] if row is None else _list_artifacts(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
+    if mine:
+        shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else FOUND
+        stays = "" if goes else shared
+        belongings.insert(0, LaneArtifact("table", f"{schema}.{table}", stays))
+    view = find_own_view(cursor, schema, table) if goes else None
+    belongings += [LaneArtifact("view", f"{schema}.{view}")] if view else []
+    emptied = mine and not goes and others is None and written and kind in ("r", "p")
+    return PostgresLaneRemains(None if row is None else row[0], goes, emptied, belongings)
+
+
+def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
+    """The artifacts of a lane that has a position."""
+    side_table = side_table_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (side_table,)).fetchone() or (False,)
+    found = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if there else []
+    found += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
+    return [*found, *(LaneArtifact(what, f"{SCHEMA}.{what}, {lane}") for what in ("schemas", "positions"))]
+
+
+def remove_lane(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:
+    """Drops everything of the lane. A table that another lane also writes stays unchanged."""
+    withdraw_completeness(cursor, lane)
+    found = read_remains(cursor, lane, schema, table)
+    relation, view = quote_name(schema, table), find_own_view(cursor, schema, table) if found.is_removable else None
+    if found.number is not None:
+        drop_shared_tables(cursor, found.number)
+        cursor.execute(f"DROP TABLE IF EXISTS {side_table_name(found.number)}".encode(), prepare=False)
+    if view:
+        cursor.execute(f"DROP VIEW {quote_name(schema, view)}".encode(), prepare=False)
+    if found.is_removable:
+        cursor.execute(f"DROP TABLE {relation}".encode(), prepare=False)
+    elif found.is_written:
+        cursor.execute(f"DELETE FROM {relation} WHERE {quote_name(WRITTEN)} IS NOT NULL".encode(), prepare=False)
+    for stored in ("schemas", "schema_versions", "positions"):
+        cursor.execute(FORGET_LANE.format(sql.SQL(stored)), (lane.pipeline, lane.id))
+
+
+# The swap of a lane's table and its rebuild, in the caller's transaction.
+#
+# The rebuild's table is renamed. It gets the settings that others made on the old one: owner, grants, comments of
+# columns, storage parameters and indexes. Views of the old table then read the new one. If something cannot be
+# kept, the swap names it and changes nothing.
 
 READERS_SECONDS = 10.0
 """How long to wait for readers that started before the new table was complete."""
@@ -191,3 +285,56 @@ def move_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
 
 def _run(cursor: psycopg.Cursor, statement: str) -> None:
     cursor.execute(statement.encode(), prepare=False)
+
+
+# The rows of another lane's stored state, copied into the tables of a lane in the caller's transaction.
+
+STAGE = "_replicator_beside"
+
+
+def copy_stored_rows(cursor: psycopg.Cursor, target: PostgresTarget, stored: StoredLane) -> None:
+    """Copies rows and side rows. Raises CheckpointUnsupported for a row that does not fit, or that the server refuses."""
+    try:
+        for rows in stored.rows():
+            _copy_rows(cursor, (target.schema, target.table), rows, target.fits)
+        _copy_side_rows(cursor, target, stored.side_rows())
+    except psycopg.Error as error:
+        if is_row_refusal(error):
+            raise CheckpointUnsupported(f"has a row that the target refuses (SQLSTATE {error.sqlstate})") from error
+        raise
+
+
+def _copy_rows(
+    cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnConversion]
+) -> None:
+    good, rejects = conform_to_columns(rows, fits, careful=True)
+    if rejects:
+        raise CheckpointUnsupported(f"has rows that the target would reject ({rejects[0][ERROR][0].as_py()})")
+    names = rows.column_names
+    forms = [fits[name].form for name in names]
+    copy_rows(cursor, copy_statement(relation, names), good.select(names), forms)
+
+
+def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iterable[pa.Table]) -> None:
+    """Copies the row with the highest sequence of each key (for scd2, of each change), through a temporary table."""
+    names: list[str] = []
+    for rows in pieces:
+        if not names:
+            names = rows.column_names
+            columns = ", ".join(map(quote_name, names))
+            create = f"CREATE TEMP TABLE {STAGE} ON COMMIT DROP AS SELECT {columns} FROM {target.side_table} WITH NO DATA"
+            cursor.execute(create.encode(), prepare=False)
+        _copy_rows(
+            cursor,
+            (STAGE,),
+            rows,
+            {name: target.fits.get(name, ColumnConversion(rows.schema.field(name).type)) for name in names},
+        )
+    if not names:
+        return
+    plan = target.plan
+    of_one = [quote_name(name) for name in (plan.merge_keys if plan.history else plan.table.keys)]
+    newest = [f"{quote_name(n)} DESC" for n in cdc_sequence_columns(plan.table.sequence) if n in names]
+    columns, keys, order = ", ".join(map(quote_name, names)), ", ".join(of_one), ", ".join([*of_one, *newest])
+    newest_rows = f"SELECT DISTINCT ON ({keys}) {columns} FROM {STAGE} ORDER BY {order}"
+    cursor.execute(f"INSERT INTO {target.side_table} ({columns}) {newest_rows}".encode(), prepare=False)

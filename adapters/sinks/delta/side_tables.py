@@ -1,4 +1,4 @@
-"""The tombstones of a target, as an append-only side table in Delta."""
+"""The side table of a target in Delta, for what its rows do not show: tombstones, absorbed changes or column versions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column
 from replicator.ports.frames import Lane
 
+from ...apply.column_versions import BESIDE
 from ...apply.conform import number_rows
 from ...apply.rows_frame import build_event_ids
+from ...delta.commits import WRITER
 from ...delta.errors import translate_errors
 from ...delta.folders import Folder
 from ...delta.lake import Lake
-from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
-from ...delta.table_writer import vacuum_files
-from ...delta.tables import create_table, has_table, open_table, read_schema
+from ...delta.table_reader import lookup_rows
+from ...delta.table_writer import EVERY_COMMITS, DeltaRsTableWriter, TableMaintenance, TargetColumn, vacuum_files
+from ...delta.tables import create_table, find_missing_columns, has_table, open_table, read_schema
 from ...delta.types import conform_to_table
 from ...duckdb.session import open_session
 from ...sql.dialect import DELTA_RS, DUCKDB
 from ...sql.reconcile import greater_condition, render_constant
-from .row_lookup import lookup_rows
+
+# The tombstones of a target, as an append-only side table in Delta.
 
 EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
 """The partition and the offset in an `_event_id`."""
@@ -161,3 +164,131 @@ def _highest_per_key(plan: ApplyPlan, found: pa.Table) -> pa.Table:
         connection.register("found", found.append_column("_row", pa.array(range(found.num_rows), pa.int64())))
         best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()
     return found.take(best["_row"])
+
+
+# Changes that an scd2 target does not show, as an append-only side table in Delta.
+
+
+class DeltaAbsorbedChanges:
+    """The absorbed changes of scd2 targets: upserts within a version, and deletes that ended no version.
+
+    The caller of `record` holds the lane's lock. Rows are written before the target's commit, so a failed
+    attempt can leave rows behind. A row counts only once its record is applied.
+    """
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+        self._recording = Lock()
+
+    def record(self, lane: Lane, plan: ApplyPlan, changes: pa.Table) -> None:
+        """Stores `changes`, with `_op` and the target's columns. They are visible on return.
+
+        Safe for use from several threads.
+        """
+        path = self._lake.tombstones(lane.into)
+        with self._recording, translate_errors(f"tombstones of {lane.into}"):
+            table = open_absorbed_changes(path, lane, plan)
+            schema = read_schema(table)
+            columns = [
+                changes[f.name].cast(f.type) if f.name in changes.column_names else _empty_column(changes, f) for f in schema
+            ]
+            write_deltalake(table, pa.table(columns, schema=schema), mode="append")
+            self._upkeep.after_commit(table, table.version())
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
+        """The absorbed changes of the keys in `rows`, with `_op` and the target's columns.
+
+        Changes of records at or above `applied` are left out. With `again`, changes of the records of `rows`
+        are, too.
+        """
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            table = open_absorbed_changes(path, lane, plan)
+            found = lookup_rows(table, read_schema(table).names, {key: pc.unique(rows[key]) for key in plan.table.keys})
+        found = select_applied(found, applied)
+        return exclude_rows(found, rows) if again else found
+
+
+def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+    """The table of absorbed changes at `path`, with every column of the plan's target."""
+    columns = (Column(OP, pa.string()), *plan.target)
+    if not has_table(path):
+        create_table(path, lane.into, columns, settings={}, partition_by=[])
+    table = open_table(path)
+    missing = find_missing_columns(table, lane.into, columns)
+    if missing:
+        DeltaRsTableWriter().add_columns(table, missing)
+    return table
+
+
+def _empty_column(rows: pa.Table, field: pa.Field) -> pa.Array:
+    return pa.nulls(rows.num_rows, field.type)
+
+
+# The column versions of a lane with a sequence for each column, as a side table in Delta: one row per key.
+
+
+class DeltaColumnVersions:
+    """The caller of each method holds the lane's lock.
+
+    The table is written before the target's commit, which stores the version that belongs to it
+    (`LaneState.side_table_version`). Later versions are from a failed attempt, or from another writer that lost
+    the lane. They are undone before anything is read.
+    """
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+
+    def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
+        """The table at `version`, restored as its newest version; None: empty. `kept`: the target's columns."""
+        path = self._path(lane)
+        with translate_errors(f"tombstones of {lane.into}"):
+            if version is None and has_table(path):
+                path.clear()
+            if not has_table(path):
+                columns = tuple(Column(k, kept.field(k).type) for k in plan.table.keys)
+                create_table(path, lane.into, (*columns, Column(BESIDE, pa.string())), settings={}, partition_by=[])
+            table = open_table(path)
+            if version is not None and table.version() != version:
+                table.restore(version)
+            there = read_schema(table)
+            wanted = [f.with_type(kept.field(f.name).type) if f.name in kept.names else f for f in there]
+            if wanted != list(there):
+                DeltaRsTableWriter().rewrite(
+                    table, [TargetColumn(f.name, f) for f in wanted]
+                )  # The target has wider key columns now.
+            return table
+
+    def lookup(self, table: DeltaTable, rows: pa.Table | None, lane: Lane) -> pa.Table:
+        """The rows of the keys in `rows`, and perhaps others; all rows for None."""
+        schema, wanted = read_schema(table), {}
+        if rows is not None:
+            wanted = {key: pc.unique(rows[key]).drop_null() for key in schema.names if key != BESIDE}
+        with translate_errors(f"tombstones of {lane.into}"):
+            return lookup_rows(table, schema.names, wanted)
+
+    def write(self, table: DeltaTable, rows: pa.Table, lane: Lane) -> int:
+        """Stores `rows` (the key and the text) and returns the new version. A row without a text deletes the
+        stored one."""
+        if not rows.num_rows:
+            return int(table.version())
+        q, keys = DELTA_RS.quote_name, [name for name in rows.column_names if name != BESIDE]
+        with translate_errors(f"tombstones of {lane.into}"):
+            self._upkeep.after_commit(table, table.version())
+            merger = table.merge(
+                rows.cast(read_schema(table)),
+                " AND ".join(f"t.{q(k)} = s.{q(k)}" for k in keys),
+                source_alias="s",
+                target_alias="t",
+                streamed_exec=False,
+                writer_properties=WRITER,
+            )
+            there = f"s.{q(BESIDE)} IS NOT NULL"
+            merger = merger.when_matched_delete(f"NOT ({there})").when_matched_update({q(BESIDE): f"s.{q(BESIDE)}"})
+            merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}, there).execute()
+            return int(table.version())
+
+    def _path(self, lane: Lane) -> Folder:
+        return self._lake.tombstones(lane.into)

@@ -1,1 +1,0 @@
-"""The read side over HTTP: tables, rows, histories, and HTML pages."""

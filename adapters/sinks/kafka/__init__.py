@@ -1,5 +1,0 @@
-"""Rejected records in a Kafka topic."""
-
-from .dead_letters import KafkaDeadLetters
-
-__all__ = ["KafkaDeadLetters"]
