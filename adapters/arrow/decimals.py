@@ -29,11 +29,11 @@ def decimal_type(precision: int | None, scale: int) -> pa.DataType | None:
     """The Arrow type of a decimal; None if no decimal type is wide enough. Without a precision, the widest 128-bit type,
     or wider if the scale requires it. A negative scale becomes digits before the point."""
     digits = (precision or 38) + max(0, -scale)
-    places = max(0, scale)
-    digits = max(digits, places)
+    fraction = max(0, scale)
+    digits = max(digits, fraction)
     if digits > MAX_PRECISION:
         return None
-    return pa.decimal128(digits, places) if digits <= 38 else pa.decimal256(digits, places)
+    return pa.decimal128(digits, fraction) if digits <= 38 else pa.decimal256(digits, fraction)
 
 
 def decimal_reader(precision: int | None, scale: int, *, numeric: bool) -> ValueReader:
@@ -147,10 +147,10 @@ def from_text(written: pa.Array, arrow: pa.DataType) -> pa.Array:
 def _valid_text_pattern(arrow: pa.DataType) -> str:
     """The text that Arrow converts correctly to a decimal of this type. For more digits, or an exponent, Arrow returns
     wrong numbers without an error, or ends the process."""
-    whole, places = arrow.precision - arrow.scale, arrow.scale
+    whole, fraction = arrow.precision - arrow.scale, arrow.scale
     if not whole:
-        return rf"\A[+-]?0?\.\d{{1,{places}}}\z"
-    return rf"\A[+-]?\d{{1,{whole}}}(?:\.\d{{0,{places}}})?\z"
+        return rf"\A[+-]?0?\.\d{{1,{fraction}}}\z"
+    return rf"\A[+-]?\d{{1,{whole}}}(?:\.\d{{0,{fraction}}})?\z"
 
 
 def _unquote(value: msgspec.Raw | None) -> str | None:
@@ -198,7 +198,7 @@ def cast_digits(values: Any, to: pa.DataType) -> Any:
     """`values.cast(to)` for an array or chunked array. Decimals as text, also in nested types, have all their digits and
     no exponent. (Arrow writes exponents for decimals with seven or more zeros after the point.)"""
     if isinstance(values, pa.ChunkedArray):
-        return pa.chunked_array([cast_digits(chunk, to) for chunk in values.chunks], to)
+        return pa.chunked_array([cast_digits(part, to) for part in values.chunks], to)
     kind, t = values.type, pa.types
     if t.is_decimal(kind) and t.is_string(to):
         return _digit_texts(values.cast(to), values)

@@ -23,8 +23,8 @@ Part = tuple[list[int] | None, pa.Table]
 
 def split_frame(raw: pa.Table, rows: int = PIECE_ROWS) -> Iterator[pa.RecordBatch]:
     """Consecutive slices of at most `rows` records. Frames of many tiny chunks are copied into one chunk first."""
-    chunks = raw["value"].num_chunks
-    if chunks > 1 and raw.num_rows < FEW * chunks and raw.nbytes < SMALL:
+    count = raw["value"].num_chunks
+    if count > 1 and raw.num_rows < FEW * count and raw.nbytes < SMALL:
         raw = raw.combine_chunks()
     return iter(raw.to_batches(max_chunksize=rows))
 
@@ -36,16 +36,16 @@ def map_slices(
     return pa.concat_tables([schema.empty_table(), *map(read, split_frame(raw, rows))]).combine_chunks()
 
 
-def select_records(raw: pa.RecordBatch, places: list[int] | None) -> pa.RecordBatch:
-    """The records at `places`, or all."""
-    return raw if places is None else raw.take(pa.array(places, pa.int64()))
+def select_records(raw: pa.RecordBatch, indices: list[int] | None) -> pa.RecordBatch:
+    """The records at `indices`, or all."""
+    return raw if indices is None else raw.take(pa.array(indices, pa.int64()))
 
 
 def build_rejected(raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
     """The changes frame of rejected records: only positions and errors are set."""
-    known = {name: raw.column(of) for name, of in RECORD_IDS.items()} | {ERROR: pa.array(map(str, rejects), pa.string())}
+    by_name = {name: raw.column(of) for name, of in RECORD_IDS.items()} | {ERROR: pa.array(map(str, rejects), pa.string())}
     schema = changes_schema(table)
-    columns = [known[f.name] if f.name in known else pa.nulls(raw.num_rows, f.type) for f in schema]
+    columns = [by_name[f.name] if f.name in by_name else pa.nulls(raw.num_rows, f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -60,9 +60,9 @@ def merge_parts(parts: list[Part], schema: pa.Schema) -> pa.Table:
     if len(parts) == 1 and parts[0][0] is None:
         return parts[0][1]
     whole = pa.concat_tables([schema.empty_table(), *(part for _, part in parts)])
-    places = pa.array([place for rows, _ in parts for place in rows or ()], pa.int64())
-    rising = pc.all(pc.less_equal(places.slice(0, max(len(places) - 1, 0)), places.slice(1))).as_py()
-    return whole if rising is not False else whole.combine_chunks().take(pc.sort_indices(places))
+    indices = pa.array([row for rows, _ in parts for row in rows or ()], pa.int64())
+    rising = pc.all(pc.less_equal(indices.slice(0, max(len(indices) - 1, 0)), indices.slice(1))).as_py()
+    return whole if rising is not False else whole.combine_chunks().take(pc.sort_indices(indices))
 
 
 def read_bytes(values: pa.Array) -> bytes:
@@ -85,7 +85,7 @@ def list_names(masks: Mapping[str, pa.Array], count: int) -> pa.Array:
     if not some:
         return pa.nulls(count, pa.list_(pa.string()))
     rows = [pc.indices_nonzero(mask) for mask in some.values()]
-    which = pa.concat_arrays([pa.repeat(pa.scalar(i, pa.int32()), len(found)) for i, found in enumerate(rows)])
+    which = pa.concat_arrays([pa.repeat(pa.scalar(i, pa.int32()), len(indices)) for i, indices in enumerate(rows)])
     table = pa.table({"row": pa.concat_arrays(rows), "which": which})
     order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("which", "ascending")])
     names = pa.array(list(some), pa.string()).take(which.take(order))

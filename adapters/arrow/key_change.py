@@ -131,8 +131,8 @@ def _can_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
     return bool(both.num_rows)
 
 
-def _needs_row(unsent: Sequence[str] | None) -> bool | None:
-    return None if unsent is None else KEEP_EXISTING not in unsent
+def _needs_row(unchanged: Sequence[str] | None) -> bool | None:
+    return None if unchanged is None else KEEP_EXISTING not in unchanged
 
 
 class _KeyChange(NamedTuple):
@@ -162,10 +162,10 @@ def _list_key_changes(changes: pa.Table, table: TableSpec) -> list[_KeyChange]:
     keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
     columns = (changes[n].to_pylist() for n in (OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, DOUBTFUL))
     ordering = _ordering_columns(table)
-    places = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
+    orders = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
     return [
-        _to_key_change(key, op, old, unsent, marks=(bool(departs), doubtful), place=place, table=table)
-        for key, op, old, unsent, departs, doubtful, place in zip(keys, *columns, places, strict=True)
+        _to_key_change(key, op, old, unchanged, marks=(bool(departs), doubtful), order=order, table=table)
+        for key, op, old, unchanged, departs, doubtful, order in zip(keys, *columns, orders, strict=True)
     ]
 
 
@@ -173,18 +173,18 @@ def _to_key_change(
     key: Key,
     op: str,
     old: dict[str, object] | None,
-    unsent: Sequence[str] | None,
+    unchanged: Sequence[str] | None,
     *,
     marks: tuple[bool, bool],
-    place: SequenceKey,
+    order: SequenceKey,
     table: TableSpec,
 ) -> _KeyChange:
-    lacks = unsent is not None and op != Op.DELETE
+    lacks = unchanged is not None and op != Op.DELETE
     first = table.soft_deletes and op in (Op.DELETE, Op.TRUNCATE)
     departs, doubtful = marks
-    needs = lacks and KEEP_EXISTING not in (unsent or ())
-    place, commit = (place, ()) if table.ordered_by else ((), place)
-    return _KeyChange(op, key, tuple(old.values()) if old else None, lacks, departs, place, needs, first, doubtful, commit)
+    needs = lacks and KEEP_EXISTING not in (unchanged or ())
+    order, commit = (order, ()) if table.ordered_by else ((), order)
+    return _KeyChange(op, key, tuple(old.values()) if old else None, lacks, departs, order, needs, first, doubtful, commit)
 
 
 class _Segment:
@@ -301,26 +301,26 @@ def drop_foreign_deletes(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, 
     if not can_have_foreign_deletes(plan) or marks.null_count == len(marks):
         return changes, 0
     whose = find_owners(changes, plan)
-    asked = [True if whose.get(i) is RowOwner.OPEN else None for i in range(changes.num_rows)]
+    is_open = [True if whose.get(i) is RowOwner.OPEN else None for i in range(changes.num_rows)]
     changes = changes.set_column(
-        changes.column_names.index(KEY_CHANGE_DELETE), KEY_CHANGE_DELETE, pa.array(asked, pa.bool_())
+        changes.column_names.index(KEY_CHANGE_DELETE), KEY_CHANGE_DELETE, pa.array(is_open, pa.bool_())
     )
-    others = [i for i, said in whose.items() if said is RowOwner.OTHERS]
+    others = [i for i, owner in whose.items() if owner is RowOwner.OTHERS]
     if not others:
         return changes, 0
-    kept = [i for i in range(changes.num_rows) if whose.get(i) is not RowOwner.OTHERS]
-    return changes.take(pa.array(kept, pa.int64())), len(others)
+    rows = [i for i in range(changes.num_rows) if whose.get(i) is not RowOwner.OTHERS]
+    return changes.take(pa.array(rows, pa.int64())), len(others)
 
 
 def is_doubtful(changes: pa.Table, names: Sequence[str]) -> pa.Array:
     """True for delete halves of key changes whose image has values of `names` that may not be the row's."""
-    asked = pc.and_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[UNCHANGED]))
-    if not pc.any(asked).as_py():
+    marked = pc.and_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[UNCHANGED]))
+    if not pc.any(marked).as_py():
         return pa.repeat(False, changes.num_rows)
-    places = pc.indices_nonzero(asked).to_pylist()
-    unsent = {i: set(changes[UNCHANGED][i].as_py()).intersection(names) for i in places}
-    found = {i for i, lacking in unsent.items() if any(changes[n][i].is_valid for n in lacking)}
-    return pa.array([i in found for i in range(changes.num_rows)], pa.bool_())
+    indices = pc.indices_nonzero(marked).to_pylist()
+    unchanged = {i: set(changes[UNCHANGED][i].as_py()).intersection(names) for i in indices}
+    doubtful = {i for i, lacking in unchanged.items() if any(changes[n][i].is_valid for n in lacking)}
+    return pa.array([i in doubtful for i in range(changes.num_rows)], pa.bool_())
 
 
 def list_owner_columns(plan: ApplyPlan) -> list[str]:
@@ -366,17 +366,17 @@ class _OwnerFinder:
 
     def find_owners(self) -> dict[int, RowOwner]:
         last: dict[tuple[Any, ...], int] = {}
-        found: dict[int, RowOwner] = {}
+        owners: dict[int, RowOwner] = {}
         for i, key in enumerate(self._keys):
             if self._ops[i] == Op.TRUNCATE:
                 self._cuts.append(self._places[i])
                 continue
             if self._leaves[i] and self._ops[i] == Op.DELETE:
-                found[i] = self._find_owner(last.get(key), i)
-                if found[i] is RowOwner.OTHERS:
+                owners[i] = self._find_owner(last.get(key), i)
+                if owners[i] is RowOwner.OTHERS:
                     continue
             last[key] = i
-        return found
+        return owners
 
     def _find_owner(self, before: int | None, i: int) -> RowOwner:
         image = {n: v[i] for n, v in self._values.items() if self._null_counts[n] or v[i] is not None}

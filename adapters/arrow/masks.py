@@ -29,9 +29,9 @@ def mask_values(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
         return pc.if_else(pc.is_valid(values), pa.scalar(mask.text), pa.scalar(None, pa.string()))
     kind = to_plain_type(values.type)
     values = values if kind == values.type else values.cast(kind)
-    known = values.combine_chunks().dictionary_encode()
-    kept = pa.array(map(make_text_mask(mask), _to_texts(known.dictionary)), pa.string())
-    return pa.chunked_array([kept.take(known.indices)])
+    encoded = values.combine_chunks().dictionary_encode()
+    masked = pa.array(map(make_text_mask(mask), _to_texts(encoded.dictionary)), pa.string())
+    return pa.chunked_array([masked.take(encoded.indices)])
 
 
 @lru_cache(maxsize=64)

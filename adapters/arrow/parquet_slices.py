@@ -62,8 +62,8 @@ class ParquetSlices:
         reader = self._open_with_dictionaries(self._coded) if self._coded else self._reader
         room = self._budget if longest is None else min(self._budget, longest)
         groups = list(self._groups)
-        for chunk in reader.iter_batches(self._rows, row_groups=groups, columns=self._names) if groups else ():
-            yield from _split_rows(chunk, room)
+        for batch in reader.iter_batches(self._rows, row_groups=groups, columns=self._names) if groups else ():
+            yield from _split_rows(batch, room)
 
     def unpack(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the types of the file's own schema."""
@@ -83,8 +83,8 @@ class ParquetSlices:
         """The number of rows per read. Also decides which columns are read as dictionaries."""
         reader, budget = self._reader, self._budget
         average = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(self._groups)))])
-        texts = [n for n, chunks in self._columns.items() if chunks[0].physical_type == "BYTE_ARRAY"]
-        codings = {n: {one for chunk in self._columns[n] for one in chunk.encodings} for n in texts}
+        texts = [n for n, parts in self._columns.items() if parts[0].physical_type == "BYTE_ARRAY"]
+        codings = {n: {one for part in self._columns[n] for one in part.encodings} for n in texts}
         coded = [n for n in texts if codings[n] & DICTIONARY and codings[n] <= AS_DICTIONARY]
         # Values with other encodings share prefixes, or cannot be read as dictionaries.
         unknown = [n for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
@@ -103,17 +103,17 @@ class ParquetSlices:
     def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
         """The number of rows per read, at most `most`, so that columns not read as dictionaries stay within the limit.
         These are `nested` columns, and columns with `unknown` value sizes."""
-        sizes, known = list(map(self._column_size, unknown)), []
+        sizes, row_sizes = list(map(self._column_size, unknown)), []
         for n in nested:
             length = self._longest_values([n])[n]
             if length == inf:
                 sizes.append(self._column_size(n))
             elif length > self._limit:
-                values = max(-(-chunk.num_values // self._group_rows(at)) for at, chunk in enumerate(self._columns[n]))
-                known.append(int(length) * values)
+                values = max(-(-part.num_values // self._group_rows(at)) for at, part in enumerate(self._columns[n]))
+                row_sizes.append(int(length) * values)
         if sizes:
             most = min(most, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
-        return min(most, max(1, self._unpacked // sum(known))) if known else most
+        return min(most, max(1, self._unpacked // sum(row_sizes))) if row_sizes else most
 
     def _group_rows(self, at: int) -> int:
         return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))
@@ -127,21 +127,21 @@ class ParquetSlices:
     def _row_bytes(self, at: int) -> int:
         """Average bytes of a row in a group, without values that are stored once in dictionaries."""
         size = 0
-        for n, chunks in self._columns.items():
-            width = WIDTHS.get(chunks[at].physical_type, self._reader.schema.column(n).length)
-            is_text = chunks[at].physical_type == "BYTE_ARRAY"
-            size += chunks[at].total_uncompressed_size if is_text else chunks[at].num_values * width
+        for n, parts in self._columns.items():
+            width = WIDTHS.get(parts[at].physical_type, self._reader.schema.column(n).length)
+            is_text = parts[at].physical_type == "BYTE_ARRAY"
+            size += parts[at].total_uncompressed_size if is_text else parts[at].num_values * width
         return int(size // self._group_rows(at))
 
     def _column_size(self, column: int) -> int:
         """Bytes of a column in its largest group: an upper limit for its dictionary and its plain values."""
-        return max(int(chunk.total_uncompressed_size) for chunk in self._columns[column])
+        return max(int(part.total_uncompressed_size) for part in self._columns[column])
 
     def _longest_values(self, columns: Sequence[int]) -> dict[int, float]:
         """Bytes of the longest value in the dictionaries of each column; infinite if unknown."""
-        found = dict.fromkeys(columns, 0.0)
+        longest = dict.fromkeys(columns, 0.0)
         if not columns:
-            return found
+            return longest
         probe = self._open_with_dictionaries(columns, buffer_size=PROBE_BYTES)
         for group in self._groups:
             try:
@@ -149,8 +149,8 @@ class ParquetSlices:
             except pa.ArrowNotImplementedError:
                 return dict.fromkeys(columns, inf)
             for n, column in zip(columns, row.columns, strict=True) if row else ():
-                found[n] = max(found[n], max(map(_longest_value, _read_dictionaries(column)), default=inf))
-        return found
+                longest[n] = max(longest[n], max(map(_longest_value, _read_dictionaries(column)), default=inf))
+        return longest
 
 
 def _read_dictionaries(column: pa.Array) -> Iterator[pa.Array]:
@@ -172,21 +172,21 @@ def _longest_value(dictionary: pa.Array) -> float:
     return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
 
 
-def _split_rows(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _split_rows(batch: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The rows in parts with at most `room` bytes of text, each with these bytes. A row with more text is alone."""
-    is_packed = any(_has_dictionary(field.type) for field in chunk.schema)
-    if not is_packed and chunk.nbytes <= room:
-        yield chunk, 0
+    is_packed = any(_has_dictionary(field.type) for field in batch.schema)
+    if not is_packed and batch.nbytes <= room:
+        yield batch, 0
         return
-    ends = pc.cumulative_sum(_sum_bytes(chunk.num_rows, map(_text_bytes, chunk.columns))).to_pylist()
+    ends = pc.cumulative_sum(_sum_bytes(batch.num_rows, map(_text_bytes, batch.columns))).to_pylist()
     if not ends or ends[-1] <= room:
-        yield chunk, 0
+        yield batch, 0
         return
     begin = before = 0
     while begin < len(ends):
         end = max(begin + 1, bisect_right(ends, before + room))
         # A slice of packed nested columns would also unpack the rows around it.
-        part = chunk.take(pa.array(range(begin, end))) if is_packed else chunk.slice(begin, end - begin)
+        part = batch.take(pa.array(range(begin, end))) if is_packed else batch.slice(begin, end - begin)
         yield part, ends[end - 1] - before
         begin, before = end, ends[end - 1]
 

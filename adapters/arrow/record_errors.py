@@ -39,8 +39,8 @@ def malformed_reject(sentence: str) -> Reject:
 def null_key_reject(column: str, table: str, names: Collection[str] = ()) -> Reject:
     """The reject of a record with a null or missing key column. `names`: the columns of a record that lacks it."""
     alike = next((name for name in names if _printable_name(name) == _printable_name(column)), None)
-    said = "null or missing" if alike is None else f"missing, and the record has {alike!r} instead"
-    return Reject(RejectCode.NULL_KEY, f"key column {column!r} of table {table} is {said}")
+    problem = "null or missing" if alike is None else f"missing, and the record has {alike!r} instead"
+    return Reject(RejectCode.NULL_KEY, f"key column {column!r} of table {table} is {problem}")
 
 
 def _printable_name(name: str) -> str:
@@ -60,12 +60,12 @@ def unreadable_reject(error: Exception) -> Reject:
     return malformed_reject("the record is not JSON")
 
 
-def build_or_reject(build: Build, values: list[Any], what: str) -> tuple[pa.Array, dict[int, Reject]]:
+def build_or_reject(build: Build, values: list[Any], subject: str) -> tuple[pa.Array, dict[int, Reject]]:
     """The array of `values`, with null for invalid values, and their errors by index."""
     try:
         return build(values), {}
     except FAILURES:
-        bad = _find_misfits(build, values, 0, what)
+        bad = _find_misfits(build, values, 0, subject)
     mended = list(values)
     for index in bad:
         mended[index] = None
@@ -77,27 +77,28 @@ def build_or_reject(build: Build, values: list[Any], what: str) -> tuple[pa.Arra
         return pa.concat_arrays([build([value]) for value in mended]), bad
 
 
-def _find_misfits(build: Build, values: Sequence[Any], start: int, what: str) -> dict[int, Reject]:
+def _find_misfits(build: Build, values: Sequence[Any], start: int, subject: str) -> dict[int, Reject]:
     """Build halves until each failing value is alone. Few values fail, so this stays near linear."""
     try:
         build(values)
     except FAILURES as error:
         if len(values) == 1:
-            return {start: _misfit_reason(error, what)}
+            return {start: _misfit_reason(error, subject)}
     else:
         return {}
     half = len(values) // 2
-    return {**_find_misfits(build, values[:half], start, what), **_find_misfits(build, values[half:], start + half, what)}
+    bad = _find_misfits(build, values[:half], start, subject)
+    return bad | _find_misfits(build, values[half:], start + half, subject)
 
 
-def _misfit_reason(error: Exception, what: str) -> Reject:
+def _misfit_reason(error: Exception, subject: str) -> Reject:
     if isinstance(error, ValueMisfit):
-        return Reject(error.reject.code, f"{what} {error.reject.sentence}")
+        return Reject(error.reject.code, f"{subject} {error.reject.sentence}")
     if isinstance(error, UnicodeError):
-        return malformed_reject(f"{what} holds text that is not Unicode")
+        return malformed_reject(f"{subject} holds text that is not Unicode")
     if isinstance(error, msgspec.MsgspecError):
-        return malformed_reject(f"{what} holds a value of another type than its schema says")
-    return Reject(RejectCode.OUT_OF_RANGE, f"{what} holds a value that its type cannot hold")
+        return malformed_reject(f"{subject} holds a value of another type than its schema says")
+    return Reject(RejectCode.OUT_OF_RANGE, f"{subject} holds a value that its type cannot hold")
 
 
 def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
@@ -109,11 +110,11 @@ def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: 
 
 
 def _decode_one_by_one(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
-    found, errors = [], {}
-    for place, text in enumerate(texts):
+    decoded, errors = [], {}
+    for index, text in enumerate(texts):
         try:
-            found.append(decode(text))
+            decoded.append(decode(text))
         except UNREADABLE as error:
-            found.append(blank)
-            errors[place] = unreadable_reject(error)
-    return found, errors
+            decoded.append(blank)
+            errors[index] = unreadable_reject(error)
+    return decoded, errors

@@ -27,8 +27,8 @@ class RecordLimits(BaseModel):
 
 def find_table_entry(by_table: Mapping[str, T], table: str) -> T | None:
     """The entry that applies to the table (`domain.patterns.find_best`)."""
-    found = find_best(by_table, table)
-    return None if found is None else by_table[found]
+    pattern = find_best(by_table, table)
+    return None if pattern is None else by_table[pattern]
 
 
 def reject_too_long(values: pa.Array, limits: RecordLimits) -> tuple[pa.Array, dict[int, Reject]]:

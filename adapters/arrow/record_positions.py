@@ -67,14 +67,14 @@ def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes:
         here = pc.and_(pc.equal(raw["topic"], topic), pc.equal(raw["partition"], partition))
         near = pc.or_(near, pc.and_(here, pc.greater_equal(raw["offset"], lowest)))
     numbers = pc.indices_nonzero(pc.and_(near, pc.is_valid(raw["key"])))
-    known: dict[bytes, str] = {}
-    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_RECORD_POSITION, "key")), strict=True)
-    found = set()
-    for number, (topic, partition, offset, key) in zip(numbers.to_pylist(), places, strict=True):
-        told = known.get(key) or known.setdefault(key, hashes.hash_key(key))
-        if offset >= since.get((topic, partition, told), offset + 1):
-            found.add(number)
-    return pa.array([n in found for n in range(raw.num_rows)], pa.bool_()) if found else pa.repeat(False, raw.num_rows)
+    key_hashes: dict[bytes, str] = {}
+    rows = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_RECORD_POSITION, "key")), strict=True)
+    later = set()
+    for number, (topic, partition, offset, key) in zip(numbers.to_pylist(), rows, strict=True):
+        key_hash = key_hashes.get(key) or key_hashes.setdefault(key, hashes.hash_key(key))
+        if offset >= since.get((topic, partition, key_hash), offset + 1):
+            later.add(number)
+    return pa.array([n in later for n in range(raw.num_rows)], pa.bool_()) if later else pa.repeat(False, raw.num_rows)
 
 
 def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
@@ -83,15 +83,15 @@ def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Reject
     errors: dict[RecordLocation, str] = {}
     tables: dict[RecordLocation, str] = {}
     named = rows[TABLE].to_pylist() if TABLE in rows.column_names else repeat(None, rows.num_rows)
-    for place, error, table in zip(_list_positions(rows, names), rows[ERROR].to_pylist(), named, strict=True):
-        errors.setdefault(place, error)
-        tables[place] = table or ""
+    for location, error, table in zip(_list_positions(rows, names), rows[ERROR].to_pylist(), named, strict=True):
+        errors.setdefault(location, error)
+        tables[location] = table or ""
     if not errors:
         return []
-    found = _find_records(errors, [rows, *raw] if names is RAW_RECORD_POSITION else raw)
+    records = _find_records(errors, [rows, *raw] if names is RAW_RECORD_POSITION else raw)
     return [
-        replace(found.get(place) or RejectedRecord(*place, None, None, ""), error=error, table=tables[place])
-        for place, error in errors.items()
+        replace(records.get(location) or RejectedRecord(*location, None, None, ""), error=error, table=tables[location])
+        for location, error in errors.items()
     ]
 
 
@@ -100,15 +100,15 @@ def _list_positions(rows: pa.Table, names: Sequence[str]) -> Iterable[RecordLoca
 
 
 def _find_records(wanted: dict[RecordLocation, str], raw: Sequence[pa.Table]) -> dict[RecordLocation, RejectedRecord]:
-    found: dict[RecordLocation, RejectedRecord] = {}
-    offsets = pa.array(sorted({place.offset for place in wanted}), pa.int64())
+    records: dict[RecordLocation, RejectedRecord] = {}
+    offsets = pa.array(sorted({location.offset for location in wanted}), pa.int64())
     for frame in raw:
         near = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
-        for place, row in zip(_list_positions(near, RAW_RECORD_POSITION), near.select(REST).to_pylist(), strict=True):
-            if place in wanted:
+        for location, row in zip(_list_positions(near, RAW_RECORD_POSITION), near.select(REST).to_pylist(), strict=True):
+            if location in wanted:
                 headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
-                found[place] = RejectedRecord(*place, row["key"], row["value"], "", row["timestamp"], headers)
-    return found
+                records[location] = RejectedRecord(*location, row["key"], row["value"], "", row["timestamp"], headers)
+    return records
 
 
 # Records that report dropped tables, with table and position.
@@ -120,16 +120,16 @@ DROPS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset",
 
 def find_drops(raw: pa.Table, routes: pa.Table, decoder: Decoder) -> pa.Table:
     """A table with schema `DROPS`, of records routed as `TABLE_DROPPED`, in their order."""
-    said = raw.filter(pc.fill_null(pc.equal(routes["ignored"], TABLE_DROPPED), False))
-    if not said.num_rows:
+    drops = raw.filter(pc.fill_null(pc.equal(routes["ignored"], TABLE_DROPPED), False))
+    if not drops.num_rows:
         return DROPS.empty_table()
-    named = said.select(RAW_RECORD_POSITION).append_column("table", decoder.envelope(said)["table"])
+    named = drops.select(RAW_RECORD_POSITION).append_column("table", decoder.envelope(drops)["table"])
     return named.filter(pc.is_valid(named["table"])).cast(DROPS)
 
 
 def group_by_table(drops: pa.Table) -> Mapping[str, Sequence[Position]]:
     """The positions by table: `ports.frames.RoutedBatch.drops`."""
-    found: dict[str, list[Position]] = {}
+    by_table: dict[str, list[Position]] = {}
     for topic, partition, offset, table in zip(*(drops[name].to_pylist() for name in DROPS.names), strict=True):
-        found.setdefault(table, []).append(Position({TopicPartition(topic, partition): offset}))
-    return found
+        by_table.setdefault(table, []).append(Position({TopicPartition(topic, partition): offset}))
+    return by_table

@@ -21,16 +21,16 @@ PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The element of each value. Null for null and for values without an element: times in seconds or milliseconds beyond
     64 bits of microseconds. Raises TypeError for a type without elements."""
-    said = get_element(column.type)
-    if said is None:
+    element = get_element(column.type)
+    if element is None:
         raise TypeError(f"values of type {column.type} have no order")
-    return MAKERS[said.form](column.cast(to_plain_type(column.type)), said)
+    return MAKERS[element.form](column.cast(to_plain_type(column.type)), element)
 
 
 def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """The values of these elements, for a type from `domain.sequence.get_display_type`."""
-    said = get_element(kind)
-    match said.form if said else None:
+    element = get_element(kind)
+    match element.form if element else None:
         case ElementForm.DIGITS:
             return elements.cast(pa.uint64())
         case ElementForm.HEX:
@@ -62,13 +62,14 @@ def _hex_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArra
     return _map_values(values, bytes.hex)
 
 
-def _text_to_unscaled(values: pa.ChunkedArray, said: SequenceElement) -> pa.ChunkedArray:
-    return _map_values(values, lambda value: f"{int(value.scaleb(said.scale, EXACT)) + 10**said.digits:0{said.digits + 1}d}")
+def _text_to_unscaled(values: pa.ChunkedArray, element: SequenceElement) -> pa.ChunkedArray:
+    scale, digits = element.scale, element.digits
+    return _map_values(values, lambda value: f"{int(value.scaleb(scale, EXACT)) + 10**digits:0{digits + 1}d}")
 
 
 def _map_values(values: pa.ChunkedArray, made: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
-    found = [None if value is None else made(value) for value in values.to_pylist()]
-    return pa.chunked_array([pa.array(found, kind or pa.string())])
+    mapped = [None if value is None else made(value) for value in values.to_pylist()]
+    return pa.chunked_array([pa.array(mapped, kind or pa.string())])
 
 
 def _time_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
@@ -82,10 +83,10 @@ def _time_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArr
     return pc.multiply(pc.if_else(fits, numbers, pa.scalar(None, pa.int64())), factor)
 
 
-def _to_unscaled(values: pa.ChunkedArray, said: SequenceElement) -> pa.ChunkedArray:
+def _to_unscaled(values: pa.ChunkedArray, element: SequenceElement) -> pa.ChunkedArray:
     """Exact: an integer times a power of ten never needs more digits than the type has."""
-    wide = values.cast(pa.decimal128(said.digits, said.scale))
-    return pc.multiply(wide, pa.scalar(10**said.scale, pa.decimal128(said.scale + 1, 0))).cast(pa.int64())
+    wide = values.cast(pa.decimal128(element.digits, element.scale))
+    return pc.multiply(wide, pa.scalar(10**element.scale, pa.decimal128(element.scale + 1, 0))).cast(pa.int64())
 
 
 MAKERS: Mapping[ElementForm, Callable[[pa.ChunkedArray, SequenceElement], pa.ChunkedArray]] = {

@@ -124,8 +124,8 @@ def iso_time_reader() -> ValueReader:
     """Reader of ISO 8601 times of day without a zone, in microseconds."""
 
     def build(values: Sequence[Any]) -> pa.Array:
-        moment = pc.binary_join_element_wise(pa.scalar("1970-01-01"), pa.array(values, pa.string()), "T")
-        raw = _parse_texts(moment, LOCAL_US, _describe_bad_time).view(pa.int64())
+        times = pc.binary_join_element_wise(pa.scalar("1970-01-01"), pa.array(values, pa.string()), "T")
+        raw = _parse_texts(times, LOCAL_US, _describe_bad_time).view(pa.int64())
         return raw.view(pa.time64("us")) if _is_within(raw, 0, DAY_MS * 1_000 - 1) else _raise_misfit(TIME_RANGE)
 
     return ValueReader(pa.time64("us"), str, build, "text")
@@ -147,9 +147,9 @@ def _infinity_text(count: int) -> str:
 def _time_text(per_second: int, count: int) -> str:
     """A time of day or a span, in Arrow's form for times of day."""
     seconds, rest = divmod(abs(count), per_second)
-    places = 9 if per_second > MICROS else 6
-    sign, fraction = "-" if count < 0 else "", rest * 10**places // per_second
-    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:0{places}}"
+    digits = 9 if per_second > MICROS else 6
+    sign, fraction = "-" if count < 0 else "", rest * 10**digits // per_second
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:0{digits}}"
 
 
 def _date_text(days: int) -> str:
@@ -216,9 +216,9 @@ def _describe_bad_date(text: str) -> str:
     return "holds a day that no calendar has, or text behind it (`string` has any text)"
 
 
-def _describe_bad_time(moment: str) -> str:
+def _describe_bad_time(time: str) -> str:
     """The error for a text that is not a time of day, without the text. `moment` has a day before the time."""
-    text = moment.partition("T")[2]
+    text = time.partition("T")[2]
     if DAY.match(text):
         return "holds a time with its date, and its type has none (`timestamp[us]` has)"
     clock = CLOCK.match(text)
@@ -273,8 +273,8 @@ class OutOfRangeOptions(BaseModel):
 
     def reading_of(self, table: str, column: str) -> ReadMode:
         """The treatment of out-of-range times in a column. In keys they are rejected, because rows could become equal."""
-        found = find_table_entry(self.out_of_range, table)
-        return found.get_mode(column) if found else "reject"
+        modes = find_table_entry(self.out_of_range, table)
+        return modes.get_mode(column) if modes else "reject"
 
     def to_read_types(self, table: TableSpec) -> TableSpec:
         """The table with the types in which its columns are read."""
@@ -303,13 +303,13 @@ def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
         array, bad = build_or_reject(lambda some: node.build(_take_like(values, some)), given, "")
         if how == "unread":
             return array
-        texts = {place: _to_text(node, given[place]) for place in bad}
-        for place, reject in bad.items():
-            if reject.code != RejectCode.OUT_OF_RANGE or not _is_out_of_range(texts[place], how):
+        texts = {index: _to_text(node, given[index]) for index in bad}
+        for index, reject in bad.items():
+            if reject.code != RejectCode.OUT_OF_RANGE or not _is_out_of_range(texts[index], how):
                 raise ValueMisfit(reject.code, reject.sentence.strip())
         if how == "clamp":
             limits = BOUNDS[str(node.type)]
-            return _fill_nulls(array, {place: limits[_is_above_range(text)] for place, text in texts.items()})
+            return _fill_nulls(array, {index: limits[_is_above_range(text)] for index, text in texts.items()})
         return _fill_nulls(_cast_to(array, arrow), texts) if how == "text" else array
 
     return replace(node, type=arrow, build=build)
@@ -336,10 +336,10 @@ def _build_with_hint(node: ValueReader, values: Sequence[Any]) -> pa.Array:
         raise ValueMisfit(error.reject.code, error.reject.sentence + HINT) from None
 
 
-def _fill_nulls(array: pa.Array, found: dict[int, Any]) -> pa.Array:
+def _fill_nulls(array: pa.Array, fills: dict[int, Any]) -> pa.Array:
     wire = {"date32[day]": pa.int32(), "string": pa.string()}.get(str(array.type), pa.int64())
-    mask = pa.array([place in found for place in range(len(array))], pa.bool_())
-    return pc.replace_with_mask(array, mask, pa.array([found[place] for place in sorted(found)], wire).view(array.type))
+    mask = pa.array([index in fills for index in range(len(array))], pa.bool_())
+    return pc.replace_with_mask(array, mask, pa.array([fills[index] for index in sorted(fills)], wire).view(array.type))
 
 
 def _to_text(node: ValueReader, value: Any) -> str:

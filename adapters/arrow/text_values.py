@@ -74,7 +74,7 @@ def _make_reader(arrow: pa.DataType) -> Read:
 
 
 def read_texts(
-    texts: pa.Array, arrow: pa.DataType, what: str, how: ReadMode = "reject"
+    texts: pa.Array, arrow: pa.DataType, subject: str, how: ReadMode = "reject"
 ) -> tuple[pa.Array, dict[int, Reject]]:
     """The values of a column, null for invalid ones, and their errors by index. `how`: of values out of range."""
     one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), how).build
@@ -87,12 +87,12 @@ def read_texts(
     except record_errors.FAILURES:
         strange = _find_strange(texts)
     if pa.types.is_binary(arrow) or not len(strange):
-        return record_errors.build_or_reject(build, texts, what)
-    misfit = Reject(RejectCode.OUT_OF_RANGE, f"{what} holds a value that its type cannot hold")
-    places = dict.fromkeys(strange.to_pylist(), misfit)
+        return record_errors.build_or_reject(build, texts, subject)
+    misfit = Reject(RejectCode.OUT_OF_RANGE, f"{subject} holds a value that its type cannot hold")
+    errors = dict.fromkeys(strange.to_pylist(), misfit)
     mask = pc.is_in(pc.cumulative_sum(pa.repeat(1, len(texts))), value_set=pc.add(strange.cast(pa.int64()), 1))
-    array, bad = record_errors.build_or_reject(build, pc.if_else(mask, pa.scalar(None, pa.string()), texts), what)
-    return array, places | bad
+    array, bad = record_errors.build_or_reject(build, pc.if_else(mask, pa.scalar(None, pa.string()), texts), subject)
+    return array, errors | bad
 
 
 def _find_strange(texts: pa.Array) -> pa.Array:
@@ -117,20 +117,20 @@ def _float_reader(arrow: pa.DataType) -> Read:
 
     def build(texts: pa.Array) -> pa.Array:
         """Refuses numbers that are too large, which Arrow reads as infinity."""
-        found = node.build(texts)
-        infinite = pc.is_inf(found)
+        numbers = node.build(texts)
+        infinite = pc.is_inf(numbers)
         if pc.any(infinite).as_py() and not pc.all(pc.match_substring_regex(texts.filter(infinite), INFINITE)).as_py():
             raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a number too large for its type")
-        return found
+        return numbers
 
     return build
 
 
 def _to_booleans(texts: pa.Array) -> pa.Array:
-    places = pc.index_in(pc.utf8_lower(texts), value_set=pa.array(TRUTHS))
-    if places.null_count > texts.null_count:
+    indices = pc.index_in(pc.utf8_lower(texts), value_set=pa.array(TRUTHS))
+    if indices.null_count > texts.null_count:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than a truth value")
-    return pc.less(places, TRUTHS.index("false"))
+    return pc.less(indices, TRUTHS.index("false"))
 
 
 def _to_bytes(texts: pa.Array) -> pa.Array:
@@ -145,8 +145,8 @@ def _to_bytes(texts: pa.Array) -> pa.Array:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than hexadecimal digits")
     ends = pc.divide(pc.cumulative_sum(sizes), 2)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
-    found = pa.Array.from_buffers(pa.binary(), len(texts), [None, offsets.buffers()[1], pa.py_buffer(data)])
-    return pc.if_else(pc.is_valid(texts), found, pa.scalar(None, pa.binary()))
+    decoded = pa.Array.from_buffers(pa.binary(), len(texts), [None, offsets.buffers()[1], pa.py_buffer(data)])
+    return pc.if_else(pc.is_valid(texts), decoded, pa.scalar(None, pa.binary()))
 
 
 def _to_dates(texts: pa.Array) -> pa.Array:

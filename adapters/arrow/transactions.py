@@ -19,34 +19,34 @@ PLACES = ("_seq_1", "_seq_2")
 def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
     """See `ports.engine.TransactionTracking.parts`."""
     grouped = _drop_snapshot_reads(changes).group_by([TX, TOPIC, PARTITION], use_threads=False)
-    found = grouped.aggregate([(OFFSET, "count"), (OFFSET, "min"), (OFFSET, "max")])
+    totals = grouped.aggregate([(OFFSET, "count"), (OFFSET, "min"), (OFFSET, "max")])
     names = (TX, TOPIC, PARTITION, f"{OFFSET}_count", f"{OFFSET}_min", f"{OFFSET}_max")
-    rows = zip(*(found[name].to_pylist() for name in names), strict=True)
+    rows = zip(*(totals[name].to_pylist() for name in names), strict=True)
     return [TransactionPart(tx, table, TopicPartition(t, p), count, first, last) for tx, t, p, count, first, last in rows]
 
 
 def split_exact_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
     """See `ports.engine.TransactionTracking.exact_parts`."""
     mine = _drop_snapshot_reads(changes)
-    places = list(zip(*(mine[name].to_pylist() for name in position_columns(mine.column_names)), strict=True))
+    positions = list(zip(*(mine[name].to_pylist() for name in position_columns(mine.column_names)), strict=True))
     whole = zip(*(mine[name].to_pylist() for name in identity_columns(mine.column_names)), strict=True)
     different: dict[tuple[str, TopicPartition], set[str]] = {}
     reached: dict[tuple[str, TopicPartition], list[tuple[int | None, ...]]] = {}
     at = zip(*(mine[name].to_pylist() for name in (TX, TOPIC, PARTITION)), strict=True)
-    for (tx, topic, partition), place, values in zip(at, places, whole, strict=True):
+    for (tx, topic, partition), position, values in zip(at, positions, whole, strict=True):
         key = (tx, TopicPartition(topic, partition))
         different.setdefault(key, set()).add(repr(values))
-        reached.setdefault(key, []).append(place)
+        reached.setdefault(key, []).append(position)
     return [
         _make_exact(p, len(different[p.tx, p.partition]), reached[p.tx, p.partition]) for p in split_parts(changes, table)
     ]
 
 
-def _make_exact(part: TransactionPart, changes: int, places: Sequence[tuple[int | None, ...]]) -> TransactionPart:
-    known = [tuple(n for n in place if n is not None) for place in places]
-    if any(len(a) < len(b) for a, b in zip(known, places, strict=True)):
+def _make_exact(part: TransactionPart, changes: int, positions: Sequence[tuple[int | None, ...]]) -> TransactionPart:
+    filled = [tuple(n for n in position if n is not None) for position in positions]
+    if any(len(a) < len(b) for a, b in zip(filled, positions, strict=True)):
         return replace(part, changes=changes)
-    return replace(part, changes=changes, low=min(known), high=max(known))
+    return replace(part, changes=changes, low=min(filled), high=max(filled))
 
 
 def position_columns(names: Sequence[str]) -> list[str]:

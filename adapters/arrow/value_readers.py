@@ -33,9 +33,9 @@ class ValueReader:
     out_of_range_text: Callable[[Any], str] | None = None
 
 
-def plain_reader(arrow: pa.DataType, wire: Any, unsent: str = "") -> ValueReader:
+def plain_reader(arrow: pa.DataType, wire: Any, placeholder: str = "") -> ValueReader:
     """Reader of values that Arrow accepts as they are."""
-    return ValueReader(arrow, wire, lambda values: pa.array(values, arrow), unsent)
+    return ValueReader(arrow, wire, lambda values: pa.array(values, arrow), placeholder)
 
 
 def cast_values(values: pa.Array, arrow: pa.DataType) -> pa.Array:
@@ -140,8 +140,8 @@ class StructObjectReader(ObjectReader):
         self._getters: dict[str, Callable[[Any], Any]] = {n: attrgetter(slot) for n, slot in self._slots.items()}
 
     def values(self, objects: Sequence[Any], name: str) -> list[Any]:
-        found = list(map(self._getters[name], objects))
-        return [None if v == NULL else v for v in found] if self.nodes[name].wire is msgspec.Raw else found
+        tokens = list(map(self._getters[name], objects))
+        return [None if v == NULL else v for v in tokens] if self.nodes[name].wire is msgspec.Raw else tokens
 
     def empty(self) -> Any:
         return self.wire(*[None] * len(self.nodes))

@@ -35,8 +35,8 @@ def transform_columns(
     for name, rule in rules.rules:
         if rule.drop or name not in columns:
             continue
-        now, known = rules.get_new_name(name), columns[name]
-        out[now], lost = _change_column(known, rule)
+        now, column = rules.get_new_name(name), columns[name]
+        out[now], lost = _change_column(column, rule)
         if lost is not None:
             past = pc.and_(lost, deletes)
             unknown |= {now: past} if now not in table.keys and pc.any(past).as_py() else {}
@@ -91,12 +91,12 @@ def _add_column(
     """See `_change_column`. A truncate has no values."""
     written = pc.not_equal(columns[OP], Op.TRUNCATE.value)
     if added.metadata:
-        place, known = METADATA[added.metadata]
-        values = columns[place]
+        name, kind = METADATA[added.metadata]
+        values = columns[name]
     else:
         values = pa.chunked_array([pa.repeat(pa.scalar(added.constant), len(written))])
-        known = values.type
-    return _change_column(pc.if_else(written, values, pa.scalar(None, known)), ColumnRule(cast=added.cast))
+        kind = values.type
+    return _change_column(pc.if_else(written, values, pa.scalar(None, kind)), ColumnRule(cast=added.cast))
 
 
 def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.ChunkedArray:
@@ -114,12 +114,12 @@ def _transform_name_lists(
     """The names of missing values after renaming, and of values that a delete lost; null if there are none."""
     if lists.null_count == len(lists) and not unknown:
         return lists
-    found = [_rename_names(names, now) for names in lists.to_pylist()]
-    for name, places in unknown.items():
-        for place in pc.indices_nonzero(places).to_pylist():
+    missing = [_rename_names(names, now) for names in lists.to_pylist()]
+    for name, mask in unknown.items():
+        for index in pc.indices_nonzero(mask).to_pylist():
             # `KEEP_EXISTING` is only correct for changes that sent all their values.
-            found[place] = sorted([*(other for other in found[place] or () if other != KEEP_EXISTING), name])
-    return pa.chunked_array([pa.array(found, NO_LISTS)])
+            missing[index] = sorted([*(other for other in missing[index] or () if other != KEEP_EXISTING), name])
+    return pa.chunked_array([pa.array(missing, NO_LISTS)])
 
 
 def _rename_names(names: Sequence[str] | None, now: Callable[[str], str]) -> list[str] | None:
@@ -155,7 +155,7 @@ def compute_column(
     lacking: pa.ChunkedArray,
 ) -> ComputedColumn:
     """The column `name` of type `kind`, from changes with these columns and the key `keys`. `lacking`: missing values."""
-    node = resolve_expression(expression, {known: column.type for known, column in columns.items()})
+    node = resolve_expression(expression, {column_name: column.type for column_name, column in columns.items()})
     values, failed = ExpressionRows(columns, len(lacking)).evaluate(node)
     if values.type != kind:
         done, lost = cast_values(pa.chunked_array([values]), kind)
@@ -166,10 +166,10 @@ def compute_column(
     upsert = pc.is_in(columns[OP], value_set=UPSERTS).combine_chunks()
     partly, wholly = _find_missing(columns, node.columns, keys, lacking)
     errors = pc.if_else(pc.and_(upsert, pc.and_not(partly, wholly)), str(missing_input_reject(name)), NO_TEXT)
-    known = pc.and_not(upsert, partly)
+    computed = pc.and_not(upsert, partly)
     if failed is not None:
-        errors = pc.coalesce(errors, pc.if_else(known, _failure_texts(name, failed), NO_TEXT))
-    return ComputedColumn(pc.if_else(known, values, pa.scalar(None, kind)), errors, pc.and_(upsert, wholly))
+        errors = pc.coalesce(errors, pc.if_else(computed, _failure_texts(name, failed), NO_TEXT))
+    return ComputedColumn(pc.if_else(computed, values, pa.scalar(None, kind)), errors, pc.and_(upsert, wholly))
 
 
 def _find_missing(
@@ -192,9 +192,9 @@ def _no_values(count: int) -> pa.Array:
 
 
 def _failure_texts(name: str, failed: pa.Array) -> pa.Array:
-    known = failed.dictionary_encode()
-    told = [why and str(expression_failure_reject(name, why)) for why in known.dictionary.to_pylist()]
-    return pa.array(told, pa.string()).take(known.indices)
+    encoded = failed.dictionary_encode()
+    texts = [why and str(expression_failure_reject(name, why)) for why in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def missing_input_reject(name: str) -> Reject:

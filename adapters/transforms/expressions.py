@@ -57,7 +57,7 @@ class ExpressionRows:
             case "coalesce":
                 return self._evaluate_coalesce(node)
         operands = [self.evaluate(operand) for operand in node.operands]
-        values, failed = STEPS[node.operation](node, [found for found, _ in operands])
+        values, failed = STEPS[node.operation](node, [operand for operand, _ in operands])
         return values, first_reasons(*(why for _, why in operands), failed)
 
     def evaluate_condition(self, node: TypedExpr) -> Found:
@@ -66,8 +66,8 @@ class ExpressionRows:
             return self.evaluate(node)
         values, failed = self.evaluate(node)
         for name in node.columns & self.missing.keys():
-            known = pc.invert(self.missing[name])
-            values, failed = _select_values(known, values), _select_values(known, failed)
+            present = pc.invert(self.missing[name])
+            values, failed = _select_values(present, values), _select_values(present, failed)
         return values, failed
 
     def _evaluate_junction(self, node: TypedExpr) -> Found:
@@ -120,10 +120,10 @@ def _select_values(mask: pa.Array, values: pa.Array | None) -> pa.Array | None:
 def evaluate_condition(changes: pa.Table, condition: Expr) -> tuple[pa.Array, Texts]:
     """For each change True if the condition holds, False if it is unknown; and the reasons why it failed. The condition
     must have passed `refuse_condition` for the table of this frame."""
-    found = with_types(condition, {field.name: field.type for field in changes.schema})
-    lacking = {name: where for name in found.columns if (where := mask_missing(changes, name)) is not None}
-    values, failed = ExpressionRows(select_columns(changes, found.columns), changes.num_rows, lacking).evaluate_condition(
-        found
+    typed = with_types(condition, {field.name: field.type for field in changes.schema})
+    lacking = {name: where for name in typed.columns if (where := mask_missing(changes, name)) is not None}
+    values, failed = ExpressionRows(select_columns(changes, typed.columns), changes.num_rows, lacking).evaluate_condition(
+        typed
     )
     return pc.fill_null(values, False), failed
 
@@ -169,8 +169,8 @@ def combine_arrays(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 def first_reasons(*failed: Texts) -> Texts:
     """The first reason of each row."""
-    known = [one for one in failed if one is not None]
-    return None if not known else known[0] if len(known) == 1 else pc.coalesce(*known)
+    reasons = [one for one in failed if one is not None]
+    return None if not reasons else reasons[0] if len(reasons) == 1 else pc.coalesce(*reasons)
 
 
 def make_reasons(where: pa.Array, why: str) -> Texts:

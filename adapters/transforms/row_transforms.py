@@ -43,14 +43,14 @@ def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) ->
     sequence = {name: _to_element(changes, name) for name in shape.sequence_by}
     errors = _find_order_errors(changes, sequence)
     changes, errors = _apply_conditions(changes, shape, errors)
-    kept = _mask_rows(changes) if shape.without_deletes else None
+    mask = _mask_rows(changes) if shape.without_deletes else None
     if shape.where is not None:
         out, errors = _mask_filtered(changes, shape.where, errors)
         if shape.rows_leave:
             changes = _replace_operations(changes, Op.DELETE, out) if pc.any(out).as_py() else changes
         else:
             stays = pc.or_(pc.invert(out), pc.is_valid(errors))
-            kept = stays if kept is None else pc.and_(kept, stays)
+            mask = stays if mask is None else pc.and_(mask, stays)
     own = [changes[name] for name in sequence_columns(table.sequence - len(sequence))]
     columns = dict(zip(changes.column_names, changes.columns, strict=True))
     columns |= dict(zip(sequence_columns(table.sequence), [*sequence.values(), *own], strict=True))
@@ -68,7 +68,7 @@ def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) ->
         columns[UNCHANGED] = _clear_delete_values(columns[OP], columns[KEY_CHANGE_DELETE], columns[UNCHANGED])
     schema = changes_schema(table)
     frame = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-    return frame if kept is None else frame.filter(kept)
+    return frame if mask is None else frame.filter(mask)
 
 
 def _add_lane_columns(changes: pa.Table, shape: RowTransforms) -> pa.Table:
@@ -87,28 +87,28 @@ def _add_lane_columns(changes: pa.Table, shape: RowTransforms) -> pa.Table:
 
 
 def _conform_columns(
-    columns: dict[str, pa.ChunkedArray], kept: Mapping[str, Column], keys: Sequence[str], errors: pa.ChunkedArray
+    columns: dict[str, pa.ChunkedArray], by_name: Mapping[str, Column], keys: Sequence[str], errors: pa.ChunkedArray
 ) -> pa.ChunkedArray:
     """Cast the columns to the lane's types, and add errors for values that do not fit. In deletes only of the key."""
     is_delete = pc.equal(columns[OP], Op.DELETE.value)
-    for column in kept.values():
-        found = columns[column.name]
-        if found.type == column.type:
+    for column in by_name.values():
+        values = columns[column.name]
+        if values.type == column.type:
             continue
-        columns[column.name], failing = cast_exactly(found, column.type)
+        columns[column.name], failing = cast_exactly(values, column.type)
         if failing is not None:
             bad = failing if column.name in keys else pc.and_(failing, pc.invert(is_delete))
             errors = pc.coalesce(errors, pc.if_else(bad, str(misfit_reject(column)), NO_ERROR))
     if OLD_KEY in columns and keys:
-        columns[OLD_KEY], errors = _conform_old_keys(columns[OLD_KEY], kept, errors)
+        columns[OLD_KEY], errors = _conform_old_keys(columns[OLD_KEY], by_name, errors)
     return errors
 
 
 def _conform_old_keys(
-    moved: pa.ChunkedArray, kept: Mapping[str, Column], errors: pa.ChunkedArray
+    moved: pa.ChunkedArray, by_name: Mapping[str, Column], errors: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The old keys with the types of the key columns."""
-    kind = pa.struct([field.with_type(kept[field.name].type) for field in moved.type])
+    kind = pa.struct([field.with_type(by_name[field.name].type) for field in moved.type])
     if moved.type == kind:
         return moved, errors
     parts = []
@@ -116,7 +116,7 @@ def _conform_old_keys(
         part, failing = cast_exactly(pc.struct_field(moved, i), field.type)
         parts.append(part.combine_chunks())
         if failing is not None:
-            errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(kept[field.name])), NO_ERROR))
+            errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(by_name[field.name])), NO_ERROR))
     none = pc.is_null(moved).combine_chunks()
     return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)]), errors
 
@@ -130,27 +130,27 @@ def misfit_reject(column: Column) -> Reject:
     )
 
 
-def _keep_lane_names(lists: pa.ChunkedArray, kept: Mapping[str, Column]) -> pa.ChunkedArray:
+def _keep_lane_names(lists: pa.ChunkedArray, by_name: Mapping[str, Column]) -> pa.ChunkedArray:
     """The names of missing values in the lane's columns; null if only other columns have some."""
     if lists.null_count == len(lists):
         return lists
-    names = {*kept, KEEP_EXISTING}
-    left = [found and ([name for name in found if name in names] or None) for found in lists.to_pylist()]
+    names = {*by_name, KEEP_EXISTING}
+    left = [listed and ([name for name in listed if name in names] or None) for listed in lists.to_pylist()]
     return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])
 
 
 def _to_element(changes: pa.Table, name: str) -> pa.ChunkedArray:
     """The sequence elements of one column, null for missing values."""
-    lacking, found = mask_missing(changes, name), to_elements(changes[name])
-    return found if lacking is None else pc.if_else(lacking, pa.scalar(None, found.type), found)
+    lacking, element = mask_missing(changes, name), to_elements(changes[name])
+    return element if lacking is None else pc.if_else(lacking, pa.scalar(None, element.type), element)
 
 
 def _find_order_errors(changes: pa.Table, sequence: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
     """Errors of changes without a sequence; null for changes with one."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
-    for name, found in sequence.items():
-        if found.null_count:
-            errors = pc.coalesce(errors, pc.if_else(pc.is_valid(found), NO_ERROR, _order_reasons(changes, name)))
+    for name, element in sequence.items():
+        if element.null_count:
+            errors = pc.coalesce(errors, pc.if_else(pc.is_valid(element), NO_ERROR, _order_reasons(changes, name)))
     return errors
 
 
@@ -190,13 +190,13 @@ def out_of_range_reject(name: str) -> Reject:
 
 def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     """The changes with operations replaced by the conditions. Both conditions apply to the original change."""
-    asked, came = pc.is_in(changes[OP], value_set=WRITTEN), changes
+    written, came = pc.is_in(changes[OP], value_set=WRITTEN), changes
     conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
     for key, condition, op in conditions:
         if condition is None:
             continue
         mask, failures = evaluate_condition(came, condition)
-        errors, mask = _add_condition_errors(errors, key, failures, asked), pc.and_(asked, mask)
+        errors, mask = _add_condition_errors(errors, key, failures, written), pc.and_(written, mask)
         if pc.any(mask).as_py():
             changes = _replace_operations(changes, op, mask)
     return changes, errors
@@ -204,30 +204,31 @@ def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.Chunke
 
 def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The upserts for which the condition does not hold, and the errors with those that cannot be checked."""
-    asked = pc.is_in(changes[OP], value_set=WRITTEN)
+    written = pc.is_in(changes[OP], value_set=WRITTEN)
     errors = pc.coalesce(errors, _missing_input_errors(changes, where))
     mask, failures = evaluate_condition(changes, where)
-    return pc.and_(asked, pc.invert(mask)), _add_condition_errors(errors, "where", failures, asked)
+    return pc.and_(written, pc.invert(mask)), _add_condition_errors(errors, "where", failures, written)
 
 
-def _add_condition_errors(errors: pa.ChunkedArray, key: str, failures: Texts, asked: pa.ChunkedArray) -> pa.ChunkedArray:
+def _add_condition_errors(errors: pa.ChunkedArray, key: str, failures: Texts, written: pa.ChunkedArray) -> pa.ChunkedArray:
     """The errors, with those of changes for which a condition failed."""
     if failures is None:
         return errors
     reasons = failures.dictionary_encode()
-    told = pa.array([why and str(unknown_condition_reject(key, why)) for why in reasons.dictionary.to_pylist()], pa.string())
-    return pc.coalesce(errors, pc.if_else(asked, told.take(reasons.indices), NO_ERROR))
+    codes = reasons.dictionary.to_pylist()
+    texts = pa.array([why and str(unknown_condition_reject(key, why)) for why in codes], pa.string())
+    return pc.coalesce(errors, pc.if_else(written, texts.take(reasons.indices), NO_ERROR))
 
 
 def _missing_input_errors(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
     """Errors of upserts with missing inputs of the condition; otherwise null."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
-    asked = pc.is_in(changes[OP], value_set=WRITTEN)
+    written = pc.is_in(changes[OP], value_set=WRITTEN)
     for name in sorted(list_columns(where)):
         lacking = mask_missing(changes, name)
         if lacking is not None:
             errors = pc.coalesce(
-                errors, pc.if_else(pc.and_(asked, lacking), str(missing_where_column_reject(name)), NO_ERROR)
+                errors, pc.if_else(pc.and_(written, lacking), str(missing_where_column_reject(name)), NO_ERROR)
             )
     return errors
 
@@ -259,8 +260,8 @@ def _list_value_columns(changes: pa.Table) -> list[str]:
 
 def _null_unless(mask: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """`column`, null where `mask` is not true. Works for every type."""
-    places = pc.if_else(mask, pa.array(range(len(column)), pa.int64()), pa.scalar(None, pa.int64()))
-    return column.take(places)
+    indices = pc.if_else(mask, pa.array(range(len(column)), pa.int64()), pa.scalar(None, pa.int64()))
+    return column.take(indices)
 
 
 def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Sequence[str]) -> pa.ChunkedArray:
@@ -275,32 +276,32 @@ def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Seque
         codes = both.indices.cast(pa.int64())
     if not any(patterns):
         return lacking
-    of_nulls = pa.array([[KEEP_EXISTING, *found] if found else None for found in patterns], pa.list_(pa.string())).take(
-        codes
-    )
+    of_nulls = pa.array(
+        [[KEEP_EXISTING, *pattern] if pattern else None for pattern in patterns], pa.list_(pa.string())
+    ).take(codes)
     if lacking.null_count == len(lacking):
         return pa.chunked_array([of_nulls])
     pairs = zip(lacking.to_pylist(), of_nulls.to_pylist(), strict=True)
-    both_kinds = [nulls if unsent is None else [*unsent, *_other_names(nulls, unsent)] for unsent, nulls in pairs]
+    both_kinds = [nulls if missing is None else [*missing, *_other_names(nulls, missing)] for missing, nulls in pairs]
     return pa.chunked_array([pa.array(both_kinds, pa.list_(pa.string()))])
 
 
-def _other_names(names: list[str] | None, known: list[str]) -> list[str]:
-    return [name for name in names or () if name != KEEP_EXISTING and name not in known]
+def _other_names(names: list[str] | None, listed: list[str]) -> list[str]:
+    return [name for name in names or () if name != KEEP_EXISTING and name not in listed]
 
 
 def _clear_delete_values(ops: pa.ChunkedArray, leaves: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
     """A soft delete sends no values, because its image may differ from the row. The missing and doubtful values of the
     delete half of a key change stay listed."""
     is_delete = pc.equal(ops, Op.DELETE.value)
-    told = pc.and_(pc.and_(is_delete, pc.fill_null(leaves, False)), pc.is_valid(lists))
+    has_list = pc.and_(pc.and_(is_delete, pc.fill_null(leaves, False)), pc.is_valid(lists))
     marked = pc.if_else(is_delete, pa.scalar([KEEP_EXISTING], pa.list_(pa.string())), lists)
-    if not pc.any(told).as_py():
+    if not pc.any(has_list).as_py():
         return marked
-    found = marked.to_pylist()
-    for i in pc.indices_nonzero(told).to_pylist():
-        found[i] = [KEEP_EXISTING, *lists[i].as_py()]
-    return pa.chunked_array([pa.array(found, pa.list_(pa.string()))])
+    name_lists = marked.to_pylist()
+    for i in pc.indices_nonzero(has_list).to_pylist():
+        name_lists[i] = [KEEP_EXISTING, *lists[i].as_py()]
+    return pa.chunked_array([pa.array(name_lists, pa.list_(pa.string()))])
 
 
 def _put_column(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
@@ -329,6 +330,6 @@ def cast_exactly(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedAr
     cast, failing = cast_column(column, to)
     if not failing:
         return cast, None
-    places = set(failing)
-    bad = pa.chunked_array([pa.array([i in places for i in range(len(column))], pa.bool_())])
+    indices = set(failing)
+    bad = pa.chunked_array([pa.array([i in indices for i in range(len(column))], pa.bool_())])
     return cast, pc.and_(bad, pc.is_valid(column))
