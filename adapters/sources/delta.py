@@ -25,8 +25,8 @@ from .event_log.delta_source import DeltaSource
 
 def delta_source(options: DeltaSourceSettings | Mapping[str, Any]) -> DeltaSource | RowsSource:
     """The source for the configured `format`."""
-    found = DeltaSourceSettings.read(options)
-    return RowsSource(found) if found.format == ROWS else DeltaSource(found)
+    settings = DeltaSourceSettings.read(options)
+    return RowsSource(settings) if settings.format == ROWS else DeltaSource(settings)
 
 
 # Checks of Delta sources for `doctor`: the table exists, is readable, and has the requested topics and positions.
@@ -82,9 +82,9 @@ class DeltaSourceCheck(TableCheck):
         log = self._open_log(wanted)
         _, bounds = DeltaLog(log, OffsetRanges()).read_latest()
         for lane, position in self._positions.items():
-            places = Position.from_json(position)
-            for place in (place for place in places if wanted(place.topic)):
-                if sentence := describe_loss(bounds, place, places[place]):
+            stored = Position.from_json(position)
+            for partition in (partition for partition in stored if wanted(partition.topic)):
+                if sentence := describe_loss(bounds, partition, stored[partition]):
                     yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", ACCEPT)
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {format_count(len(every.files), 'file')}.")
@@ -105,6 +105,6 @@ class RowsCheck(TableCheck):
         for lane, position in self._positions.items():
             for sentence in source.losses(Position.from_json(position), {}).values():
                 yield Diagnosis("error", self._name, f"Lane {lane} cannot continue: {sentence}", describe_reload_or_skip())
-        [(place, end)] = source.end().items()
-        sentence = f"The table {place.topic} is at version {parse_offset(end).version - 1}."
+        [(partition, end)] = source.end().items()
+        sentence = f"The table {partition.topic} is at version {parse_offset(end).version - 1}."
         yield Diagnosis("ok", self._name, sentence)

@@ -60,18 +60,18 @@ class DeltaSourceSettings(SourceOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem for options that do not fit together."""
-        found = super().read(options)
-        if found.format == ROWS:
-            if (found.path is None) == (found.table is None):
+        settings = super().read(options)
+        if settings.format == ROWS:
+            if (settings.path is None) == (settings.table is None):
                 raise cls.refuse("give one of 'path' and 'table'")
-            if found.changes == "feed" and found.columns:
+            if settings.changes == "feed" and settings.columns:
                 why = "the feed says operations and order itself: leave out operation_column and sequence_columns"
                 raise cls.refuse(why)
-        elif found.path is None:
+        elif settings.path is None:
             raise cls.refuse("path is missing")
-        elif found.start_from == "latest":
+        elif settings.start_from == "latest":
             raise cls.refuse("start_from: an event log is read from its beginning")
-        return found
+        return settings
 
     @property
     def columns(self) -> tuple[str, ...]:

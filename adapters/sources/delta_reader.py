@@ -100,8 +100,8 @@ def read_slices(
 ) -> Iterator[pa.RecordBatch]:
     """These columns of some or all row groups. At most `most` rows at once, with at most SLICE_BYTES of text unless a
     single row has more. A value that many rows share is stored once in the file, but in memory once per row."""
-    found = ParquetSlices(reader, lambda: _to_open(path), SLICE_BYTES, most, groups=groups, columns=columns)
-    return (found.unpack(rows) for rows, _ in found.read())
+    slices = ParquetSlices(reader, lambda: _to_open(path), SLICE_BYTES, most, groups=groups, columns=columns)
+    return (slices.unpack(rows) for rows, _ in slices.read())
 
 
 def _to_open(path: DataPath) -> Any:

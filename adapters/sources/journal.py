@@ -67,7 +67,7 @@ class RowJournal:
 
     def commit(self, rows: pa.Table, progress: str) -> None:
         """Append rows, with the progress. The first commit creates the table; later ones may add columns."""
-        said = CommitProperties(custom_metadata={self._progress_key: progress})
+        properties = CommitProperties(custom_metadata={self._progress_key: progress})
         more: dict[str, Any]
         if self.has_rows:
             more = {"mode": "append", "schema_mode": "merge"}
@@ -75,7 +75,7 @@ class RowJournal:
             # Old commits stay: the newest one with progress may be followed by any number of compactions.
             more = {"mode": "error", "configuration": {"delta.enableExpiredLogCleanup": "false"}}
         with translate_errors(self._name):
-            write_deltalake(str(self.path), rows, name=self._name, commit_properties=said, **more)
+            write_deltalake(str(self.path), rows, name=self._name, commit_properties=properties, **more)
             sync_commit(self.path, DeltaTable(str(self.path)).version())
 
     def read_newest_progress(self) -> str:
@@ -94,8 +94,8 @@ class RowJournal:
     def read_rows(self, condition: pc.Expression | None = None) -> Iterator[tuple[pa.Table, pa.Array]]:
         """The rows that match the condition with their versions, in small tables."""
         with translate_errors(self._name):
-            found = DeltaTable(str(self.path)).to_pyarrow_dataset().scanner(filter=condition, batch_size=32_768)
-            for batch in found.to_batches():
+            scanner = DeltaTable(str(self.path)).to_pyarrow_dataset().scanner(filter=condition, batch_size=32_768)
+            for batch in scanner.to_batches():
                 if batch.num_rows:
                     yield pa.table(batch).drop_columns([CHANGE, VERSION]), batch.column(VERSION)
 
@@ -104,9 +104,9 @@ class RowJournal:
         if noted != self.privacy.mask_notes:
             self.privacy.refuse_others(noted, self.read_schema().names, self.state.restart_step)
 
-    def gone_error(self, what: str) -> DataLoss:
-        """The error if the table was removed. `what`: the lost part."""
-        return DataLoss(f"{self.path} does not exist any more, so {what} are lost.", next_step=self.state.restart_step)
+    def gone_error(self, lost: str) -> DataLoss:
+        """The error if the table was removed. `lost`: the lost part."""
+        return DataLoss(f"{self.path} does not exist any more, so {lost} are lost.", next_step=self.state.restart_step)
 
 
 class StateFolder:

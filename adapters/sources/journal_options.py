@@ -29,10 +29,10 @@ class JournalOptions(SourceOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem without a folder for the journal."""
-        found = super().read(options)
-        if not found.state:
+        settings = super().read(options)
+        if not settings.state:
             raise cls.refuse("state is missing")
-        return found
+        return settings
 
     @property
     def name(self) -> str:

@@ -38,5 +38,5 @@ def translate_mysql_error(error: BaseException, doing: str, correct: str) -> Rep
 
 def driver_message(cause: Any) -> str:
     """The driver's message, at most 300 characters."""
-    said = [part for part in getattr(cause, "args", ()) if isinstance(part, str)]
-    return " ".join((said[0] if said else type(cause).__name__).split())[:300]
+    messages = [part for part in getattr(cause, "args", ()) if isinstance(part, str)]
+    return " ".join((messages[0] if messages else type(cause).__name__).split())[:300]

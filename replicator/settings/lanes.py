@@ -99,7 +99,7 @@ class LaneSettings(Strict):
 def resolve_lane(
     name: str, levels: SettingsLevels, kind: str, at: Path, *, of_events: bool = False, has_tombstones: bool = False
 ) -> LaneSettings:
-    """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
+    """The lane of the source table `name` through the entry, in the table, with the defaults of `levels`. The entry stands
     at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events. `has_tombstones`: see
     `SourceOptions.has_tombstones`."""
     entry, table, _ = levels

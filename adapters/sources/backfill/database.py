@@ -133,10 +133,10 @@ class ConnectorLog(Protocol):
     def fields(self) -> Sequence[tuple[str, str, bool]]:
         """Fields of the source block: name, Connect type, and whether it is optional."""
 
-    def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
+    def block(self, table: BackfillTable[Any], point: SnapshotPoint) -> Mapping[str, Any]:
         """The values of the source block that depend on table and snapshot."""
 
-    def transaction(self, moment: SnapshotPoint) -> Mapping[str, Any] | None:
+    def transaction(self, point: SnapshotPoint) -> Mapping[str, Any] | None:
         """The transaction block of a delete, if the source block alone does not give a delete the sequence of a row."""
 
 
@@ -160,10 +160,10 @@ class SourceDatabase(Protocol[C]):
         """A snapshot of the table as it is now."""
 
     def locate_rows(
-        self, table: BackfillTable[C], keys: pa.Table, borders: Sequence[Sequence[str]]
+        self, table: BackfillTable[C], keys: pa.Table, last_keys: Sequence[Sequence[str]]
     ) -> Iterable[tuple[str, int]]:
         """The JSON text of each row in `keys` (key columns as in targets), each with an index. It is the index of the first
-        key in `borders` that is not below the row. A row above all of them has the number of `borders` as index."""
+        key in `last_keys` that is not below the row. A row above all of them has the number of `last_keys` as index."""
 
 
 def divide_range(column: str, low: int, high: int, parts: int) -> list[KeyRange]:
@@ -190,10 +190,10 @@ def refuse_keyless(table: str, columns: Sequence[SourceColumn], keys: tuple[str,
 def refuse_names(table: BackfillTable[Any]) -> None:
     """Raise ConfigProblem for column names that Avro does not allow: only the connector knows their names in the
     stream."""
-    found = [column.name for column in table.columns if not AVRO_NAME.fullmatch(column.name)]
-    if found:
+    names = [column.name for column in table.columns if not AVRO_NAME.fullmatch(column.name)]
+    if names:
         raise ConfigProblem(
-            f"{found[0]!r} of {table.schema}.{table.name} is no name in Avro, so the stream has that column under another.",
+            f"{names[0]!r} of {table.schema}.{table.name} is no name in Avro, so the stream has that column under another.",
             next_step="Use Debezium's own incremental snapshot for this table (docs/reference/debezium.md).",
         )
 
@@ -257,30 +257,30 @@ class DebeziumEvents:
         """The key of a record, from the JSON text of its columns."""
         return f"{self._key_head}{columns}}}".encode()
 
-    def encode_read(self, row: str, moment: SnapshotPoint) -> bytes:
+    def encode_read(self, row: str, point: SnapshotPoint) -> bytes:
         """The event of a row that was read."""
-        return f'{self._head}"before":null,"after":{row},{self._encode_tail("r", moment)}}}}}'.encode()
+        return f'{self._head}"before":null,"after":{row},{self._encode_tail("r", point)}}}}}'.encode()
 
-    def encode_delete(self, columns: str, moment: SnapshotPoint) -> bytes:
+    def encode_delete(self, columns: str, point: SnapshotPoint) -> bytes:
         """The delete event of a row that is missing in the snapshot, from its key columns."""
-        return f'{self._head}"before":{columns},"after":null,{self._encode_tail("d", moment)}}}}}'.encode()
+        return f'{self._head}"before":{columns},"after":null,{self._encode_tail("d", point)}}}}}'.encode()
 
-    def _encode_tail(self, op: str, moment: SnapshotPoint) -> str:
+    def _encode_tail(self, op: str, point: SnapshotPoint) -> str:
         source = {
             "version": "1",
             "connector": self._log.name,
             "name": self._name,
-            "ts_ms": moment.micros // 1_000,
+            "ts_ms": point.micros // 1_000,
             "snapshot": "true" if op == "r" else "false",
             "db": self._table.database,
             "sequence": None,
-            "ts_us": moment.micros,
+            "ts_us": point.micros,
             **dict.fromkeys(name for name, _, _ in self._log.fields),
-            **self._log.block(self._table, moment),
+            **self._log.block(self._table, point),
         }
-        transaction = self._log.transaction(moment) if op == "d" else None
+        transaction = self._log.transaction(point) if op == "d" else None
         return (
-            f'"source":{_to_text(source)},"transaction":{_to_text(transaction)},"op":"{op}","ts_ms":{moment.micros // 1_000}'
+            f'"source":{_to_text(source)},"transaction":{_to_text(transaction)},"op":"{op}","ts_ms":{point.micros // 1_000}'
         )
 
 

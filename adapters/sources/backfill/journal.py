@@ -55,8 +55,8 @@ class JournalFile:
 
     def read_notes(self) -> Mapping[str, Any]:
         """The metadata that was stored with the file."""
-        found: Mapping[str, Any] = json.loads(pq.read_schema(self.path).metadata[b"replicator"])
-        return found
+        notes: Mapping[str, Any] = json.loads(pq.read_schema(self.path).metadata[b"replicator"])
+        return notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,14 @@ class BackfillFolder:
     def begin_run(self, below: tuple[int, ...], begun: str, system: str, form: str) -> BackfillState:
         """Start another run. Its offsets are above all earlier ones; if the folder was lost, they continue from the
         clock."""
-        known = self.read_state()
-        run = 1 if known is None else known.run + 1
-        return self.write_state(BackfillState(run, "rows", below, begun, system, form, self.next_offset(known)))
+        state = self.read_state()
+        run = 1 if state is None else state.run + 1
+        return self.write_state(BackfillState(run, "rows", below, begun, system, form, self.next_offset(state)))
 
-    def next_offset(self, known: BackfillState | None = None) -> int:
+    def next_offset(self, state: BackfillState | None = None) -> int:
         """The next offset."""
-        pieces, known = self.list_files(), known or self.read_state()
-        at = max([piece.end for piece in pieces] + ([known.next] if known else []), default=None)
+        pieces, state = self.list_files(), state or self.read_state()
+        at = max([piece.end for piece in pieces] + ([state.next] if state else []), default=None)
         return time.time_ns() // 1_000 if at is None else at
 
     def list_files(self) -> list[JournalFile]:
@@ -140,16 +140,16 @@ class BackfillFolder:
 
     def list_run_files(self, run: int) -> list[tuple[JournalFile, Mapping[str, Any]]]:
         """The files of a run, with their metadata."""
-        found = [(piece, piece.read_notes()) for piece in self.list_files()]
-        return [(piece, said) for piece, said in found if said["run"] == run]
+        files = [(piece, piece.read_notes()) for piece in self.list_files()]
+        return [(piece, notes) for piece, notes in files if notes["run"] == run]
 
-    def append(self, records: pa.Table, said: Mapping[str, Any]) -> None:
+    def append(self, records: pa.Table, notes: Mapping[str, Any]) -> None:
         """Append records from `build_records` as one file."""
         first, count = self.next_offset(), records.num_rows
         offsets = pa.array(range(first, first + count), RAW.field("offset").type)
         table = records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)
         path = self.folder / f"{first:020}-{first + count:020}.parquet"
-        noted = table.replace_schema_metadata({"replicator": json.dumps(said)})
+        noted = table.replace_schema_metadata({"replicator": json.dumps(notes)})
         with write_whole(path) as draft:
             pq.write_table(noted, draft, compression="zstd", use_dictionary=["topic"])
 
@@ -186,9 +186,9 @@ def list_files(folder: Path) -> Iterator[JournalFile]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for path in paths:
-        found = NAME.match(path.name)
-        if found:
-            yield JournalFile(path, int(found[1]), int(found[2]))
+        match = NAME.match(path.name)
+        if match:
+            yield JournalFile(path, int(match[1]), int(match[2]))
 
 
 def list_tables(folder: Path) -> list[str]:
@@ -223,14 +223,14 @@ class JournalSource:
 
     def span(self) -> Span:
         files = {to_topic(table): pieces for table, pieces in self._list_files()}
-        start = Position({place: pieces[0].first for place, pieces in files.items()})
-        return Span(start, Position({place: pieces[-1].end for place, pieces in files.items()}))
+        start = Position({partition: pieces[0].first for partition, pieces in files.items()})
+        return Span(start, Position({partition: pieces[-1].end for partition, pieces in files.items()}))
 
     def get_newest_time(self) -> datetime | None:
         """Reads each file's metadata once, because files never change."""
-        pieces = [piece for _, found in self._list_files() for piece in found]
-        known = self._micros
-        self._micros = {p.path: known[p.path] if p.path in known else _read_micros(p) for p in pieces}
+        pieces = [piece for _, files in self._list_files() for piece in files]
+        micros = self._micros
+        self._micros = {p.path: micros[p.path] if p.path in micros else _read_micros(p) for p in pieces}
         newest = max(self._micros.values(), default=0)
         return EPOCH + timedelta(microseconds=newest) if newest else None
 
@@ -240,26 +240,26 @@ class JournalSource:
             if pieces:
                 yield table, pieces
 
-    def _find_files(self, place: TopicPartition) -> list[JournalFile]:
-        return list(list_files(self._folder / quote(place.topic.removeprefix(BACKFILL_TOPICS), safe="")))
+    def _find_files(self, partition: TopicPartition) -> list[JournalFile]:
+        return list(list_files(self._folder / quote(partition.topic.removeprefix(BACKFILL_TOPICS), safe="")))
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
-        for place, end in until.items():
-            at = start.get(place, 0)
-            for piece in self._find_files(place):
+        for partition, end in until.items():
+            at = start.get(partition, 0)
+            for piece in self._find_files(partition):
                 if piece.end > at and piece.first < end:
-                    at = self._deliver(piece, place, (at, min(end, piece.end)), apply_batch, stop)
+                    at = self._deliver(piece, partition, (at, min(end, piece.end)), apply_batch, stop)
                 if stop.is_set():
                     return
 
     def _deliver(
-        self, piece: JournalFile, place: TopicPartition, within: tuple[int, int], apply_batch: ApplyBatch, stop: Stop
+        self, piece: JournalFile, partition: TopicPartition, within: tuple[int, int], apply_batch: ApplyBatch, stop: Stop
     ) -> int:
         """Deliver the records `within`; the first span begins there. Returns the offset up to which it did."""
         at, end = within
         for frame, size in self._split_frame(_read_records(piece, within)):
             last = frame["offset"][-1].as_py() + 1
-            span = Span(Position({place: at}), Position({place: last}))
+            span = Span(Position({partition: at}), Position({partition: last}))
             apply_batch(Batch(self._scan.to_frame(frame), span, frame.num_rows, size))
             at = last
             if stop.is_set():

@@ -63,13 +63,13 @@ class MariaDbLog:
         ("query", "string", True),
     )
 
-    def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
-        file, position, row = moment.place
+    def block(self, table: BackfillTable[Any], point: SnapshotPoint) -> Mapping[str, Any]:
+        file, position, row = point.place
         return {"table": table.name, "server_id": 0, "file": f"binlog.{file:06}", "pos": position, "row": row}
 
-    def transaction(self, moment: SnapshotPoint) -> Mapping[str, Any]:
+    def transaction(self, point: SnapshotPoint) -> Mapping[str, Any]:
         """See `ConnectorLog.transaction`: changes are ordered by their count in the transaction, read rows by `row`."""
-        return {"id": None, "total_order": moment.place[-1], "data_collection_order": 0}
+        return {"id": None, "total_order": point.place[-1], "data_collection_order": 0}
 
 
 class MariaDbDatabase:
@@ -90,9 +90,9 @@ class MariaDbDatabase:
             return describe_readable_table(connection, table, keys, precise=self._precise)
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
-        found, unread = self.describe_comparable(table, keys)
+        described, unread = self.describe_comparable(table, keys)
         refuse_unread_columns(table, unread)
-        return found
+        return described
 
     def identity(self) -> str:
         with translate_errors("reading the source"), closing(connect(self._dsn)) as connection:
@@ -101,38 +101,38 @@ class MariaDbDatabase:
     @contextmanager
     def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: Tell) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
         name = f"{table.schema}.{table.name}"
-        with translate_errors(f"reading {name}"), open_snapshot(self._dsn) as (connection, moment):
+        with translate_errors(f"reading {name}"), open_snapshot(self._dsn) as (connection, point):
             # From here on the table cannot be altered; and the user may read all of its columns.
             fetch_rows(connection, f"SELECT * FROM {quote_name(table.schema, table.name)} LIMIT 0")
             now, _ = describe_table(connection, table.schema, table.name, table.keys, precise=self._precise)
             if now != table:
                 raise Retryable(f"Columns of {name} were changed while its snapshot was taken.")
-            yield _MariaDbSnapshot(connection, table, moment, self._connect)
+            yield _MariaDbSnapshot(connection, table, point, self._connect)
 
     def locate_rows(
-        self, table: BackfillTable[MariaDbColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
+        self, table: BackfillTable[MariaDbColumn], keys: pa.Table, last_keys: Sequence[Sequence[str]]
     ) -> Iterator[tuple[str, int]]:
         columns = table.key_columns
         values = [[column.to_raw(value) for value in keys[column.name].to_pylist()] for column in columns]
         rows = list(zip(*values, strict=True))
         written = _JsonWriter(table, columns)
-        numbers = self._find_numbers(table, rows, borders) if borders else [0] * len(rows)
+        numbers = self._find_numbers(table, rows, last_keys) if last_keys else [0] * len(rows)
         for row, number in zip(rows, numbers, strict=True):
             yield written.to_json(row), number
 
     def _find_numbers(
-        self, table: BackfillTable[MariaDbColumn], rows: Sequence[Sequence[Raw]], borders: Sequence[Sequence[str]]
+        self, table: BackfillTable[MariaDbColumn], rows: Sequence[Sequence[Raw]], last_keys: Sequence[Sequence[str]]
     ) -> Iterator[int]:
         with translate_errors(f"reading {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
-            last = [_key_expressions(connection, table, border) for border in borders]
+            last = [_key_expressions(connection, table, key) for key in last_keys]
             for first in range(0, len(rows), COMPARED):
                 cases = []
                 for row in rows[first : first + COMPARED]:
                     key = _key_expressions(connection, table, list(map(_to_typed_text, row)))
                     which = (f"WHEN {_compare_keys(key, one, '<=')} THEN {i}" for i, one in enumerate(last))
                     cases.append(f"CASE {' '.join(which)} ELSE {len(last)} END")
-                [found] = fetch_rows(connection, f"SELECT {', '.join(cases)}")
-                yield from map(int, found)
+                [numbers] = fetch_rows(connection, f"SELECT {', '.join(cases)}")
+                yield from map(int, numbers)
 
 
 class MariaDbBackfill(TableBackfill):
@@ -194,12 +194,12 @@ class _MariaDbSnapshot:
             for bucket, *sums in fetch_rows(self.connection, query):
                 for name, value in zip(CHECKSUMS.names[1:], sums, strict=True):
                     totals[int(bucket), name] += sign * int(value)
-        found = [
+        rows = [
             {"bucket": bucket, **{name: totals[bucket, name] for name in CHECKSUMS.names[1:]}}
             for bucket in sorted({bucket for bucket, _ in totals})
             if totals[bucket, "rows"]
         ]
-        return pa.Table.from_pylist(found, CHECKSUMS)
+        return pa.Table.from_pylist(rows, CHECKSUMS)
 
     def rows_in(self, split: TableSplit, buckets: Sequence[int] | None) -> Iterator[Row]:
         keys = [self._to_summed(name) for name in split.keys]
@@ -234,8 +234,8 @@ class _MariaDbSnapshot:
     def count(self) -> int | None:
         """See `TableSnapshot.count`: InnoDB's estimate."""
         query = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-        found = fetch_rows(self.connection, query, (self.table.schema, self.table.name))
-        return int(found[0][0]) or None if found and found[0][0] is not None else None
+        rows = fetch_rows(self.connection, query, (self.table.schema, self.table.name))
+        return int(rows[0][0]) or None if rows and rows[0][0] is not None else None
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         yield from self._fetch(after, "1 = 1")
@@ -247,14 +247,14 @@ class _MariaDbSnapshot:
         row_of, key_of = _JsonWriter(table, table.columns), _JsonWriter(table, table.key_columns)
         fetch, last = FIRST_FETCH, after
         while True:
-            found = fetch_rows(self.connection, self._query(last, fetch, condition))
+            rows = fetch_rows(self.connection, self._query(last, fetch, condition))
             size = 0
-            for values in found:
+            for values in rows:
                 key = [values[i] for i in of_key]
                 row = row_of.to_json(values)
                 size, last = size + len(row), list(map(_to_typed_text, key))
                 yield key_of.to_json(key), row, last
-            if len(found) < fetch:
+            if len(rows) < fetch:
                 return
             fetch = max(1, min(MOST_FETCHED, 2 * fetch, FETCHED_BYTES * fetch // size))
 
@@ -403,16 +403,16 @@ def _refuse_filtered(connection: pymysql.Connection[Any], schema: str) -> None:
 
 
 def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) -> None:
-    found = [row for row in fetch_rows(connection, FOUND, (schema, name)) if row[:2] == (schema, name)]
-    if not found:
+    rows = [row for row in fetch_rows(connection, FOUND, (schema, name)) if row[:2] == (schema, name)]
+    if not rows:
         raise ConfigProblem(
             f"The database has no table {schema}.{name} that this user may see.",
             next_step="Correct the name, letter by letter, or GRANT SELECT.",
         )
-    [(_, _, kind, engine)] = found
+    [(_, _, kind, engine)] = rows
     if kind != "BASE TABLE" or (engine or "").lower() != "innodb":
-        what = f"a table of the engine {engine}" if kind == "BASE TABLE" else f"a {kind.lower()}"
-        raise ConfigProblem(f"{schema}.{name} is {what}, for which a snapshot is not consistent.", next_step=INSTEAD)
+        noun = f"a table of the engine {engine}" if kind == "BASE TABLE" else f"a {kind.lower()}"
+        raise ConfigProblem(f"{schema}.{name} is {noun}, for which a snapshot is not consistent.", next_step=INSTEAD)
 
 
 def describe_table(
@@ -439,21 +439,21 @@ def describe_table(
 
 def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
     """The keys in the order of a unique index over exactly these columns, which is used to read rows in batches."""
-    found = next((index for index in indexes if set(index) == set(keys)), None)
-    if found is None:
+    chosen = next((index for index in indexes if set(index) == set(keys)), None)
+    if chosen is None:
         raise ConfigProblem(
             f"Table {table} has no unique index over {', '.join(keys)}, by which its rows could be read.",
             next_step=f"Add one, or correct `keys` of the table. {INSTEAD}",
         )
-    return tuple(found)
+    return tuple(chosen)
 
 
 def _refuse_unordered(table: BackfillTable[MariaDbColumn]) -> None:
     for column in table.key_columns:
         if not column.required or column.required_form.typed is None:
-            what = f"is of the type {column.sql}" if column.required else "may be NULL"
+            reason = f"is of the type {column.sql}" if column.required else "may be NULL"
             raise ConfigProblem(
-                f"{column.name} of the key of {table.schema}.{table.name} {what}, so rows cannot be read in its order.",
+                f"{column.name} of the key of {table.schema}.{table.name} {reason}, so rows cannot be read in its order.",
                 next_step=INSTEAD,
             )
 
@@ -482,17 +482,17 @@ def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotP
     with closing(connect(dsn)) as reader:
         fetch_rows(reader, REPEATABLE)
         fetch_rows(reader, BEGIN)
-        said = {name.lower(): value for name, value in fetch_rows(reader, WHERE)}
-        found = FILE.match(said.get("binlog_snapshot_file", ""))
-        if found is None:
+        status = {name.lower(): value for name, value in fetch_rows(reader, WHERE)}
+        match = FILE.match(status.get("binlog_snapshot_file", ""))
+        if match is None:
             raise EnvironmentProblem(
                 "The server does not show the binlog position of a snapshot (Binlog_snapshot_file).",
                 next_step="Switch the binlog on (log_bin), in files that are numbered.",
             )
         refuse_prepared(reader)
         micros = int(fetch_rows(reader, NOW)[0][0])
-        place = int(found[1]), int(said["binlog_snapshot_position"]) - 1, micros
-        yield reader, SnapshotPoint(place, micros)
+        position = int(match[1]), int(status["binlog_snapshot_position"]) - 1, micros
+        yield reader, SnapshotPoint(position, micros)
         reader.rollback()
 
 
@@ -502,8 +502,8 @@ def is_passed(stored: Mapping[str, Any], point: SnapshotPoint) -> bool:
     `file` and `pos` are the place at which it continues: the start of a transaction, or the end of the last one. An offset
     of its own snapshot has such a place before the rows are sent.
     """
-    found = FILE.match(str(stored.get("file")))
-    return bool(found and not stored.get("snapshot") and (int(found[1]), int(stored["pos"])) > point.place[:2])
+    match = FILE.match(str(stored.get("file")))
+    return bool(match and not stored.get("snapshot") and (int(match[1]), int(stored["pos"])) > point.place[:2])
 
 
 def refuse_prepared(connection: pymysql.Connection[Any]) -> None:
@@ -608,14 +608,14 @@ class MariaDbCheck:
         yield self._check_one(connection, refuse_prepared, "warning", "No transaction was prepared before it was committed.")
         tables: dict[str, str] = dict(fetch_rows(connection, TABLES))
         for wanted in self._wanted:
-            found = [name for name in tables if fnmatchcase(name, wanted)]
-            if not found:
+            names = [name for name in tables if fnmatchcase(name, wanted)]
+            if not names:
                 sentence, step = (
                     f"No table of the server is called {wanted}.",
                     "Correct `match` under `tables`, or GRANT SELECT.",
                 )
                 yield Diagnosis("warning", self._name, sentence, step)
-            for name in (name for name in found if tables[name] == "0"):
+            for name in (name for name in names if tables[name] == "0"):
                 sentence = f"Table {name} has no primary key."
                 yield Diagnosis("warning", self._name, sentence, "Add one, or use `policy: append` for it.")
 

@@ -97,10 +97,10 @@ class MariaDbColumn:
     @property
     def required_form(self) -> MariaDbValueFormat:
         """`form`. Raises TypeError for a column without one."""
-        found = self.form
-        if found is None:
+        form = self.form
+        if form is None:
             raise TypeError(self.sql)
-        return found
+        return form
 
     @property
     def form(self) -> MariaDbValueFormat | None:
@@ -195,10 +195,10 @@ def _to_zoned(value: str) -> str:
 
 
 def _to_clock(value: str) -> str:
-    found = CLOCK.match(value)
-    if found is None:
+    match = CLOCK.match(value)
+    if match is None:
         raise ValueError
-    sign, hours, minutes, seconds, fraction = found.groups()
+    sign, hours, minutes, seconds, fraction = match.groups()
     micros = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
     return str(-micros if sign else micros)
 

@@ -69,10 +69,10 @@ class PostgresLog:
         ("xmin", "int64", True),
     )
 
-    def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
-        return {"sequence": json.dumps([str(moment.place[0]), "0"]), "schema": table.schema, "table": table.name}
+    def block(self, table: BackfillTable[Any], point: SnapshotPoint) -> Mapping[str, Any]:
+        return {"sequence": json.dumps([str(point.place[0]), "0"]), "schema": table.schema, "table": table.name}
 
-    def transaction(self, moment: SnapshotPoint) -> None:
+    def transaction(self, point: SnapshotPoint) -> None:
         """None: see `ConnectorLog.transaction`."""
 
 
@@ -88,18 +88,18 @@ class PostgresDatabase:
         self._patience: float | None = options.get("patience")
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[PostgresColumn]:
-        found, unread = self.describe_comparable(table, keys)
+        described, unread = self.describe_comparable(table, keys)
         refuse_unread_columns(table, unread)
-        return found
+        return described
 
     def describe_comparable(
         self, table: str, keys: Sequence[str] | None
     ) -> tuple[BackfillTable[PostgresColumn], Mapping[str, str]]:
         with self._translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
-            found = describe_readable_table(connection, table, self._publication, self._slot, keys)
-        unread = {column.name: column.sql for column in found.columns if column.form is None}
-        refuse_unread_columns(table, {name: sql for name, sql in unread.items() if name in found.keys})
-        return replace(found, columns=tuple(column for column in found.columns if column.name not in unread)), unread
+            described = describe_readable_table(connection, table, self._publication, self._slot, keys)
+        unread = {column.name: column.sql for column in described.columns if column.form is None}
+        refuse_unread_columns(table, {name: sql for name, sql in unread.items() if name in described.keys})
+        return replace(described, columns=tuple(column for column in described.columns if column.name not in unread)), unread
 
     def identity(self) -> str:
         with self._translate_errors(""):
@@ -127,19 +127,19 @@ class PostgresDatabase:
         )
 
     def locate_rows(
-        self, table: BackfillTable[PostgresColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
+        self, table: BackfillTable[PostgresColumn], keys: pa.Table, last_keys: Sequence[Sequence[str]]
     ) -> Iterator[tuple[str, int]]:
         columns = table.key_columns
         names = [f"k{i}" for i, _ in enumerate(columns)]
         cast = ", ".join(f"c.{n}::{c.sql} AS {quote_name(c.name)}" for n, c in zip(names, columns, strict=True))
-        which = "".join(f" WHEN {_compare_keys(table, '<=')} THEN {i}" for i, _ in enumerate(borders))
-        which = f"CASE{which} ELSE {len(borders)} END" if which else "0"
+        which = "".join(f" WHEN {_compare_keys(table, '<=')} THEN {i}" for i, _ in enumerate(last_keys))
+        which = f"CASE{which} ELSE {len(last_keys)} END" if which else "0"
         given = ", ".join("%s::text[]" for _ in columns)
         query = (
             f"SELECT {_escape_literal(_object_expression(columns))}, {which} FROM unnest({given}) AS c({', '.join(names)}), "
             f"LATERAL (SELECT {_escape_literal(cast)}) AS t"
         )
-        parameters = [text for last in borders for text in last]
+        parameters = [text for last in last_keys for text in last]
         arrays = [to_texts(keys[column.name]) for column in columns]
         name = f"{table.schema}.{table.name}"
         with self._translate_errors(name), closing(self._session.open(autocommit=True)) as connection:
@@ -181,9 +181,9 @@ class PostgresDatabase:
                     "condition, please report this.",
                 ) from error
             if is_row_refusal(error):
-                what = describe_error_class(error)
+                problem = describe_error_class(error)
                 raise Fatal(
-                    f"The source cannot read a value of {table or 'a table'}: {what} (SQLSTATE {state}).",
+                    f"The source cannot read a value of {table or 'a table'}: {problem} (SQLSTATE {state}).",
                     next_step="Correct the row in the source, or leave the column out of the publication.",
                 ) from error
             raise translate_error(error, f"reading {table} of the source" if table else "reading the source") from error
@@ -226,8 +226,8 @@ class _PostgresSnapshot:
 
     def describe_point(self) -> str:
         """See `TableSnapshot.describe_point`: an LSN."""
-        (place,) = self.point.place
-        return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"
+        (lsn,) = self.point.place
+        return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
     def count(self) -> int | None:
         """See `TableSnapshot.count`: as counted by the last ANALYZE."""
@@ -289,12 +289,12 @@ class _PostgresSnapshot:
 
     def is_delivered(self) -> bool:
         """See `TableSnapshot.is_delivered`: the connector confirms a position after the broker has its records."""
-        [found] = self.connection.execute(DELIVERED, (self.point.place[0], self.slot)).fetchall() or [(None,)]
-        if found[0] is None:
+        [row] = self.connection.execute(DELIVERED, (self.point.place[0], self.slot)).fetchall() or [(None,)]
+        if row[0] is None:
             raise EnvironmentProblem(
                 f"The source has no replication slot {self.slot!r}.", next_step="Correct `database.slot` of the source."
             )
-        return bool(found[0])
+        return bool(row[0])
 
 
 def _lock_table(connection: psycopg.Connection[Any], table: BackfillTable[PostgresColumn]) -> str | None:
@@ -382,32 +382,32 @@ def describe_readable_table(
         raise EnvironmentProblem("The source's server is older than PostgreSQL 14.", next_step="Upgrade it.")
     _refuse_slot(connection, slot)
     schema, name = split_name(table)
-    said = connection.execute(PUBLISHED, (publication, schema, name)).fetchone()
-    if said is None and not _read_oid(connection, schema, name):
+    published = connection.execute(PUBLISHED, (publication, schema, name)).fetchone()
+    if published is None and not _read_oid(connection, schema, name):
         raise EnvironmentProblem(
             f"The source has no table {table}.", next_step="Check the name: `replicator plan` lists the tables."
         )
-    if said is None:
+    if published is None:
         raise EnvironmentProblem(
             f"Publication {publication} has no table {table}, so its changes would not follow the rows that are read.",
             next_step=f"ALTER PUBLICATION {publication} ADD TABLE {table}; and see `replicator doctor`.",
         )
-    columns = _read_columns(connection, schema, name, said[0])
-    found = tuple(row[0] for row in connection.execute(KEY, (_read_oid(connection, schema, name),)).fetchall())
-    own = refuse_keyless(table, columns, tuple(keys or found))
+    columns = _read_columns(connection, schema, name, published[0])
+    primary_key = tuple(row[0] for row in connection.execute(KEY, (_read_oid(connection, schema, name),)).fetchall())
+    own = refuse_keyless(table, columns, tuple(keys or primary_key))
     return BackfillTable(connection.info.dbname, schema, name, columns, own)
 
 
 def _refuse_slot(connection: psycopg.Connection[Any], slot: str) -> None:
-    found = connection.execute(SLOT, (slot,)).fetchone()
-    if found is None:
+    row = connection.execute(SLOT, (slot,)).fetchone()
+    if row is None:
         raise EnvironmentProblem(
             f"The database has no replication slot {slot}, so changes that follow the snapshot would be lost.",
             next_step="Start the connector first (with `snapshot.mode: no_data`), or correct `database.slot` of the source.",
         )
-    if found[0] != "pgoutput":
+    if row[0] != "pgoutput":
         raise EnvironmentProblem(
-            f"Slot {slot} is of the plugin {found[0]}, in whose stream a snapshot has no exact place.",
+            f"Slot {slot} is of the plugin {row[0]}, in whose stream a snapshot has no exact place.",
             next_step="Use `plugin.name: pgoutput`, or Debezium's own incremental snapshots (docs/reference/debezium.md).",
         )
 
@@ -483,24 +483,24 @@ def open_snapshot(
             _, point, name, _ = _fetch_answer(sender, EXPORT.format(f"{slot}_x"))
             [micros] = reader.execute(NOW).fetchone() or (0,)
             reader.execute(BEGIN.format(name).encode(), prepare=False)
-        [place] = follower.execute(COMMITS, (slot, point, _to_option(publication), point)).fetchone() or (None,)
+        [lsn] = follower.execute(COMMITS, (slot, point, _to_option(publication), point)).fetchone() or (None,)
         follower.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-        if place is None:
+        if lsn is None:
             raise EnvironmentProblem(
                 "The stream of changes shows no commit of a message, so the snapshot has no place in it.",
                 next_step="Use Debezium's own incremental snapshots (docs/reference/debezium.md).",
             )
-        yield reader, SnapshotPoint((int(place),), micros)
+        yield reader, SnapshotPoint((int(lsn),), micros)
         reader.rollback()
 
 
 def describe_oldest_transaction(session: PostgresSession) -> str:
     """The transaction in the source that has written and is open longest, in words; empty if none is seen."""
     with closing(session.open(autocommit=True)) as connection:
-        found = connection.execute(OLDEST_TRANSACTION).fetchone()
-    if found is None:
+        row = connection.execute(OLDEST_TRANSACTION).fetchone()
+    if row is None:
         return ""
-    pid, seconds, name = found
+    pid, seconds, name = row
     return f"pid {pid}, open for {seconds} s" + (f", {name}" if name else "")
 
 

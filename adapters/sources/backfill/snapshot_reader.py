@@ -62,30 +62,30 @@ class TableBackfill:
         if self._plain_names:
             refuse_names(table)
         this = self._database.identity()
-        known = None if from_scratch else self._find_unfinished(this, table)
-        resumed = known is not None and bool(self._kept.list_run_files(known.run))
-        if known is None or known.stage == "rows":
-            known = self._read_rows(table, this, known, report)
+        state = None if from_scratch else self._find_unfinished(this, table)
+        resumed = state is not None and bool(self._kept.list_run_files(state.run))
+        if state is None or state.stage == "rows":
+            state = self._read_rows(table, this, state, report)
         rows = sum(
-            piece.end - piece.first for piece, said in self._kept.list_run_files(known.run) if said["stage"] == "rows"
+            piece.end - piece.first for piece, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"
         )
-        return BackfillSnapshot(rows, resumed, known.below, table.keys, known.begun, self._find_end())
+        return BackfillSnapshot(rows, resumed, state.below, table.keys, state.begun, self._find_end())
 
     def deletes(self, keys: pa.Table) -> tuple[int, Position]:
         state = self._read_state()
         table = self._database.describe_table(self._name, self._keys)
         table = table.to_masked(self._masked.intersection(table.keys))
-        moments = self._read_points(state)
-        borders = [last for last, _ in moments[:-1]]
-        found = [(key, moments[number][1]) for key, number in self._database.locate_rows(table, keys, borders)]
+        points = self._read_points(state)
+        last_keys = [last for last, _ in points[:-1]]
+        rows = [(key, points[number][1]) for key, number in self._database.locate_rows(table, keys, last_keys)]
         events = DebeziumEvents(table, self._database.log)
         records = self._kept.build_records(
-            [events.encode_key(k) for k, _ in found], [events.encode_delete(k, m) for k, m in found]
+            [events.encode_key(k) for k, _ in rows], [events.encode_delete(k, m) for k, m in rows]
         )
         is_gone = pc.invert(self._mask_known(state, records["key"]))
         gone = records.filter(is_gone)
         if gone.num_rows:
-            micros = max(moment.micros for (_, moment), one in zip(found, is_gone.to_pylist(), strict=True) if one)
+            micros = max(point.micros for (_, point), one in zip(rows, is_gone.to_pylist(), strict=True) if one)
             self._kept.append(gone, {"run": state.run, "stage": "deletes", "micros": micros})
         return int(gone.num_rows), self._find_end()
 
@@ -110,10 +110,10 @@ class TableBackfill:
 
     def _find_unfinished(self, this: str, table: BackfillTable[Any]) -> BackfillState | None:
         """The run to resume. A run is useless if it read another database, or a table of another form."""
-        known = self._kept.read_state()
-        if known is None or known.stage == "done" or (known.system, known.form) != (this, self._describe_form(table)):
+        state = self._kept.read_state()
+        if state is None or state.stage == "done" or (state.system, state.form) != (this, self._describe_form(table)):
             return None
-        return None if known.stage == "rows" and self._has_masked_key(table) else known
+        return None if state.stage == "rows" and self._has_masked_key(table) else state
 
     def _describe_form(self, table: BackfillTable[Any]) -> str:
         return table.form + self._masks
@@ -122,30 +122,30 @@ class TableBackfill:
         """True if a key column is private."""
         return not self._masked.isdisjoint(table.keys)
 
-    def _read_rows(self, table: BackfillTable[Any], this: str, known: BackfillState | None, tell: Tell) -> BackfillState:
+    def _read_rows(self, table: BackfillTable[Any], this: str, state: BackfillState | None, tell: Tell) -> BackfillState:
         with self._database.open_snapshot(table, tell) as snapshot:
-            moment = snapshot.point
-            if known is None:
-                begun = datetime.fromtimestamp(moment.micros / 1_000_000, UTC).isoformat()
-                known = self._kept.begin_run(moment.place, begun, this, self._describe_form(table))
+            point = snapshot.point
+            if state is None:
+                begun = datetime.fromtimestamp(point.micros / 1_000_000, UTC).isoformat()
+                state = self._kept.begin_run(point.place, begun, this, self._describe_form(table))
             count = sum(
-                piece.end - piece.first for piece, said in self._kept.list_run_files(known.run) if said["stage"] == "rows"
+                piece.end - piece.first for piece, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"
             )
             total = snapshot.count()
-            for keys, values, last in self._batch_rows(snapshot.rows(self._last_key(known)), table, moment):
-                said = {"run": known.run, "stage": "rows", "place": moment.place, "micros": moment.micros}
-                said |= {"last": [] if self._has_masked_key(table) else last}
-                self._kept.append(self._kept.build_records(keys, values), said)
+            for keys, values, last in self._batch_rows(snapshot.rows(self._last_key(state)), table, point):
+                notes = {"run": state.run, "stage": "rows", "place": point.place, "micros": point.micros}
+                notes |= {"last": [] if self._has_masked_key(table) else last}
+                self._kept.append(self._kept.build_records(keys, values), notes)
                 count += len(keys)
                 tell(f"{self._name}: {count:,} {_describe_count(count, total)}rows read")
-        return self._kept.write_state(replace(known, stage="deletes"))
+        return self._kept.write_state(replace(state, stage="deletes"))
 
     def _last_key(self, state: BackfillState) -> Sequence[str] | None:
-        read = [said for _, said in self._kept.list_run_files(state.run) if said["stage"] == "rows"]
+        read = [notes for _, notes in self._kept.list_run_files(state.run) if notes["stage"] == "rows"]
         return read[-1]["last"] if read else None
 
     def _batch_rows(
-        self, rows: Iterator[Row], table: BackfillTable[Any], moment: SnapshotPoint
+        self, rows: Iterator[Row], table: BackfillTable[Any], point: SnapshotPoint
     ) -> Iterator[tuple[list[bytes], list[bytes], list[str]]]:
         """Keys and values of consecutive rows in key order, each time with the last key."""
         events = DebeziumEvents(table, self._database.log)
@@ -154,7 +154,7 @@ class TableBackfill:
         size, last = 0, list[str]()
         for key, row, texts in rows:
             keys.append(events.encode_key(key))
-            values.append(events.encode_read(row, moment))
+            values.append(events.encode_read(row, point))
             size, last = size + len(values[-1]), list(texts)
             if len(keys) >= self._piece_rows or size >= PIECE_BYTES:
                 yield keys, values, last
@@ -164,23 +164,23 @@ class TableBackfill:
 
     def _read_points(self, state: BackfillState) -> list[Read]:
         """The snapshots of this run, each with the last key that was read in it. The last applies to all keys above."""
-        found: dict[tuple[int, ...], Read] = {}
-        for _, said in self._kept.list_run_files(state.run):
-            if said["stage"] == "rows":
-                moment = SnapshotPoint(tuple(said["place"]), said["micros"])
-                found[moment.place] = said["last"], moment
-        if not found:
+        points: dict[tuple[int, ...], Read] = {}
+        for _, notes in self._kept.list_run_files(state.run):
+            if notes["stage"] == "rows":
+                point = SnapshotPoint(tuple(notes["place"]), notes["micros"])
+                points[point.place] = notes["last"], point
+        if not points:
             micros = int(datetime.fromisoformat(state.begun).timestamp() * 1_000_000)
             return [((), SnapshotPoint(state.below, micros))]
-        return list(found.values())
+        return list(points.values())
 
     def _mask_known(self, state: BackfillState, keys: pa.ChunkedArray) -> pa.Array:
         """True for keys that were stored in this run."""
         wanted = keys.combine_chunks()
-        found = pa.array([False] * len(wanted), pa.bool_())
+        is_stored = pa.array([False] * len(wanted), pa.bool_())
         for piece, _ in self._kept.list_run_files(state.run):
-            found = pc.or_(found, pc.is_in(wanted, value_set=piece.read_keys().combine_chunks()))
-        return found
+            is_stored = pc.or_(is_stored, pc.is_in(wanted, value_set=piece.read_keys().combine_chunks()))
+        return is_stored
 
 
 def _describe_count(count: int, total: int | None) -> str:
@@ -216,8 +216,8 @@ class DatabaseComparison:
     def repair(self, keys: pa.Table, report: Tell) -> Repair:
         self._kept.lock()
         try:
-            known = self._kept.read_state()
-            if known is not None and known.stage != "done" and known.form != REPAIR:
+            state = self._kept.read_state()
+            if state is not None and state.stage != "done" and state.form != REPAIR:
                 raise Fatal(
                     f"A backfill of {self._name} is not finished.",
                     next_step=f"Finish it: `replicator backfill {self._name}`.",
@@ -254,10 +254,10 @@ class DatabaseSnapshot:
         table: BackfillTable[Any],
         snapshot: TableSnapshot,
         events: DebeziumEvents,
-        kept: BackfillFolder,
+        folder: BackfillFolder,
         unread: Mapping[str, str],
     ) -> None:
-        self._table, self._snapshot, self._events, self._kept = table, snapshot, events, kept
+        self._table, self._snapshot, self._events, self._kept = table, snapshot, events, folder
         self._offset = 0
         self.point, self.keys = snapshot.describe_point(), table.keys
         self.kinds, self.unread = snapshot.list_kinds(), unread

@@ -52,29 +52,29 @@ class TableRows:
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         """See the port. Opens only files with rows in the requested range."""
-        asked = start.only(until)
-        self._refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
-        if self._partition not in until or asked.get(self._partition, -1) >= until[self._partition]:
+        requested = start.only(until)
+        self._refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
+        if self._partition not in until or requested.get(self._partition, -1) >= until[self._partition]:
             return
         following = RowVersionReader(
-            self._table, self._load, self._window_size(), asked[self._partition], until[self._partition]
+            self._table, self._load, self._window_size(), requested[self._partition], until[self._partition]
         )
         following.refresh()
         following.deliver(apply_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        found = {}
-        known = identity.get(self._table.name)
-        for place, offset in position.items():
-            if place != self._partition:
-                sentence = f"The source reads the table {self._table.name}, which has no {place}." if offset else ""
-            elif known not in (None, self._table.read_identity()):
+        losses = {}
+        stored = identity.get(self._table.name)
+        for partition, offset in position.items():
+            if partition != self._partition:
+                sentence = f"The source reads the table {self._table.name}, which has no {partition}." if offset else ""
+            elif stored not in (None, self._table.read_identity()):
                 sentence = other_table_error(self._table.name).sentence
             else:
                 sentence = describe_loss(self._table, offset)
             if sentence:
-                found[place] = sentence
-        return found
+                losses[partition] = sentence
+        return losses
 
     def start(self) -> Position:
         """See the port: the table as it is now, or the changes after it. For a running stream, the table as of the
@@ -85,7 +85,7 @@ class TableRows:
         return self._to_position(first_whole_offset(newest) if self._main is None else start_offset(self._main.next))
 
     def after_snapshots(self, position: Position) -> Position:
-        return Position({place: skip_whole(offset) for place, offset in position.items()})
+        return Position({partition: skip_whole(offset) for partition, offset in position.items()})
 
     def beginning(self) -> Position:
         """See the port: the first version after which no commit is missing."""
@@ -134,9 +134,9 @@ class TableRows:
         return WindowSize(self._options.batch_records, self._options.batch_bytes)
 
     @staticmethod
-    def _refuse_losses(found: Mapping[TopicPartition, str]) -> None:
-        if found:
-            raise DataLoss(" ".join(sorted(set(found.values()))), next_step=describe_reload_or_skip())
+    def _refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
+        if losses:
+            raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=describe_reload_or_skip())
 
 
 class _HookedReader:
@@ -240,9 +240,9 @@ class RowVersionReader:
                 if start < end:
                     pieces.append(RowSplit(version.content, file, start, end))
             total = min(last, sum(file.rows for file in version.files))
-            taken = max(0, min(left, total - row))
-            left -= taken
-            at = at + taken if row + taken < total else min(after, self._end)
+            count = max(0, min(left, total - row))
+            left -= count
+            at = at + count if row + count < total else min(after, self._end)
         return RowWindow(self._next, at, tuple(pieces))
 
     def _count_rows_below(self, end: int, version: RowVersion) -> int:
@@ -256,8 +256,8 @@ class RowVersionReader:
     def _read_version(self, at: int) -> RowVersion:
         number, whole, _ = parse_offset(at)
         if self._version is None or self._version[:2] != (number, whole):
-            found = self._table.read_whole(number) if whole else self._read_changes(number)
-            self._version = (number, whole, found)
+            version = self._table.read_whole(number) if whole else self._read_changes(number)
+            self._version = (number, whole, version)
         return self._version[2]
 
     def _read_changes(self, number: int) -> RowVersion:
@@ -268,9 +268,9 @@ class RowVersionReader:
             state = self._state[1].apply_commit(commit, self._table.root)
         if state.table != self._id:
             raise other_table_error(self._table.name)
-        found = self._table.read_changes(commit, state)
+        changes = self._table.read_changes(commit, state)
         self._state = (number, state)
-        return found
+        return changes
 
 
 def describe_loss(table: RowsTable, offset: int) -> str:

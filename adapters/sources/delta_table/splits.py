@@ -59,16 +59,16 @@ def first_change_offset(version: int) -> int:
 
 def skip_whole(offset: int) -> int:
     """The offset. If it is a row of a whole table, the start of the changes of the next version."""
-    place = parse_offset(offset)
-    return first_change_offset(place.version + 1) if place.whole else offset
+    row = parse_offset(offset)
+    return first_change_offset(row.version + 1) if row.whole else offset
 
 
 def start_offset(offset: int) -> int:
     """The start of a whole table at or below an offset."""
-    place = parse_offset(offset)
-    if place.whole:
-        return first_whole_offset(place.version)
-    return first_whole_offset(place.version - 1) if place.version else first_change_offset(0)
+    row = parse_offset(offset)
+    if row.whole:
+        return first_whole_offset(row.version)
+    return first_whole_offset(row.version - 1) if row.version else first_change_offset(0)
 
 
 def first_whole_offset(version: int) -> int:
@@ -92,19 +92,19 @@ class RowMetadata:
     olds: Mapping[int, int]
 
 
-def encode_rows(rows: pa.Table, layout: TypedRowLayout, told: RowMetadata, places: Sequence[int]) -> list[bytes]:
-    """The records of the rows at `places`. Records of rows in `told.olds` include the old values of changed columns."""
+def encode_rows(rows: pa.Table, layout: TypedRowLayout, metadata: RowMetadata, indexes: Sequence[int]) -> list[bytes]:
+    """The records of the rows at `indexes`. Records of rows in `metadata.olds` include the old values of changed columns."""
     columns = [to_json_values(rows[field.name], field.type) for field in layout.schema]
     names = layout.schema.names
     encode = msgspec.json.Encoder().encode
     out = []
-    for place, op, number in zip(places, told.ops, told.rows, strict=True):
-        record: dict[str, Any] = {"_op": op, "_version": told.version, "_order": int(op != "d"), "_row": number}
-        old = told.olds.get(place)
+    for index, op, number in zip(indexes, metadata.ops, metadata.rows, strict=True):
+        record: dict[str, Any] = {"_op": op, "_version": metadata.version, "_order": int(op != "d"), "_row": number}
+        old = metadata.olds.get(index)
         if old is not None:
-            changed = (i for i, column in enumerate(columns) if column[old] != column[place])
+            changed = (i for i, column in enumerate(columns) if column[old] != column[index])
             record["_before"] = {names[i]: columns[i][old] for i in changed}
-        record.update(zip(names, [column[place] for column in columns], strict=True))
+        record.update(zip(names, [column[index] for column in columns], strict=True))
         out.append(layout.prefix + encode(record) + b"}")
     return out
 
@@ -145,8 +145,8 @@ class Content:
 
     def make_layout(self) -> TypedRowLayout:
         """The columns of the records."""
-        kept = [field for field in self.schema if field.name not in self.left_out]
-        return TypedRowLayout(pa.schema([field.with_name(source_name(field.name)) for field in kept]))
+        fields = [field for field in self.schema if field.name not in self.left_out]
+        return TypedRowLayout(pa.schema([field.with_name(source_name(field.name)) for field in fields]))
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,10 @@ def read_records(piece: RowSplit) -> Iterator[pa.Table]:
             yield from _read_feed(piece, reader, layout)
             return
         for start, rows in _read_some(piece, reader):
-            places = range(rows.num_rows)
-            told = RowMetadata(piece.content.version, [piece.file.op] * len(places), _row_numbers(piece, start, places), {})
-            yield _to_raw(piece, told, encode_rows(rows, layout, told, places))
+            indexes = range(rows.num_rows)
+            numbers = _row_numbers(piece, start, indexes)
+            metadata = RowMetadata(piece.content.version, [piece.file.op] * len(indexes), numbers, {})
+            yield _to_raw(piece, metadata, encode_rows(rows, layout, metadata, indexes))
 
 
 def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) -> Iterator[pa.Table]:
@@ -211,25 +212,25 @@ def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) 
     afters = [i for i, kind in enumerate(kinds) if kind == AFTER]
     olds = dict(zip(afters, befores, strict=False))
     alone = set(befores[len(olds) :])
-    places = [i for i, kind in enumerate(kinds) if (kind != BEFORE or i in alone) and piece.start <= i < piece.end]
+    indexes = [i for i, kind in enumerate(kinds) if (kind != BEFORE or i in alone) and piece.start <= i < piece.end]
     now, old = _RowCursor(piece, reader), _RowCursor(piece, reader)
     at = 0
-    while at < len(places):
-        end = bisect_left(places, now.skip_to(places[at]), at)
-        first = next((olds[i] for i in places[at:end] if i in olds), None)
+    while at < len(indexes):
+        end = bisect_left(indexes, now.skip_to(indexes[at]), at)
+        first = next((olds[i] for i in indexes[at:end] if i in olds), None)
         if first is not None:
             last = old.skip_to(first)
-            end = next((n for n in range(at, end) if olds.get(places[n], 0) >= last), end)
-        some = places[at:end]
+            end = next((n for n in range(at, end) if olds.get(indexes[n], 0) >= last), end)
+        some = indexes[at:end]
         changed = [n for n, i in enumerate(some) if i in olds]
         rows = pa.concat_tables(
             [now.take_rows(some), *([old.take_rows([olds[some[n]] for n in changed])] if changed else [])]
         )
         ops = ["d" if i in alone else OPS[kinds[i]] for i in some]
-        told = RowMetadata(
+        metadata = RowMetadata(
             piece.content.version, ops, _row_numbers(piece, 0, some), {n: len(some) + k for k, n in enumerate(changed)}
         )
-        yield _to_raw(piece, told, encode_rows(rows, layout, told, range(len(some))))
+        yield _to_raw(piece, metadata, encode_rows(rows, layout, metadata, range(len(some))))
         at = end
 
 
@@ -240,15 +241,15 @@ class _RowCursor:
         self._slices = _read_some(replace(piece, start=0, end=piece.file.rows), reader, (CHANGE,))
         self._start, self._rows = 0, pa.table({})
 
-    def skip_to(self, place: int) -> int:
-        """Load the slice with the row at `place`; returns the index after its last row."""
-        while place >= self._start + self._rows.num_rows:
+    def skip_to(self, index: int) -> int:
+        """Load the slice with the row at `index`; returns the index after its last row."""
+        while index >= self._start + self._rows.num_rows:
             self._start, self._rows = next(self._slices)
         return self._start + int(self._rows.num_rows)
 
-    def take_rows(self, places: Sequence[int]) -> pa.Table:
+    def take_rows(self, indexes: Sequence[int]) -> pa.Table:
         """Rows of the loaded slice."""
-        return self._rows.take(pa.array([place - self._start for place in places], pa.int64()))
+        return self._rows.take(pa.array([index - self._start for index in indexes], pa.int64()))
 
 
 def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
@@ -279,12 +280,12 @@ def _list_file_columns(piece: RowSplit, reader: pq.ParquetFile) -> list[str]:
 def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
     """The rows with the table's columns under their source names, and the kind of change if there is one. A column that
     was added after the file was written is null."""
-    known = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in piece.file.partition}
+    partition = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in piece.file.partition}
     columns = {}
     for field in piece.content.schema:
         if field.name in piece.content.left_out:
             continue
-        there = rows[field.name] if field.name in rows.column_names else known.get(field.name)
+        there = rows[field.name] if field.name in rows.column_names else partition.get(field.name)
         columns[source_name(field.name)] = (
             _cast_column(there, field, piece) if there is not None else pa.nulls(rows.num_rows, field.type)
         )
@@ -304,17 +305,17 @@ def _cast_column(column: Any, field: pa.Field, piece: RowSplit) -> Any:
         ) from error
 
 
-def _row_numbers(piece: RowSplit, start: int, places: Sequence[int]) -> list[int]:
-    return [piece.file.first + start + place for place in places]
+def _row_numbers(piece: RowSplit, start: int, indexes: Sequence[int]) -> list[int]:
+    return [piece.file.first + start + index for index in indexes]
 
 
-def _to_raw(piece: RowSplit, told: RowMetadata, texts: list[bytes]) -> pa.Table:
+def _to_raw(piece: RowSplit, metadata: RowMetadata, texts: list[bytes]) -> pa.Table:
     content, count = piece.content, len(texts)
     base = RowOffset(content.version, content.whole, 0).offset
     columns = {
         "topic": pa.repeat(pa.scalar(content.topic), count),
         "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-        "offset": pa.array([base + number for number in told.rows], pa.int64()),
+        "offset": pa.array([base + number for number in metadata.rows], pa.int64()),
         "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
         "headers": content.make_headers(count),
         "key": pa.nulls(count, pa.binary()),

@@ -139,10 +139,10 @@ class RowsTable:
                 raise missing_feed_error(self.name, commit.version)
             both = [("delete", file) for file in commit.removes] + [("insert", file) for file in commit.adds]
             files = [(FEED, file) for file in commit.feed] or both
-        found = [(self._locate(commit.version, file), OPS[kind], file) for kind, file in files]
+        changes = [(self._locate(commit.version, file), OPS[kind], file) for kind, file in files]
         # Deletes first, so that in the stream, too, an old row is deleted before another row of its key arrives.
-        found.sort(key=lambda one: (one[1] != "d", str(one[0])))
-        return self._number_files(commit.version, commit.at, state, found)
+        changes.sort(key=lambda one: (one[1] != "d", str(one[0])))
+        return self._number_files(commit.version, commit.at, state, changes)
 
     def read_whole(self, version: int) -> RowVersion:
         """All rows of the table in `version`, older files first. Raises DataLoss if they are no longer available."""
@@ -150,8 +150,8 @@ class RowsTable:
         with self._opened.translate_errors():
             files = list_files(self._opened.open_version(version))
         at = self.read_commit(version).at if self.has_version(version) else None
-        found = self._number_files(version, at, state, [(self._locate(version, file), "r", file) for file in files])
-        return RowVersion(Content(**{**vars(found.content), "whole": True}), found.files)
+        numbered = self._number_files(version, at, state, [(self._locate(version, file), "r", file) for file in files])
+        return RowVersion(Content(**{**vars(numbered.content), "whole": True}), numbered.files)
 
     def _locate(self, version: int, file: CommitFile) -> FileLocation:
         """The location of a file. Commits may omit the size of removed files."""
@@ -164,7 +164,7 @@ class RowsTable:
         self, version: int, at: int | None, state: TableState, files: Iterable[tuple[FileLocation, str, CommitFile]]
     ) -> RowVersion:
         """The files with rows numbered through all of them. `files` has path, operation and commit entry of each."""
-        found, first = [], 0
+        numbered, first = [], 0
         for path, op, file in files:
             rows = self._count_rows(version, path, file)
             if file.partitionValues is None and state.partition_by:
@@ -174,19 +174,20 @@ class RowsTable:
                     next_step="Load the table as it is now with `replicator lanes resync LANE`.",
                 )
             partition = state.read_partition(file.partitionValues or {})
-            found.append(TableFile(path, op, rows, partition, first))
+            numbered.append(TableFile(path, op, rows, partition, first))
             first += rows
         if first > MOST_ROWS:
             raise Fatal(
                 f"Version {version} of the table {self.name} has {first} rows, of which only {MOST_ROWS} can be numbered."
             )
         left_out = state.hidden_columns(self._options.columns)
-        return RowVersion(Content(self.name, version, False, at, state.schema, left_out, self._options.masked), tuple(found))
+        content = Content(self.name, version, False, at, state.schema, left_out, self._options.masked)
+        return RowVersion(content, tuple(numbered))
 
     def _count_rows(self, version: int, path: FileLocation, file: CommitFile) -> int:
-        said = _read_row_count(file.stats)
-        if said is not None:
-            return said
+        count = _read_row_count(file.stats)
+        if count is not None:
+            return count
         try:
             with open_parquet(path) as reader:
                 return int(reader.metadata.num_rows)
@@ -315,10 +316,11 @@ class TableState:
     @classmethod
     def from_table(cls, table: DeltaTable) -> TableState:
         """The state of an opened table. Raises ConfigProblem for a table that this source cannot read."""
-        found, protocol = table.metadata(), table.protocol()
+        metadata, protocol = table.metadata(), table.protocol()
         refuse_protocol(TableProtocol(protocol.min_reader_version, tuple(protocol.reader_features or ())), table.table_uri)
         schema = _file_schema(table.schema())
-        return cls(str(found.id), schema, tuple(found.partition_columns), found.configuration).check(table.table_uri)
+        columns = tuple(metadata.partition_columns)
+        return cls(str(metadata.id), schema, columns, metadata.configuration).check(table.table_uri)
 
     def apply_commit(self, commit: Commit, root: str) -> TableState:
         """The state from `commit` on."""
@@ -327,9 +329,9 @@ class TableState:
             if action.protocol is not None:
                 refuse_protocol(action.protocol, root)
             if action.metaData is not None:
-                said = action.metaData
-                schema = _file_schema(DeltaSchema.from_json(said.schemaString))
-                state = TableState(said.id, schema, said.partitionColumns, said.configuration).check(root)
+                metadata = action.metaData
+                schema = _file_schema(DeltaSchema.from_json(metadata.schemaString))
+                state = TableState(metadata.id, schema, metadata.partitionColumns, metadata.configuration).check(root)
         return state
 
     def check(self, where: str) -> TableState:
@@ -352,20 +354,20 @@ class TableState:
         """True if the table has a change data feed."""
         return (self.settings.get(FEED_IS_ON) or "").lower() == "true"
 
-    def hidden_columns(self, kept: Iterable[str]) -> frozenset[str]:
-        """The bookkeeping columns of a target of Replicator, which are not data, except for those in `kept`."""
+    def hidden_columns(self, wanted: Iterable[str]) -> frozenset[str]:
+        """The bookkeeping columns of a target of Replicator, which are not data, except for those in `wanted`."""
         if not set(self.schema.names) >= OF_A_MIRROR:
             return frozenset()
-        if "_cdc_op" in kept and "_cdc_unsent" in self.schema.names:
+        if "_cdc_op" in wanted and "_cdc_unsent" in self.schema.names:
             raise ConfigProblem(
                 "Recorded changes (`operation_column: _cdc_op`) are no rows: they lack values that were not sent.",
                 next_step="Read the event log instead, or a mirror of the table with `changes: feed`.",
             )
-        return frozenset(name for name in self.schema.names if name.startswith(RESERVED_PREFIXES)) - set(kept)
+        return frozenset(name for name in self.schema.names if name.startswith(RESERVED_PREFIXES)) - set(wanted)
 
-    def read_partition(self, said: Mapping[str, str | None]) -> tuple[tuple[str, Any], ...]:
+    def read_partition(self, texts: Mapping[str, str | None]) -> tuple[tuple[str, Any], ...]:
         """The partition columns of a file with their text; empty text is null."""
-        return tuple((name, said.get(name) or None) for name in self.partition_by)
+        return tuple((name, texts.get(name) or None) for name in self.partition_by)
 
 
 def refuse_protocol(protocol: TableProtocol, where: str) -> None:
@@ -380,13 +382,13 @@ def refuse_protocol(protocol: TableProtocol, where: str) -> None:
         )
 
 
-def _unreadable_error(where: str, what: str, step: str) -> ConfigProblem:
-    return ConfigProblem(f"The table in {where} has {what}, which this source does not read.", next_step=step)
+def _unreadable_error(where: str, feature: str, step: str) -> ConfigProblem:
+    return ConfigProblem(f"The table in {where} has {feature}, which this source does not read.", next_step=step)
 
 
 def _file_schema(schema: DeltaSchema) -> pa.Schema:
-    found = pa.schema(schema.to_arrow())
-    return pa.schema([pa.field(field.name, storage_type(field.type)) for field in found])
+    arrow = pa.schema(schema.to_arrow())
+    return pa.schema([pa.field(field.name, storage_type(field.type)) for field in arrow])
 
 
 def list_files(table: DeltaTable) -> list[CommitFile]:
@@ -441,9 +443,9 @@ def other_table_error(name: str) -> DataLoss:
 
 def rewritten_error(name: str, version: int, operation: str) -> DataLoss:
     """The error for a version that did more than append rows."""
-    said = f" ({operation})" if operation else ""
+    called = f" ({operation})" if operation else ""
     return DataLoss(
-        f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; "
+        f"Version {version} of the table {name} changes or deletes rows{called}, and the source reads appended ones only; "
         "with `changes: feed` it reads them all.",
         next_step="Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed), and load its targets "
         "with `replicator lanes resync LANE`; or accept the loss with "

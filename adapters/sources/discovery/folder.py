@@ -56,8 +56,8 @@ def discover_folder(path: str, _: str | None) -> Sequence[DiscoveredSource]:
         if next(root.rglob("_delta_log"), None) is not None:
             # Files of its older versions would be read as rows.
             raise ConfigProblem(f"{path} has a Delta table", next_step="Write a source with `transport: delta` by hand.")
-        found = sorted(root.rglob("*") if root.is_dir() else [root])
-        files = [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+        paths = sorted(root.rglob("*") if root.is_dir() else [root])
+        files = [file for file in paths if file.is_file() and not file.name.startswith((".", "_"))]
         source, read = _describe_files(root, files)
     except (OSError, RuntimeError) as error:  # The latter for the home of an unknown user.
         step = "Let this user read it, or name another folder."
@@ -100,13 +100,13 @@ def _describe_archive(root: Path, files: Mapping[str, str], paths: Iterable[Path
     raw = pa.concat_tables([RAW.empty_table(), *(_read_records({"path": str(path), **files}) for path in paths)])
     topics = list(dict.fromkeys(raw["topic"].to_pylist()))
     described = {topic: describe_topic(topic, raw.filter(pc.equal(raw["topic"], topic))) for topic in topics}
-    found = list_sources("archive", str(root), described, lambda _: {"transport": "archive", "path": str(root), **files})
-    if len(found) > 1:
-        formats = ", ".join(source.name for source in found)
+    sources = list_sources("archive", str(root), described, lambda _: {"transport": "archive", "path": str(root), **files})
+    if len(sources) > 1:
+        formats = ", ".join(source.name for source in sources)
         raise ConfigProblem(
             f"{root} has records of several formats or topic prefixes: {formats}", next_step="Move each into its own folder."
         )
-    return found[0]
+    return sources[0]
 
 
 def _read_records(options: Mapping[str, object]) -> pa.Table:
@@ -160,8 +160,8 @@ def _describe_rows(root: Path, kind: str, files: Sequence[Path]) -> DiscoveredSo
         tables = {table: guess_schema(_read_objects(file)) for table, file in firsts.items()}
     columns = [set(tables[table] or _read_names(file)) for table, file in firsts.items()]
     operation = next((name for name in sorted(set.intersection(*columns)) if OPERATION.fullmatch(name)), "")
-    found = _make_source("rows", "rows", root, more | ({"operation_column": operation} if operation else {}), tables)
-    return replace(found, steps=[f"# Left out: {sentence}" for sentence in left])
+    source = _make_source("rows", "rows", root, more | ({"operation_column": operation} if operation else {}), tables)
+    return replace(source, steps=[f"# Left out: {sentence}" for sentence in left])
 
 
 def _make_source(
@@ -179,13 +179,13 @@ def _make_source(
 
 def _guess_tables(rows: Mapping[str, Sequence[Sequence[str]]], has_header: bool) -> dict[str, dict[str, str]]:
     """The `schema` of tables of CSV. Columns without a name are numbered."""
-    found = {}
+    schemas = {}
     for table, cells in rows.items():
         width = max(map(len, cells), default=0)
         names = list(cells[0]) if cells and has_header else [f"column_{number + 1}" for number in range(width)]
         values = (dict(zip(names, map(_read_cell, row), strict=False)) for row in cells[has_header:])
-        found[table] = guess_schema([dict.fromkeys(names), *values])
-    return found
+        schemas[table] = guess_schema([dict.fromkeys(names), *values])
+    return schemas
 
 
 def _have_headers(files: Iterable[Sequence[Sequence[str]]]) -> bool:
@@ -197,8 +197,8 @@ def _have_headers(files: Iterable[Sequence[Sequence[str]]]) -> bool:
 
 
 def _read_cell(text: str) -> int | float | str | None:
-    found = NUMBER.fullmatch(text)
-    return (float(text) if found["fraction"] else int(text)) if found else text or None
+    match = NUMBER.fullmatch(text)
+    return (float(text) if match["fraction"] else int(text)) if match else text or None
 
 
 def _read_cells(file: Path) -> list[list[str]]:

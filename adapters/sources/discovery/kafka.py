@@ -49,9 +49,9 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
     settings = {"transport": "kafka", "bootstrap_servers": servers}
 
     def locate(mine: list[str]) -> dict[str, object]:
-        kept = keep_globs(patterns, mine, described)
-        named = [topic for topic in mine if not TopicFilter(kept)(topic)]
-        return {**settings, "topics": [*kept, *_fold_topics(named, existing)]}
+        globs = keep_globs(patterns, mine, described)
+        named = [topic for topic in mine if not TopicFilter(globs)(topic)]
+        return {**settings, "topics": [*globs, *_fold_topics(named, existing)]}
 
     first, *others = list_sources("kafka", f"Kafka at {servers}", described, locate)
     unmatched = ", ".join(cluster.wanted.find_unmatched(existing))
@@ -63,14 +63,14 @@ def _read_samples(options: KafkaSettings, cluster: Cluster, topics: Iterable[str
     """The last records of each topic, schema `RAW`."""
     partitions = list_partitions(cluster.describe_topics(topics))
     firsts, ends = cluster.firsts(partitions), cluster.ends(partitions)
-    reader, chunks, until = PartitionReader(options, cluster.note_error), [], time.monotonic() + SECONDS
+    reader, batches, until = PartitionReader(options, cluster.note_error), [], time.monotonic() + SECONDS
     try:
         reader.assign({p: max(firsts[p], ends[p] - SAMPLE) for p in partitions}, ends)
         while not reader.is_finished() and time.monotonic() < until:
-            chunks += reader.gather(0.5).chunks
+            batches += reader.gather(0.5).chunks
     finally:
         reader.close()
-    return pa.Table.from_batches(chunks, schema=RAW)
+    return pa.Table.from_batches(batches, schema=RAW)
 
 
 def _fold_topics(topics: Sequence[str], existing: Iterable[str]) -> Iterator[str]:

@@ -224,9 +224,9 @@ def _build_url(info: psycopg.ConnectionInfo, password: str, parameters: Mapping[
     """The URL of a connection, wherever libpq found its parts."""
     login = ":".join(quote(text, safe="") for text in (info.user, password) if text)
     host = quote(info.host, safe=":")
-    place = f"[{host}]" if ":" in host else host
+    address = f"[{host}]" if ":" in host else host
     query = urlencode(parameters, quote_via=quote)
-    return urlunsplit(("postgresql", f"{login}@{place}:{info.port}", quote(info.dbname, safe=""), query, ""))
+    return urlunsplit(("postgresql", f"{login}@{address}:{info.port}", quote(info.dbname, safe=""), query, ""))
 
 
 def _build_connector(

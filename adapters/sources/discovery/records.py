@@ -47,7 +47,7 @@ def describe_topic(topic: str, raw: pa.Table) -> tuple[str, list[DiscoveredTable
     if not form and values and all(objects):
         if _load_decoder(DEBEZIUM).route(raw)["ignored"].null_count == 0:
             return DEBEZIUM, []
-        if not any(name.startswith(ADDED) for found in objects for name in found):
+        if not any(name.startswith(ADDED) for fields in objects for name in fields):
             return ROWS, [_guess_table(topic, raw, objects)]
     if form == AVRO:
         keys = UNNAMED_KEY if raw["key"].null_count < len(raw) else ()
@@ -56,32 +56,32 @@ def describe_topic(topic: str, raw: pa.Table) -> tuple[str, list[DiscoveredTable
 
 
 def list_sources(
-    name: str, place: str, described: Mapping[str, tuple[str, list[DiscoveredTable]]], locate: Locate
+    name: str, location: str, described: Mapping[str, tuple[str, list[DiscoveredTable]]], locate: Locate
 ) -> list[DiscoveredSource]:
     """A source for each format of the topics, as `describe_topic` returned them. If topics with several prefixes have a
     table of one name, there is a source for each prefix. `name`: of the only source; sources of several formats have the
     names of these. Raises ConfigProblem if no table is found."""
     left = ", ".join(topic for topic, (_, tables) in described.items() if not tables)
-    found = _group_topics({topic: one for topic, one in described.items() if one[1]})
-    if not found:
+    groups = _group_topics({topic: one for topic, one in described.items() if one[1]})
+    if not groups:
         raise ConfigProblem(
-            f"{place} has no records of a known format in {left}",
+            f"{location} has no records of a known format in {left}",
             next_step="docs/explanation/choosing-a-source.md lists the formats.",
         )
-    forms = {form for form, _ in found}
+    forms = {form for form, _ in groups}
     steps = [f"# Left out, because no table was recognised: {left}"] if left else []
-    if len(found) > len(forms):
-        prefixes = ", ".join(prefix for _, prefix in found if prefix)
+    if len(groups) > len(forms):
+        prefixes = ", ".join(prefix for _, prefix in groups if prefix)
         steps.append(f"# Tables of one name have topics with several prefixes. Each prefix is a source: {prefixes}")
     return [
         DiscoveredSource(
             name="_".join(filter(None, (form if len(forms) > 1 else name, re.sub(r"\W", "_", prefix)))),
-            title=f"{form} in {place}" + (f", topics of {prefix}" if prefix else ""),
+            title=f"{form} in {location}" + (f", topics of {prefix}" if prefix else ""),
             settings={"format": form, **locate(topics), **(REGISTRY if form == AVRO else {})},
             tables=list({table.name: table for topic in topics for table in described[topic][1]}.values()),
             steps=steps if number == 0 else [],
         )
-        for number, ((form, prefix), topics) in enumerate(found.items())
+        for number, ((form, prefix), topics) in enumerate(groups.items())
     ]
 
 
@@ -91,19 +91,19 @@ def _group_topics(described: Mapping[str, tuple[str, list[DiscoveredTable]]]) ->
         topic: next((topic.removesuffix(f".{t.name}") for t in tables if topic.endswith(f".{t.name}")), "")
         for topic, (_, tables) in described.items()
     }
-    places = {(form, table.name, prefixes[topic]) for topic, (form, tables) in described.items() for table in tables}
-    several = {form for (form, _), count in Counter(place[:2] for place in places).items() if count > 1}
-    found: dict[tuple[str, str], list[str]] = {}
+    triples = {(form, table.name, prefixes[topic]) for topic, (form, tables) in described.items() for table in tables}
+    several = {form for (form, _), count in Counter(triple[:2] for triple in triples).items() if count > 1}
+    groups: dict[tuple[str, str], list[str]] = {}
     for topic, (form, _) in described.items():
-        found.setdefault((form, prefixes[topic] if form in several else ""), []).append(topic)
-    return found
+        groups.setdefault((form, prefixes[topic] if form in several else ""), []).append(topic)
+    return groups
 
 
 def keep_globs(
     patterns: Iterable[str], mine: Sequence[str], described: Mapping[str, tuple[str, list[DiscoveredTable]]]
 ) -> list[str]:
     """The patterns that match only topics of a source, `mine`, and those of its format without tables."""
-    kept = []
+    globs = []
     for pattern in patterns:
         matched = set(filter(TopicFilter([pattern]), described))
         others = [described[topic] for topic in matched.difference(mine)]
@@ -112,8 +112,8 @@ def keep_globs(
             and matched.intersection(mine)
             and all(one == (described[mine[0]][0], []) for one in others)
         ):
-            kept.append(pattern)
-    return kept
+            globs.append(pattern)
+    return globs
 
 
 def _load_decoder(form: str) -> Any:
@@ -131,7 +131,7 @@ def _decode_tables(decoder: Decoder, raw: pa.Table) -> Iterator[DiscoveredTable]
         except (Fatal, StopIteration):
             images = envelope.filter(of_table)
             texts = [text for name in ("after", "before") for text in images[name].drop_null().to_pylist()]
-            objects = [found for text in texts if (found := _read_object(text.encode()))]
+            objects = [fields for text in texts if (fields := _read_object(text.encode()))]
             if objects:
                 yield _guess_table(table, mine, objects)
 
@@ -139,18 +139,18 @@ def _decode_tables(decoder: Decoder, raw: pa.Table) -> Iterator[DiscoveredTable]
 def _guess_table(name: str, raw: pa.Table, objects: Iterable[Mapping[str, Any]]) -> DiscoveredTable:
     """A table whose columns have to be declared, from some of its rows."""
     schema = guess_schema(objects)
-    known = tuple(key for key in (*_read_keys(raw), *([DOCUMENT_KEY] if DOCUMENT_KEY in schema else [])) if key in schema)
-    settings = {**({"keys": list(known)} if known else {}), "schema": schema}
-    return DiscoveredTable(name, known, settings=settings, note=GUESSED)
+    keys = tuple(key for key in (*_read_keys(raw), *([DOCUMENT_KEY] if DOCUMENT_KEY in schema else [])) if key in schema)
+    settings = {**({"keys": list(keys)} if keys else {}), "schema": schema}
+    return DiscoveredTable(name, keys, settings=settings, note=GUESSED)
 
 
 def guess_schema(objects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The types of columns, as `schema` of a table has them, from some rows."""
     kinds: dict[str, set[type]] = {}
-    for found in objects:
-        for column, value in found.items():
+    for fields in objects:
+        for column, value in fields.items():
             kinds.setdefault(column, set()).update([] if value is None else [type(value)])
-    return {column: next((name for of, name in TYPES if found and found <= of), "string") for column, found in kinds.items()}
+    return {column: next((name for of, name in TYPES if own and own <= of), "string") for column, own in kinds.items()}
 
 
 def _read_keys(raw: pa.Table) -> list[str]:

@@ -77,16 +77,16 @@ class EventLogTable:
                 self._table = table
             return self._snapshot
 
-    def read_removed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def read_removed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each of these partitions with removed records the offset below which the log removed them, as of its newest
         version."""
         with self._opened.translate_errors():
             table = self._opened.newest()
-            cuts = {place: table.transaction_version(removal_app_id(place)) for place in places}
-            return {place: cut for place, cut in cuts.items() if cut is not None}
+            cuts = {partition: table.transaction_version(removal_app_id(partition)) for partition in partitions}
+            return {partition: cut for partition, cut in cuts.items() if cut is not None}
 
     def _read_covered(self, table: DeltaTable) -> Position:
-        found = Position()
+        covered = Position()
         pipelines = (self.root / HOME / "positions").folders()
         for folder in (lane for pipeline in pipelines for lane in pipeline.folders()):
             pipeline, lane = decode_name(folder.parent.name), decode_name(folder.name)
@@ -95,8 +95,8 @@ class EventLogTable:
             # A copy of the table may lack these files.
             state = log.state(table) if positions.has_version(log.version(table)) else None
             if state is not None:
-                found = found.advanced_to({p: o for p, o in state.position.items() if self._wanted(p.topic)})
-        return found
+                covered = covered.advanced_to({p: o for p, o in state.position.items() if self._wanted(p.topic)})
+        return covered
 
 
 def refuse_others(table: DeltaTable, root: Folder) -> None:
@@ -146,45 +146,45 @@ class OffsetRanges:
 
     def read_ranges(self, file: LogFile) -> Mapping[int, Range]:
         """The ranges of `file` by partition. Raises FileRewritten if it does not exist any more."""
-        known = self._known.get(file.path)
-        if known is None:
-            known = self._known[file.path] = _read_ranges(file)
-        return known
+        ranges = self._known.get(file.path)
+        if ranges is None:
+            ranges = self._known[file.path] = _read_ranges(file)
+        return ranges
 
     def keep_only(self, files: Iterable[LogFile]) -> None:
         """Drop cached ranges of all other files."""
         paths = {file.path for file in files}
-        self._known = {path: known for path, known in self._known.items() if path in paths}
+        self._known = {path: ranges for path, ranges in self._known.items() if path in paths}
 
     def find_bounds(self, snapshot: LogSnapshot) -> LogBounds:
         """The bounds of the log. Does not open files in between."""
         firsts = self._find_extremes(snapshot.files, 0)
-        ends = {place: last + 1 for place, last in self._find_extremes(snapshot.files, 1).items()}
-        for place, covered in snapshot.covered.items():
-            ends[place] = max(covered, ends.get(place, covered))
-            firsts.setdefault(place, covered)
+        ends = {partition: last + 1 for partition, last in self._find_extremes(snapshot.files, 1).items()}
+        for partition, covered in snapshot.covered.items():
+            ends[partition] = max(covered, ends.get(partition, covered))
+            firsts.setdefault(partition, covered)
         return LogBounds(Position(firsts), Position(ends))
 
     def _find_extremes(self, files: Iterable[LogFile], side: int) -> dict[TopicPartition, int]:
         """The lowest (side 0) or highest (side 1) offset of every partition."""
         sign = 1 if side == 0 else -1
-        found: dict[TopicPartition, int] = {}
+        extremes: dict[TopicPartition, int] = {}
         # Files without statistics must be read anyway, so they are first.
         for file in sorted(files, key=lambda f: (0, 0) if f.offsets is None else (1, sign * f.offsets[side])):
-            if not _can_skip(file, side, sign, found):
+            if not _can_skip(file, side, sign, extremes):
                 for number, offsets in self.read_ranges(file).items():
-                    place = TopicPartition(file.topic, number)
-                    found[place] = sign * min(sign * offsets[side], sign * found.get(place, offsets[side]))
-        return found
+                    partition = TopicPartition(file.topic, number)
+                    extremes[partition] = sign * min(sign * offsets[side], sign * extremes.get(partition, offsets[side]))
+        return extremes
 
 
-def _can_skip(file: LogFile, side: int, sign: int, found: Mapping[TopicPartition, int]) -> bool:
+def _can_skip(file: LogFile, side: int, sign: int, extremes: Mapping[TopicPartition, int]) -> bool:
     """True if statistics show that no partition of the file exceeds the found offsets."""
     if file.offsets is None or file.partitions is None:
         return False
     best, (low, high) = sign * file.offsets[side], file.partitions
     return all(
-        (place := TopicPartition(file.topic, number)) in found and sign * found[place] <= best
+        (partition := TopicPartition(file.topic, number)) in extremes and sign * extremes[partition] <= best
         for number in range(low, high + 1)
     )
 
@@ -192,14 +192,14 @@ def _can_skip(file: LogFile, side: int, sign: int, found: Mapping[TopicPartition
 def _read_ranges(file: LogFile) -> Mapping[int, Range]:
     if file.offsets is not None and file.partitions is not None and file.partitions[0] == file.partitions[1]:
         return {file.partitions[0]: file.offsets}
-    found: dict[int, Range] = {}
+    ranges: dict[int, Range] = {}
     with open_parquet(file.path) as reader:
         for batch in reader.iter_batches(ROWS, columns=["partition", "offset"]):
             per = pa.table(batch).group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
             for row in per.to_pylist():
-                first, last = found.get(row["partition"], (row["offset_min"], row["offset_max"]))
-                found[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
-    return found
+                first, last = ranges.get(row["partition"], (row["offset_min"], row["offset_max"]))
+                ranges[row["partition"]] = (min(first, row["offset_min"]), max(last, row["offset_max"]))
+    return ranges
 
 
 # Reading of an event log, version after version, in windows.
@@ -247,8 +247,8 @@ class Backlog:
         near = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(wanted)]
         # Holes before the first record do not count.
         firsts = {p: min(r[p.partition][0] for f, r in near if f.topic == p.topic and p.partition in r) for p in wanted}
-        ends = _share_reach({place: max(self.next[place], first) for place, first in firsts.items()}, wanted, reach)
-        starts = {place: self.next[place] for place in ends}
+        ends = _share_reach({p: max(self.next[p], first) for p, first in firsts.items()}, wanted, reach)
+        starts = {partition: self.next[partition] for partition in ends}
         files = [file for file, ranges in near if _has_overlap(file, ranges, starts, ends)]
         return ReadWindow(Span(Position(starts), Position(ends)), tuple(files))
 
@@ -260,42 +260,42 @@ class Backlog:
         """The ends up to which records of `file` are to be read."""
         if self._is_outside(file):
             return {}
-        found = {}
+        ends = {}
         for number, (first, last) in self._ranges.read_ranges(file).items():
-            place = TopicPartition(file.topic, number)
-            end = last + 1 if self._until is None else min(last + 1, self._until.get(place, 0))
-            if place in self.next and max(first, self.next[place]) < end:
-                found[place] = end
-        return found
+            partition = TopicPartition(file.topic, number)
+            end = last + 1 if self._until is None else min(last + 1, self._until.get(partition, 0))
+            if partition in self.next and max(first, self.next[partition]) < end:
+                ends[partition] = end
+        return ends
 
     def _is_outside(self, file: LogFile) -> bool:
         """True if statistics show that no record of `file` is to be read."""
         if file.offsets is None or file.partitions is None:
             return False
         (first, last), (low, high) = file.offsets, file.partitions
-        places = (TopicPartition(file.topic, number) for number in range(low, high + 1))
-        unread = [place for place in places if place in self.next and self.next[place] <= last]
-        return not unread if self._until is None else all(first >= self._until.get(place, 0) for place in unread)
+        partitions = (TopicPartition(file.topic, number) for number in range(low, high + 1))
+        unread = [partition for partition in partitions if partition in self.next and self.next[partition] <= last]
+        return not unread if self._until is None else all(first >= self._until.get(partition, 0) for partition in unread)
 
     def _gather_ends(self, reach: int) -> dict[TopicPartition, int]:
         """The ends for the records of the first files, for as many files as needed for `reach` offsets."""
         ends: dict[TopicPartition, int] = {}
         begins: dict[TopicPartition, int] = {}
         for file in self._files:
-            for place, end in self._find_reach(file).items():
-                first = max(self.next[place], self._ranges.read_ranges(file)[place.partition][0])
-                begins[place] = min(first, begins.get(place, first))
-                ends[place] = max(end, ends.get(place, end))
+            for partition, end in self._find_reach(file).items():
+                first = max(self.next[partition], self._ranges.read_ranges(file)[partition.partition][0])
+                begins[partition] = min(first, begins.get(partition, first))
+                ends[partition] = max(end, ends.get(partition, end))
             if sum(ends.values()) - sum(begins.values()) >= reach:
                 break
         return ends
 
     def _list_files_below(self, ends: Mapping[TopicPartition, int]) -> list[LogFile]:
         highest: dict[str, int] = {}
-        for place, end in ends.items():
-            highest[place.topic] = max(end, highest.get(place.topic, end))
+        for partition, end in ends.items():
+            highest[partition.topic] = max(end, highest.get(partition.topic, end))
         below = [f for f in self._files if f.topic in highest and (f.offsets is None or f.offsets[0] < highest[f.topic])]
-        starts = {place: self.next[place] for place in ends}
+        starts = {partition: self.next[partition] for partition in ends}
         return [f for f in below if not self._is_outside(f) and _has_overlap(f, self._ranges.read_ranges(f), starts, ends)]
 
 
@@ -305,24 +305,24 @@ def _has_overlap(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> bool:
-    places = ((TopicPartition(file.topic, number), offsets) for number, offsets in ranges.items())
-    return any(p in ends and first < ends[p] and last >= starts[p] for p, (first, last) in places)
+    partitions = ((TopicPartition(file.topic, number), offsets) for number, offsets in ranges.items())
+    return any(p in ends and first < ends[p] and last >= starts[p] for p, (first, last) in partitions)
 
 
 def _share_reach(
     begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], reach: int
 ) -> dict[TopicPartition, int]:
     """Ends with at most `reach` offsets above `begins`, divided among the partitions in proportion."""
-    widths = {place: end - begins[place] for place, end in ends.items()}
+    widths = {partition: end - begins[partition] for partition, end in ends.items()}
     total = sum(widths.values())
     if total <= reach:
         return dict(ends)
     out, left = {}, reach
-    for place, width in sorted(widths.items()):
-        taken = min(left, max(1, width * reach // total))
-        if taken:
-            out[place] = begins[place] + taken
-            left -= taken
+    for partition, width in sorted(widths.items()):
+        share = min(left, max(1, width * reach // total))
+        if share:
+            out[partition] = begins[partition] + share
+            left -= share
     return out
 
 
@@ -397,16 +397,16 @@ class DeltaLogReader(Generic[F]):
             # It has other records with the same offsets.
             raise recreated_error(self._log.table.root)
         self._table = snapshot.table
-        known = set(self._snapshot.files)
-        fresh = [file for file in snapshot.files if file not in known]
-        appended = self._snapshot is not NOTHING and known <= set(snapshot.files)
+        before = set(self._snapshot.files)
+        fresh = [file for file in snapshot.files if file not in before]
+        appended = self._snapshot is not NOTHING and before <= set(snapshot.files)
         if appended:
             self._refuse_late(fresh)
-        self._refuse_gaps({place: at for place, at in bounds.firsts.items() if not appended or place in self._emptied})
+        self._refuse_gaps({p: at for p, at in bounds.firsts.items() if not appended or p in self._emptied})
         self._emptied = (self._emptied | set(self._bounds.firsts)) - set(bounds.firsts)
-        for place, first in bounds.firsts.items():
-            if self._until is None or place in self._until:
-                self._backlog.next.setdefault(place, first)
+        for partition, first in bounds.firsts.items():
+            if self._until is None or partition in self._until:
+                self._backlog.next.setdefault(partition, first)
         self._backlog.add(fresh)
         self._snapshot, self._bounds = snapshot, bounds
         self._log.ranges.keep_only(snapshot.files)
@@ -414,20 +414,18 @@ class DeltaLogReader(Generic[F]):
     def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
         """Raise DataLoss for removed records. Records that were appended to existing ones cannot be missing. A log that
         was emptied and loaded again may begin later."""
-        at = {place: self._backlog.next.get(place, first) for place, first in firsts.items()}
-        refuse_losses(
-            {place: said for place, first in firsts.items() if (said := describe_removed(place, at[place], first))}
-        )
+        at = {partition: self._backlog.next.get(partition, first) for partition, first in firsts.items()}
+        refuse_losses({p: s for p, first in firsts.items() if (s := describe_removed(p, at[p], first))})
 
     def _refuse_late(self, fresh: Iterable[LogFile]) -> None:
         """Raise DataLoss for appended records below the log's end. Only rewritten files may have them."""
         for file in fresh:
             for number, (first, _) in self._log.ranges.read_ranges(file).items():
-                place = TopicPartition(file.topic, number)
-                end = self._bounds.ends.get(place, first)
+                partition = TopicPartition(file.topic, number)
+                end = self._bounds.ends.get(partition, first)
                 if first < end:
                     raise DataLoss(
-                        f"Record {first} of {place} was appended to the event log after record {end - 1}.",
+                        f"Record {first} of {partition} was appended to the event log after record {end - 1}.",
                         next_step="Two writers share this table. Give each log a folder of its own, and reload with "
                         "`replicator lanes resync LANE`.",
                     )
@@ -472,10 +470,10 @@ class DeltaLogReader(Generic[F]):
     def _final_batch(self) -> Batch[F] | None:
         """A batch for trailing offsets without records, which the writing lanes have passed or which were requested."""
         ends = self._until or self._bounds.ends
-        left = {place: end for place, end in ends.items() if self._backlog.next.get(place, end) < end}
+        left = {partition: end for partition, end in ends.items() if self._backlog.next.get(partition, end) < end}
         if not left:
             return None
-        starts = {place: self._backlog.next[place] for place in left}
+        starts = {partition: self._backlog.next[partition] for partition in left}
         self._backlog.next.update(left)
         window = ReadWindow(Span(Position(starts), Position(left)), ())
         return self._load(self._snapshot, window, self._pace)

@@ -76,7 +76,7 @@ class EventLogSource(LogSource[F]):
         firsts = self.bounds().firsts
         cuts = self._log.table.read_removed(firsts)
         # A log that was loaded again since then contains them.
-        return firsts.only(place for place, cut in cuts.items() if cut <= firsts[place])
+        return firsts.only(partition for partition, cut in cuts.items() if cut <= firsts[partition])
 
     def _window_size(self) -> WindowSize:
         if self._options.mode == "batch":
@@ -191,15 +191,15 @@ class OpenLogFile:
     def can_continue(self, window: ReadWindow) -> bool:
         """True if all rows of the window are still available."""
         mine = (item for item in window.span.start.items() if item[0].topic == self._file.topic)
-        return all(offset >= self._from.get(place, self._lowest) for place, offset in mine)
+        return all(offset >= self._from.get(partition, self._lowest) for partition, offset in mine)
 
     def read_rows(self, window: ReadWindow) -> Iterator[pa.Table]:
         """The rows of the window, in small slices."""
         topic = self._file.topic
-        starts = {place: offset for place, offset in window.span.start.items() if place.topic == topic}
+        starts = {partition: offset for partition, offset in window.span.start.items() if partition.topic == topic}
         self._from.update(starts)
         self._held = [piece for piece in self._held if pc.any(pc.invert(_is_below(piece, starts))).as_py()]
-        ends = {place: offset for place, offset in window.span.end.items() if place.topic == topic}
+        ends = {partition: offset for partition, offset in window.span.end.items() if partition.topic == topic}
         for piece in self._held:
             yield _select_window(piece, starts, ends)
         last = _last_true(_is_inside(self._places, starts, ends))
@@ -212,7 +212,7 @@ class OpenLogFile:
 
     def is_reusable(self, window: ReadWindow) -> bool:
         """True if later windows need rows of the file, and not too many of these are kept."""
-        ends = {place: offset for place, offset in window.span.end.items() if place.topic == self._file.topic}
+        ends = {partition: offset for partition, offset in window.span.end.items() if partition.topic == self._file.topic}
         if not pc.any(pc.invert(_is_below(self._places, ends))).as_py():
             return False
         later = (piece for piece in self._held if pc.any(pc.invert(_is_below(piece, ends))).as_py())
@@ -230,8 +230,8 @@ class OpenLogFile:
         """The first and last offset of a row group from its statistics. In a compacted file the newest may be first."""
         group = self._reader.metadata.row_group(number)
         columns = (group.column(i) for i in range(group.num_columns))
-        known = next((c.statistics for c in columns if c.path_in_schema == "offset"), None)
-        return (known.min, known.max) if known is not None and known.has_min_max else (-inf, inf)
+        statistics = next((c.statistics for c in columns if c.path_in_schema == "offset"), None)
+        return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (-inf, inf)
 
     def _read_pieces(self, groups: list[int]) -> Generator[pa.Table, None, None]:
         names = self._stored.names
@@ -249,12 +249,12 @@ class OpenLogFiles:
 
     def read_rows(self, file: LogFile, window: ReadWindow) -> Iterator[pa.Table]:
         """The rows of `file` in `window`, in small slices. Raises FileRewritten if it does not exist any more."""
-        known = self._open.get(file.path)
-        if known is None or not known.can_continue(window):
+        opened = self._open.get(file.path)
+        if opened is None or not opened.can_continue(window):
             self._close(file.path)
-            lowest = min(offset for place, offset in window.span.start.items() if place.topic == file.topic)
-            known = self._open[file.path] = OpenLogFile(file, self._stored, lowest)
-        return known.read_rows(window)
+            lowest = min(offset for partition, offset in window.span.start.items() if partition.topic == file.topic)
+            opened = self._open[file.path] = OpenLogFile(file, self._stored, lowest)
+        return opened.read_rows(window)
 
     def mark_done(self, window: ReadWindow) -> None:
         """Close files that later windows do not need."""
@@ -268,9 +268,9 @@ class OpenLogFiles:
             self._close(path)
 
     def _close(self, path: FileLocation) -> None:
-        known = self._open.pop(path, None)
-        if known is not None:
-            known.close()
+        opened = self._open.pop(path, None)
+        if opened is not None:
+            opened.close()
 
 
 Bounds = Mapping[TopicPartition, int]
@@ -279,10 +279,10 @@ Bounds = Mapping[TopicPartition, int]
 
 def _is_below(rows: pa.Table, bounds: Bounds) -> pa.ChunkedArray:
     """True for rows below the offset of their partition; False for partitions without one."""
-    found = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-    for place, bound in bounds.items():
-        found = pc.or_(found, pc.and_(pc.equal(rows["partition"], place.partition), pc.less(rows["offset"], bound)))
-    return found
+    below = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
+    for partition, bound in bounds.items():
+        below = pc.or_(below, pc.and_(pc.equal(rows["partition"], partition.partition), pc.less(rows["offset"], bound)))
+    return below
 
 
 def _is_inside(rows: pa.Table, starts: Bounds, ends: Bounds) -> pa.ChunkedArray:
@@ -291,14 +291,14 @@ def _is_inside(rows: pa.Table, starts: Bounds, ends: Bounds) -> pa.ChunkedArray:
 
 def _last_true(mask: pa.ChunkedArray) -> int:
     """The index of the last true value, -1 without one."""
-    found = pc.indices_nonzero(mask)
-    return int(found[-1].as_py()) if len(found) else -1
+    indexes = pc.indices_nonzero(mask)
+    return int(indexes[-1].as_py()) if len(indexes) else -1
 
 
 def _select_window(piece: pa.Table, starts: Bounds, ends: Bounds) -> pa.Table:
     """The rows of a window. Copies only if they are not consecutive, as in a log of several writers."""
-    found = pc.indices_nonzero(_is_inside(piece, starts, ends))
-    if not len(found):
+    indexes = pc.indices_nonzero(_is_inside(piece, starts, ends))
+    if not len(indexes):
         return piece.slice(0, 0)
-    first, last = found[0].as_py(), found[-1].as_py()
-    return piece.slice(first, len(found)) if last - first + 1 == len(found) else piece.take(found)
+    first, last = indexes[0].as_py(), indexes[-1].as_py()
+    return piece.slice(first, len(indexes)) if last - first + 1 == len(indexes) else piece.take(indexes)

@@ -66,10 +66,10 @@ class PostgresLogOptions(AdapterOptions):
 class PostgresLogTable:
     """The table with its last known state. Safe for use from several threads."""
 
-    def __init__(self, place: TableLocation, wanted: Callable[[str], bool]) -> None:
-        self.place, self.wanted = place, wanted
+    def __init__(self, location: TableLocation, wanted: Callable[[str], bool]) -> None:
+        self.place, self.wanted = location, wanted
         self.known: LogState | None = None
-        self._session = PostgresSession(place.dsn, ROLE)
+        self._session = PostgresSession(location.dsn, ROLE)
         self._turn = threading.Lock()
 
     def read_latest(self) -> LogState:
@@ -119,9 +119,9 @@ class PostgresLogReader:
     the caller uses the last one. After an error the reader must not be used again."""
 
     def __init__(
-        self, log: PostgresLogTable, said: PostgresLogOptions, start: Mapping[TopicPartition, int], until: Position | None
+        self, log: PostgresLogTable, options: PostgresLogOptions, start: Mapping[TopicPartition, int], until: Position | None
     ) -> None:
-        self._log, self._said, self._until = log, said, until
+        self._log, self._said, self._until = log, options, until
         self._next = dict(start)
         self._ends: Mapping[TopicPartition, int] = {}
         self._table: int | None = None
@@ -130,15 +130,13 @@ class PostgresLogReader:
         """Read the current end of the log. Raises DataLoss if records that come next were removed."""
         self._accept(self._log.read_latest())
 
-    def _accept(self, found: LogState) -> None:
-        if self._table not in (None, found.table):
+    def _accept(self, state: LogState) -> None:
+        if self._table not in (None, state.table):
             raise recreated_error(self._log.place.url)
-        self._table = found.table
-        bounds = found.bounds.limit_to(self._until)
-        at = {place: self._next.get(place, first) for place, first in bounds.firsts.items()}
-        refuse_losses(
-            {place: said for place, first in bounds.firsts.items() if (said := describe_removed(place, at[place], first))}
-        )
+        self._table = state.table
+        bounds = state.bounds.limit_to(self._until)
+        at = {partition: self._next.get(partition, first) for partition, first in bounds.firsts.items()}
+        refuse_losses({p: s for p, first in bounds.firsts.items() if (s := describe_removed(p, at[p], first))})
         self._next.update(at)
         self._ends = bounds.ends
 
@@ -158,7 +156,7 @@ class PostgresLogReader:
 
     def _find_left(self) -> dict[TopicPartition, int]:
         """The partitions with undelivered offsets, and their ends."""
-        return {place: end for place, end in self._ends.items() if self._next.get(place, end) < end}
+        return {partition: end for partition, end in self._ends.items() if self._next.get(partition, end) < end}
 
     def _read_batches(self) -> Generator[Batch[pa.Table], None, None]:
         with (
@@ -167,7 +165,7 @@ class PostgresLogReader:
         ):
             # The state is read again: records of the last refresh may have been removed.
             self._accept(read_log_state(cursor, self._log.place, self._log.wanted))
-            stretches = [(place, self._next[place], end) for place, end in self._find_left().items()]
+            stretches = [(partition, self._next[partition], end) for partition, end in self._find_left().items()]
             rows = read_records(cursor, self._log.place, stretches, self._said.since, self._said.until)
             for frame in split_batches(rows, self._said.batch_records, self._said.batch_bytes):
                 yield self._to_batch(frame)
@@ -182,7 +180,7 @@ class PostgresLogReader:
         return Batch(frame, self._span_to(ends), frame.num_rows, payload_bytes(frame))
 
     def _span_to(self, ends: Mapping[TopicPartition, int]) -> Span:
-        starts = {place: self._next[place] for place in ends}
+        starts = {partition: self._next[partition] for partition in ends}
         self._next.update(ends)
         return Span(Position(starts), Position(ends))
 
@@ -198,11 +196,11 @@ def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterat
     for piece in pieces:
         left = piece
         while left.num_rows:
-            taken = _count_within_limit(left, records - count, size - weight) or (0 if waiting else 1)
-            if taken:
-                head, left = left.slice(0, taken), left.slice(taken)
+            fitting = _count_within_limit(left, records - count, size - weight) or (0 if waiting else 1)
+            if fitting:
+                head, left = left.slice(0, fitting), left.slice(fitting)
                 waiting.append(head)
-                count, weight = count + taken, weight + payload_bytes(head)
+                count, weight = count + fitting, weight + payload_bytes(head)
             if left.num_rows:
                 yield pa.concat_tables(waiting)
                 waiting, count, weight = [], 0, 0

@@ -56,18 +56,18 @@ class LogSource(ABC, Generic[F]):
         follow_versions(self.follow_from(start), start, self.empty_batch, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
-        asked = start.only(until)
-        refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
-        unread = until.only(p for p in until if asked.get(p, -1) < until[p])
-        between = self.read_between(asked.only(unread), unread)
+        requested = start.only(until)
+        refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
+        unread = until.only(p for p in until if requested.get(p, -1) < until[p])
+        between = self.read_between(requested.only(unread), unread)
         between.refresh()
         between.deliver(apply_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
         """See the port. Topic ids of the broker are not in the log. Unwanted topics are ignored."""
         bounds = self.bounds()
-        asked = [place for place in position if self._wanted(place.topic)]
-        return {place: sentence for place in asked if (sentence := describe_loss(bounds, place, position[place]))}
+        requested = [p for p in position if self._wanted(p.topic)]
+        return {p: sentence for p in requested if (sentence := describe_loss(bounds, p, position[p]))}
 
     def start(self) -> Position:
         """See the port: the first available offsets."""
@@ -131,8 +131,8 @@ def follow_versions(
 
 def iterate(read: Callable[[], T | None]) -> Generator[T, None, None]:
     """The results of `read` until it returns None."""
-    while (found := read()) is not None:
-        yield found
+    while (answer := read()) is not None:
+        yield answer
 
 
 def read_ahead(read: Callable[[], T | None], end: Callable[[], None] | None = None) -> Generator[T, None, None]:
@@ -141,9 +141,9 @@ def read_ahead(read: Callable[[], T | None], end: Callable[[], None] | None = No
     with ThreadPoolExecutor(1, "read-ahead") as pool:
         try:
             coming = pool.submit(read)
-            while (found := coming.result()) is not None:
+            while (answer := coming.result()) is not None:
                 coming = pool.submit(read)
-                yield found
+                yield answer
         finally:
             if end is not None:
                 pool.submit(end).result()

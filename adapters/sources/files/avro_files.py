@@ -106,12 +106,12 @@ class _HeaderStream:
 def _read_header(stream: BinaryIO) -> tuple[dict[str, bytes], bytes]:
     """The metadata in the header, and the sync marker that ends every block."""
     try:
-        found: Any = schemaless_reader(_HeaderStream(stream), HEADER, None)  # type: ignore[arg-type]
+        header: Any = schemaless_reader(_HeaderStream(stream), HEADER, None)  # type: ignore[arg-type]
     except EOFError:
         raise _FileTruncated from None
-    if found["magic"] != MAGIC:
+    if header["magic"] != MAGIC:
         raise ValueError("it does not begin as Avro files do")
-    return found["meta"], found["sync"]
+    return header["meta"], header["sync"]
 
 
 def _find_schema(file: ArchiveFile, meta: dict[str, bytes]) -> ValueSchema:
@@ -181,8 +181,8 @@ def _unpack_zstandard(packed: bytes, most: int) -> bytes:
 def _unpack_snappy(packed: bytes, most: int) -> bytes:
     """Snappy data begins with the unpacked size, 7 bits per byte. A checksum of the unpacked data is at the end."""
     size = 0
-    for place, byte in enumerate(packed[:5]):
-        size |= (byte & 0x7F) << (7 * place)
+    for number, byte in enumerate(packed[:5]):
+        size |= (byte & 0x7F) << (7 * number)
         if byte < 0x80:
             break
     if size > most:
@@ -218,11 +218,11 @@ EXACT = Context(prec=100)
 
 def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
     """Raise ConfigProblem for a file that is not a sink's file of structs."""
-    said = _read_schema(schema)
-    if said is None:
+    text = _read_schema(schema)
+    if text is None:
         raise ConfigProblem(f"{file.path} does not name the schema of its records (parquet.avro.schema)", next_step=STEP)
     try:
-        names = [field["field"] for field in read_cached_schema(said).connect.get("fields", ())]
+        names = [field["field"] for field in read_cached_schema(text).connect.get("fields", ())]
     except NO_SCHEMA as error:
         raise ConfigProblem(f"{file.path} cannot be read: {describe_reason(error)}", next_step=STEP) from None
     if names != schema.names:
@@ -235,19 +235,19 @@ def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
             )
 
 
-def to_messages(chunk: pa.RecordBatch) -> list[bytes]:
+def to_messages(batch: pa.RecordBatch) -> list[bytes]:
     """The messages of rows from an accepted file."""
-    written = read_cached_schema(_read_schema(chunk.schema) or b"")
+    written = read_cached_schema(_read_schema(batch.schema) or b"")
     columns = []
-    for column in chunk.columns:
+    for column in batch.columns:
         values, mend = column.cast(_avro_type(column.type)).to_pylist(), _make_mend(column.type)
         columns.append(values if mend is None else list(map(mend, values)))
-    rows = (dict(zip(chunk.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+    rows = (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
     return [written.to_text(row) for row in rows]
 
 
 def _read_schema(schema: pa.Schema) -> bytes | None:
-    return next((said for name in SCHEMAS if (said := (schema.metadata or {}).get(name)) is not None), None)
+    return next((text for name in SCHEMAS if (text := (schema.metadata or {}).get(name)) is not None), None)
 
 
 def _avro_type(kind: pa.DataType) -> pa.DataType | None:

@@ -94,23 +94,23 @@ class SinkFileName(NamedTuple):
 @lru_cache(LISTED)
 def parse_name(path: FilePath) -> SinkFileName:
     """The parsed name of the file at `path`. Raises ConfigProblem for an unknown name."""
-    found = _NAME.fullmatch(path.name)
-    if path.name.endswith(OTHERS) or (found and found["part"] and path.name.endswith(PARQUET)):
+    match = _NAME.fullmatch(path.name)
+    if path.name.endswith(OTHERS) or (match and match["part"] and path.name.endswith(PARQUET)):
         raise ConfigProblem(
             f"{path} has an unsupported format. Values can be JSON, lines of messages, Avro or Parquet. Keys and headers "
             "can be JSON, lines or Avro",
             next_step="Let the connector write AvroFormat or JsonFormat, as `keys.format.class` and "
             "`headers.format.class` too, in another folder.",
         )
-    if found is None or int(found["partition"]) >= 2**31 or int(found["offset"]) >= 2**62:
+    if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**62:
         whose = next((f"it is named as {whose}" for names, whose in _FOREIGN if names.fullmatch(path.name)), None)
         raise ConfigProblem(
             f"{path} is no file of a sink that can be read: {whose or 'its name is not like orders+0+0000000042.json'}",
             next_step="Move it to another place. Confluent's and Alibaba's sinks write files that are read; leave their "
             "`file.delim` at +.",
         )
-    place = TopicPartition(found["topic"], int(found["partition"]))
-    return SinkFileName(place, int(found["offset"]), found["part"], found["stem"])
+    partition = TopicPartition(match["topic"], int(match["partition"]))
+    return SinkFileName(partition, int(match["offset"]), match["part"], match["stem"])
 
 
 def is_sink_file(name: str) -> bool:
@@ -159,28 +159,28 @@ def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
     Raises ConfigProblem for a file of another kind, and for two files with the same first record. Also raises it for keys
     or headers that have no values `settle` seconds after they were written.
     """
-    found = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
-    beside = {(_record_key(file), part): file for file in found if (part := parse_name(file.path).part) is not None}
-    values = [file for file in found if parse_name(file.path).part is None]
+    files = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
+    part_files = {(_record_key(file), part): file for file in files if (part := parse_name(file.path).part) is not None}
+    values = [file for file in files if parse_name(file.path).part is None]
     values.sort(key=lambda file: (parse_name(file.path).place, parse_name(file.path).first, file.label))
-    lonely = beside.keys() - {(_record_key(f), part) for f in values for part in PARTS}
-    _refuse_unmatched((beside[which] for which in lonely), settle)
+    lonely = part_files.keys() - {(_record_key(f), part) for f in values for part in PARTS}
+    _refuse_unmatched((part_files[which] for which in lonely), settle)
     for one, other in pairwise(values):
         if parse_name(one.path)[:2] == parse_name(other.path)[:2]:
             raise ConfigProblem(
                 f"{one.path} and {other.path} begin with the same record", next_step="Remove the one that is a copy."
             )
-    return list(_add_parts(values, beside))
+    return list(_add_parts(values, part_files))
 
 
-def _add_parts(values: list[ArchiveFile], beside: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
-    known: set[tuple[TopicPartition, str]] = set()
+def _add_parts(values: list[ArchiveFile], part_files: dict[tuple[str, str], ArchiveFile]) -> Iterator[SinkFile]:
+    seen: set[tuple[TopicPartition, str]] = set()
     for file, following in zip(values, [*values[1:], None], strict=False):
-        place = parse_name(file.path).place
-        parts = {part: beside[_record_key(file), part] for part in PARTS if (_record_key(file), part) in beside}
-        known |= {(place, part) for part in parts}
-        lacks = next((part for part in PARTS if (place, part) in known and part not in parts), None)
-        after = following if following is not None and parse_name(following.path).place == place else None
+        partition = parse_name(file.path).place
+        parts = {part: part_files[_record_key(file), part] for part in PARTS if (_record_key(file), part) in part_files}
+        seen |= {(partition, part) for part in parts}
+        lacks = next((part for part in PARTS if (partition, part) in seen and part not in parts), None)
+        after = following if following is not None and parse_name(following.path).place == partition else None
         # An executor has a working folder of its own.
         absolute = {part: replace(one, path=one.path.absolute()) for part, one in parts.items()}
         yield SinkFile(
@@ -255,12 +255,12 @@ class SinkFileFormat:
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
         """Raises ConfigProblem for a file that overlaps the next, EnvironmentProblem if keys or headers end too early."""
         at = number()
-        found = self._make_record(file, at)
-        if isinstance(found, ValueError):
-            return found
+        record = self._make_record(file, at)
+        if isinstance(record, ValueError):
+            return record
         if not line.strip() and not file.name.endswith((*RAW, AVRO)):
             return None
-        return found._replace(value=_to_message(file, line))
+        return record._replace(value=_to_message(file, line))
 
     def _make_record(self, file: ArchiveFile, at: int) -> ArchiveRecord | ValueError:
         """The record with that number, without its value."""
@@ -276,38 +276,38 @@ class SinkFileFormat:
         try:
             key = self._read_part(file, "keys", at)
             headers = self._read_part(file, "headers", at)
-            said = None if headers is None else [(one.key, _to_bytes(one.value)) for one in _read_headers(file, headers)]
+            pairs = None if headers is None else [(one.key, _to_bytes(one.value)) for one in _read_headers(file, headers)]
         except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
             return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
         time = file.stamp[1] // 1_000_000
-        return ArchiveRecord(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, None)
+        return ArchiveRecord(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, pairs, key, None)
 
     def _read_part(self, file: SinkFile, part: str, at: int) -> bytes | None:
         """The key or headers of a record; None if there are none."""
-        beside: ArchiveFile | None = getattr(file, part)
-        if beside is None:
+        part_file: ArchiveFile | None = getattr(file, part)
+        if part_file is None:
             return None
         there = self._beside.get(part)
-        if there is None or there.file is not beside or there.at >= at:
-            there = self._beside[part] = _SideLines(beside, self)
+        if there is None or there.file is not part_file or there.at >= at:
+            there = self._beside[part] = _SideLines(part_file, self)
         line = there.read_line(at)
         if line is None:
             raise EnvironmentProblem(
-                f"{beside.path} has {format_count(there.at, 'line')}, and {file.path} has more: it is not whole."
+                f"{part_file.path} has {format_count(there.at, 'line')}, and {file.path} has more: it is not whole."
             )
-        return line if part == "headers" else _to_message(beside, line)
+        return line if part == "headers" else _to_message(part_file, line)
 
-    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """See `FileFormat.frame`: every row is a message."""
         from .avro_files import to_messages  # noqa: PLC0415 - an optional package
 
         gathered = RecordColumns()
-        for at, message in enumerate(to_messages(chunk), first):
-            found = self._make_record(file, at)
-            if isinstance(found, ValueError):
-                gathered.add(unreadable_record(file.label, at, message, found))
+        for at, message in enumerate(to_messages(batch), first):
+            record = self._make_record(file, at)
+            if isinstance(record, ValueError):
+                gathered.add(unreadable_record(file.label, at, message, record))
             else:
-                gathered.add(found._replace(value=message))
+                gathered.add(record._replace(value=message))
         return gathered.to_batch()
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:

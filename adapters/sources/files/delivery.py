@@ -42,55 +42,56 @@ class DeliveryProgress:
         self._holes: dict[TopicPartition, list[tuple[int, int, str]]] = {}
         """Start, end, and the file with the record after the hole."""
 
-    def accept(self, place: TopicPartition, offset: int, label: str) -> bool:
+    def accept(self, partition: TopicPartition, offset: int, label: str) -> bool:
         """True if the record at `offset`, from the file `label`, must be delivered now."""
-        first, end = self.accept_range(place, offset, offset + 1, label)
+        first, end = self.accept_range(partition, offset, offset + 1, label)
         return first < end
 
-    def accept_range(self, place: TopicPartition, first: int, end: int, label: str) -> tuple[int, int]:
+    def accept_range(self, partition: TopicPartition, first: int, end: int, label: str) -> tuple[int, int]:
         """The part of the records [first, end) to deliver now. All of them must be in the file `label`."""
         if self._until is not None:
-            end = min(end, self._until.get(place, -1))
-        expected = self.next.get(place)
+            end = min(end, self._until.get(partition, -1))
+        expected = self.next.get(partition)
         if expected is not None and first < expected:
-            self._refuse_late(place, first, min(end, expected), label)
+            self._refuse_late(partition, first, min(end, expected), label)
             first = expected
         if first >= end:
             return end, end
         if expected is None or first > expected:
-            self._holes.setdefault(place, []).append((-1 if expected is None else expected, first, label))
-        self._handed.setdefault(place, first if expected is None else expected)
-        self.next[place] = end
+            self._holes.setdefault(partition, []).append((-1 if expected is None else expected, first, label))
+        self._handed.setdefault(partition, first if expected is None else expected)
+        self.next[partition] = end
         return first, end
 
-    def _refuse_late(self, place: TopicPartition, first: int, end: int, label: str) -> None:
+    def _refuse_late(self, partition: TopicPartition, first: int, end: int, label: str) -> None:
         """Raise DataLoss for the first record of [first, end) in a hole."""
-        holes = self._holes.get(place, [])
+        holes = self._holes.get(partition, [])
         at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
         for start, after, other in holes[max(at, 0) : at + 2]:
             late = max(first, start)
             if late < min(end, after):
                 raise DataLoss(
-                    f"Record {late} of {place} was found in {label} after record {after}, in {other}, had been delivered.",
+                    f"Record {late} of {partition} was found in {label} after record {after}, in {other}, had been "
+                    "delivered.",
                     next_step=NEXT_STEP,
                 )
 
     def close_until(self, until: Mapping[TopicPartition, int]) -> None:
         """Mark everything below `until` as delivered; the missing offsets are holes."""
-        for place, end in until.items():
-            if self.next.get(place, -1) < end:
-                self._handed.setdefault(place, self.next.get(place, end))
-                self.next[place] = end
+        for partition, end in until.items():
+            if self.next.get(partition, -1) < end:
+                self._handed.setdefault(partition, self.next.get(partition, end))
+                self.next[partition] = end
 
-    def announce(self, places: Mapping[TopicPartition, int]) -> None:
-        """Include `places` in the next span, changed or not."""
-        for place, offset in places.items():
-            self._handed.setdefault(place, offset)
+    def announce(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Include partitions with their `offsets` in the next span, changed or not."""
+        for partition, offset in offsets.items():
+            self._handed.setdefault(partition, offset)
 
     def next_span(self) -> Span:
         """The span since the last call."""
         start = Position(dict(self._handed))
-        end = Position({place: self.next[place] for place in self._handed})
+        end = Position({partition: self.next[partition] for partition in self._handed})
         self._handed.clear()
         return Span(start, end)
 
@@ -117,15 +118,15 @@ class BatchBuilder:
         self._rows.add(record)
         self._count(1, record.size)
 
-    def add_frame(self, chunk: pa.RecordBatch, label: str) -> None:
+    def add_frame(self, batch: pa.RecordBatch, label: str) -> None:
         """Add a raw batch, without records that were delivered before."""
-        places = zip(*(chunk.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
-        keep = [self._delivered.accept(TopicPartition(t, p), o, label) for t, p, o in places]
-        kept = chunk if all(keep) else chunk.filter(pa.array(keep, pa.bool_()))
-        if kept.num_rows:
+        records = zip(*(batch.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
+        keep = [self._delivered.accept(TopicPartition(t, p), o, label) for t, p, o in records]
+        fresh = batch if all(keep) else batch.filter(pa.array(keep, pa.bool_()))
+        if fresh.num_rows:
             self._close_rows()
-            self._chunks.append(kept)
-            self._count(kept.num_rows, payload_bytes(kept))
+            self._chunks.append(fresh)
+            self._count(fresh.num_rows, payload_bytes(fresh))
 
     def _count(self, records: int, size: int) -> None:
         self._records += records
@@ -186,25 +187,26 @@ class OffsetIndex:
     def _add_record(self, record: ArchiveRecord, _label: str) -> None:
         self.add_range(record.place, record.offset, record.offset + 1)
 
-    def _add_frame(self, chunk: pa.RecordBatch, _label: str) -> None:
-        places = map(TopicPartition, chunk.column("topic").to_pylist(), chunk.column("partition").to_pylist())
-        for place, offset in zip(places, chunk.column("offset").to_pylist(), strict=True):
-            self.add_range(place, offset, offset + 1)
+    def _add_frame(self, batch: pa.RecordBatch, _label: str) -> None:
+        partitions = map(TopicPartition, batch.column("topic").to_pylist(), batch.column("partition").to_pylist())
+        for partition, offset in zip(partitions, batch.column("offset").to_pylist(), strict=True):
+            self.add_range(partition, offset, offset + 1)
 
-    def add_range(self, place: TopicPartition, first: int, end: int) -> None:
-        """Add records of `place` from `first` up to `end`."""
-        self.firsts[place] = min(first, self.firsts.get(place, first))
-        self.ends[place] = max(end, self.ends.get(place, 0))
+    def add_range(self, partition: TopicPartition, first: int, end: int) -> None:
+        """Add records of `partition` from `first` up to `end`."""
+        self.firsts[partition] = min(first, self.firsts.get(partition, first))
+        self.ends[partition] = max(end, self.ends.get(partition, 0))
 
 
-def describe_loss(summary: OffsetIndex, place: TopicPartition, offset: int) -> str:
+def describe_loss(summary: OffsetIndex, partition: TopicPartition, offset: int) -> str:
     """The error for reading on from `offset`, or empty text. Holes are not detected, because offsets may have holes."""
-    if place.topic.startswith(PSEUDO_TOPIC):
+    if partition.topic.startswith(PSEUDO_TOPIC):
         return ""
-    if place not in summary.ends:
-        return f"The files hold no record of {place} (any more)."
-    if offset < summary.firsts[place]:
-        return f"Records {offset} to {summary.firsts[place] - 1} of {place} are not in the files: they begin later."
-    if offset > summary.ends[place]:
-        return f"Offset {offset} of {place} lies above the end of the files at {summary.ends[place]}: files are missing."
+    if partition not in summary.ends:
+        return f"The files hold no record of {partition} (any more)."
+    if offset < summary.firsts[partition]:
+        return f"Records {offset} to {summary.firsts[partition] - 1} of {partition} are not in the files: they begin later."
+    if offset > summary.ends[partition]:
+        end = summary.ends[partition]
+        return f"Offset {offset} of {partition} lies above the end of the files at {end}: files are missing."
     return ""

@@ -95,16 +95,16 @@ class DmsFileName(NamedTuple):
 @lru_cache(LISTED)
 def parse_name(path: FilePath) -> DmsFileName:
     """The parsed name of the file at `path`. Raises ConfigProblem for an unknown name."""
-    if found := _LOAD.fullmatch(path.name):
-        return DmsFileName(LOAD, int(found[1], 16) << LOAD_BITS, 1 << LOAD_BITS, None)
-    if found := _CDC.fullmatch(path.name):
+    if match := _LOAD.fullmatch(path.name):
+        return DmsFileName(LOAD, int(match[1], 16) << LOAD_BITS, 1 << LOAD_BITS, None)
+    if match := _CDC.fullmatch(path.name):
         try:
-            moment = datetime.strptime(found[2] + found[3], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            time = int(moment.timestamp()) * 1000 + int(found[4][:3])
+            at = datetime.strptime(match[2] + match[3], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+            time = int(at.timestamp()) * 1000 + int(match[4][:3])
         except ValueError:
             time = 0
         if time << CDC_BITS >= FIRST_CHANGE:
-            return DmsFileName(CDC, time << CDC_BITS, 1 << CDC_BITS, time, found[1] is not None)
+            return DmsFileName(CDC, time << CDC_BITS, 1 << CDC_BITS, time, match[1] is not None)
     raise ConfigProblem(
         f"{path} is no file of AWS DMS: its name is neither like LOAD00000001.csv nor like 20211017-194324349.csv",
         next_step="Move it to another place, or let `path` of the source name DMS's own folders.",
@@ -142,9 +142,9 @@ def list_files(path: Place, endings: tuple[str, ...]) -> list[ArchiveFile]:
     Raises ConfigProblem for a file with an unknown name, a DMS file with none of `endings`, and two files with one name of
     a table.
     """
-    found = sorted(find_files(path, ENDINGS, deep=True), key=lambda f: (parse_name(f.path).first, f.label))
+    files = sorted(find_files(path, ENDINGS, deep=True), key=lambda f: (parse_name(f.path).first, f.label))
     seen: dict[tuple[str, int], ArchiveFile] = {}
-    for file in found:
+    for file in files:
         refuse_name(file, find_table)
         _refuse_ending(file, endings)
         first = parse_name(file.path).first
@@ -154,7 +154,7 @@ def list_files(path: Place, endings: tuple[str, ...]) -> list[ArchiveFile]:
                 f"{other.path} and {file.path} are of one table and one time: which comes first is not known",
                 next_step="Rename one of them, or remove it where it is the same file.",
             )
-    return found
+    return files
 
 
 def _refuse_ending(file: ArchiveFile, endings: tuple[str, ...]) -> None:
@@ -200,10 +200,10 @@ class DmsCsvFormat:
         refuse_full(file, name, at)
         row = strip_line(line, first=at == 1)
         if name.of_transactions:
-            found = self._transactions.parse_row(row)
-            if isinstance(found, ValueError):
-                return found
-            topic, row = found
+            parsed = self._transactions.parse_row(row)
+            if isinstance(parsed, ValueError):
+                return parsed
+            topic, row = parsed
         return ArchiveRecord(topic, 0, name.first + at, name.time, headers, None, row)
 
     def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
@@ -255,17 +255,17 @@ class TransactionRows:
 
     def parse_row(self, row: bytes) -> TransactionRow | ValueError:
         """The row, or the reason why it is invalid."""
-        found = self._begins.match(row)
-        if found is None:
+        match = self._begins.match(row)
+        if match is None:
             return ValueError("it does not begin with an operation, a table and a schema")
         try:
-            table, schema = (self._to_text(found[i]).decode() for i in (2, 3))
+            table, schema = (self._to_text(match[i]).decode() for i in (2, 3))
         except UnicodeDecodeError:
             return ValueError("the name of its table is not UTF-8")
         if not table or not schema:
             return ValueError("it does not say which table it is of")
-        rest = row[found.end() :]
-        return TransactionRow(f"{schema}.{table}", found[1] + self._delimiter + rest)
+        rest = row[match.end() :]
+        return TransactionRow(f"{schema}.{table}", match[1] + self._delimiter + rest)
 
     def _to_text(self, field: bytes) -> bytes:
         quote = self._quote
@@ -299,8 +299,8 @@ class DmsParquetFormat:
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
         """See `FileFormat.record`: not used for Parquet."""
 
-    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        name, count = parse_name(file.path), chunk.num_rows
+    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        name, count = parse_name(file.path), batch.num_rows
         refuse_full(file, name, first + count - 1)
         offsets = [name.first + first + row for row in range(count)]
         columns = {
@@ -310,7 +310,7 @@ class DmsParquetFormat:
             "timestamp": pa.array([name.time] * count, pa.int64()).cast(RAW.field("timestamp").type),
             "headers": pa.array([[{"name": KIND, "value": name.kind.encode()}]] * count, RAW.field("headers").type),
             "key": pa.nulls(count, pa.binary()),
-            "value": pa.array(self._encode_rows(chunk, offsets, name.kind), pa.binary()),
+            "value": pa.array(self._encode_rows(batch, offsets, name.kind), pa.binary()),
         }
         return pa.record_batch([columns[n] for n in RAW.names], schema=RAW)
 
@@ -320,16 +320,16 @@ class DmsParquetFormat:
         if set(PARQUET_SEQUENCE) & set(schema.names):
             raise ConfigProblem(f"{file.path} has a column {' or '.join(PARQUET_SEQUENCE)}, which are not free")
 
-    def _encode_rows(self, chunk: pa.RecordBatch, offsets: list[int], kind: str) -> list[bytes]:
-        prefix, columns = slice_to_json(chunk)
+    def _encode_rows(self, batch: pa.RecordBatch, offsets: list[int], kind: str) -> list[bytes]:
+        prefix, columns = slice_to_json(batch)
         if kind == LOAD:
-            said = columns.get(self._operation, [None] * len(offsets))
-            columns[self._operation] = [OF_LOAD if one in (None, "") else one for one in said]
+            ops = columns.get(self._operation, [None] * len(offsets))
+            columns[self._operation] = [OF_LOAD if one in (None, "") else one for one in ops]
         encode, names = msgspec.json.Encoder().encode, list(columns)
         own = [dict(zip(PARQUET_SEQUENCE, to_sequence(offset), strict=True)) for offset in offsets]
-        for told, cells in zip(own, zip(*columns.values(), strict=True), strict=True):
-            told.update(zip(names, cells, strict=True))
-        return [prefix + encode(told) + b"}" for told in own]
+        for record, cells in zip(own, zip(*columns.values(), strict=True), strict=True):
+            record.update(zip(names, cells, strict=True))
+        return [prefix + encode(record) + b"}" for record in own]
 
 
 # The source for folders of DMS.

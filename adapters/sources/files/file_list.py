@@ -42,10 +42,10 @@ class ObjectFolder:
         """Every object with its name below the folder, size and stamp; without `deep` only objects directly in it."""
         store, prefix = open_store(self.bucket, self.storage), f"{self.key}/" if self.key else None
         with translate_errors(str(self)):
-            found = [one for page in obstore.list(store, prefix) for one in page]
-            if not found and self.key:
-                found = self._find_object(store)
-        for one in found:
+            objects = [one for page in obstore.list(store, prefix) for one in page]
+            if not objects and self.key:
+                objects = self._find_object(store)
+        for one in objects:
             key = str(one["path"])
             label = key.removeprefix(f"{self.key}/" if self.key else "") if key != self.key else key.rpartition("/")[2]
             if deep or "/" not in label:
@@ -116,9 +116,9 @@ def find_files(path: Place, suffixes: tuple[str, ...], *, deep: bool = False) ->
     folder of an object store may be empty.
     """
     if isinstance(path, ObjectFolder):
-        for found, label, size, stamp in path.list_objects(deep=deep):
-            if found.name.endswith(suffixes):
-                yield ArchiveFile(found.name, found, label, size, stamp)
+        for file, label, size, stamp in path.list_objects(deep=deep):
+            if file.name.endswith(suffixes):
+                yield ArchiveFile(file.name, file, label, size, stamp)
         return
     yield from _find_local_files(path, suffixes, deep=deep)
 
@@ -126,15 +126,15 @@ def find_files(path: Place, suffixes: tuple[str, ...], *, deep: bool = False) ->
 def _find_local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> Iterator[ArchiveFile]:
     root = Path(path)
     if root.is_dir():
-        found: Iterable[Path] = [root] if deep else root.iterdir()
+        paths: Iterable[Path] = [root] if deep else root.iterdir()
     elif root.exists():
-        found = [root]
+        paths = [root]
     elif has_magic(path):
-        root, found = fixed_part(root), map(Path, iglob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+        root, paths = fixed_part(root), map(Path, iglob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
     else:
         raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.")
     folder = root.parent if root.is_file() else root
-    for p in _walk(found) if deep else found:
+    for p in _walk(paths) if deep else paths:
         if p.name.endswith(suffixes) and (listed := _to_file(p, folder)) is not None:
             yield listed
 

@@ -244,7 +244,7 @@ class FileFormat(Protocol):
         """The record of a line, or an error; None for a line without a record. In a growing file a line without a line
         end that gives a ValueError is still being written."""
 
-    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """The raw batch of rows from a Parquet file. `first` is the number of the first row in the file, from 1."""
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
@@ -275,8 +275,8 @@ class ArchiveFormat:
         except ValueError as error:
             return error
 
-    def frame(self, _: ArchiveFile, chunk: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        frame = chunk.select(RAW.names).cast(RAW)
+    def frame(self, _: ArchiveFile, batch: pa.RecordBatch, __: int) -> pa.RecordBatch:
+        frame = batch.select(RAW.names).cast(RAW)
         at = RAW.get_field_index("timestamp")
         return frame.set_column(at, RAW.field(at), null_out_of_range(frame.column(at)))
 

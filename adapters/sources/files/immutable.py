@@ -77,16 +77,16 @@ class ImmutableFilesSource(ArchiveSource):
         super().read(start, until, apply_batch, stop)
 
     def _is_below(self, file: ArchiveFile, until: Position) -> bool:
-        place = self.naming.place_of(file.path)
-        end = max(until.values(), default=0) if place.topic == OF_ANY else until.get(place, 0)
+        partition = self.naming.place_of(file.path)
+        end = max(until.values(), default=0) if partition.topic == OF_ANY else until.get(partition, 0)
         return self.naming.first_of(file.path) < end
 
     def _files(self, start: Position) -> list[ArchiveFile]:
         """The complete files, for each table up to the first incomplete one. Raises DataLoss for a file whose size
         changed after it was returned before, and for a file before others that were returned."""
-        found = list(self._select_complete(self._list_requested()))
-        self._refuse_late([file for file in found if self._given and file.label not in self._given])
-        for file in found:
+        files = list(self._select_complete(self._list_requested()))
+        self._refuse_late([file for file in files if self._given and file.label not in self._given])
+        for file in files:
             self._newest[self.naming.place_of(file.path)] = self.naming.first_of(file.path)
             before = self._given.setdefault(file.label, file)
             if (change := _describe_change(before, file)) is not None:
@@ -94,7 +94,7 @@ class ImmutableFilesSource(ArchiveSource):
                     f"{file.path} {change}: files are written once",
                     next_step="If the table was loaded again, load it here too, with `replicator lanes resync LANE`.",
                 )
-        return select_beyond(found, start, self.naming)
+        return select_beyond(files, start, self.naming)
 
     def _list_requested(self) -> list[ArchiveFile]:
         files, names = self._list_files(), self._options.through
@@ -110,27 +110,27 @@ class ImmutableFilesSource(ArchiveSource):
         behind: set[TopicPartition] = set()
         self._settled_at = float("inf")
         for file in files:
-            place, left = self.naming.place_of(file.path), self._seconds_until_stable(file)
+            partition, left = self.naming.place_of(file.path), self._seconds_until_stable(file)
             if left > 0:
                 self._settled_at = min(self._settled_at, time.monotonic() + left)
             # A transaction file may contain any table.
             of_any = TopicPartition(OF_ANY, 0)
-            if left <= 0 and not behind & {place, of_any} and (place != of_any or not behind):
+            if left <= 0 and not behind & {partition, of_any} and (partition != of_any or not behind):
                 yield file
             else:
-                behind.add(place)
+                behind.add(partition)
 
     def _seconds_until_stable(self, file: ArchiveFile) -> float:
         return seconds_until_complete(file, self._options.settle_seconds)
 
     def _refuse_late(self, fresh: Iterable[ArchiveFile]) -> None:
         for file in fresh:
-            place = self.naming.place_of(file.path)
-            table = place.topic
-            if self.naming.first_of(file.path) < self._newest.get(place, -1):
-                what = f"later files of table {table}" if table else "later files of transactions"
+            partition = self.naming.place_of(file.path)
+            table = partition.topic
+            if self.naming.first_of(file.path) < self._newest.get(partition, -1):
+                later = f"later files of table {table}" if table else "later files of transactions"
                 raise DataLoss(
-                    f"{file.path} appeared after {what} had been read",
+                    f"{file.path} appeared after {later} had been read",
                     next_step="Load the table again with `replicator lanes resync LANE` before the next start. After a "
                     "restart it is not known any more that the file was not read.",
                 )
@@ -171,19 +171,19 @@ class Naming(NamedTuple):
 def select_beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> list[ArchiveFile]:
     """The ordered `files` that may have rows from `start` on. A file was read if its table's position is above the start
     of the next file."""
-    kept: list[ArchiveFile] = []
+    selected: list[ArchiveFile] = []
     following: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, int] = {}
     for file in reversed(files):
-        place = naming.place_of(file.path)
-        after, position = following.get(place), start.get(place)
-        if place.topic == OF_ANY or after is None or position is None or position <= after:
-            kept.append(file)
-        elif left.setdefault(place, naming.before):
-            kept.append(file)
-            left[place] -= 1
-        following[place] = naming.first_of(file.path)
-    return kept[::-1]
+        partition = naming.place_of(file.path)
+        after, position = following.get(partition), start.get(partition)
+        if partition.topic == OF_ANY or after is None or position is None or position <= after:
+            selected.append(file)
+        elif left.setdefault(partition, naming.before):
+            selected.append(file)
+            left[partition] -= 1
+        following[partition] = naming.first_of(file.path)
+    return selected[::-1]
 
 
 def select_through(files: list[ArchiveFile], names: Collection[str], naming: Naming) -> list[ArchiveFile]:
@@ -197,25 +197,27 @@ def select_through(files: list[ArchiveFile], names: Collection[str], naming: Nam
     return [file for file in files if naming.first_of(file.path) <= max(last.get(naming.place_of(file.path), -1), of_any)]
 
 
-def summarise(known: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) -> OffsetIndex:
-    """`known`, updated with the ordered `files`. For each partition only the first and last file with rows are read; all
+def summarise(index: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) -> OffsetIndex:
+    """`index`, updated with the ordered `files`. For each partition only the first and last file with rows are read; all
     files are read if some contain several tables."""
     by_place: dict[TopicPartition, list[ArchiveFile]] = {}
     for file in files:
         by_place.setdefault(naming.place_of(file.path), []).append(file)
     if TopicPartition(OF_ANY, 0) in by_place:
-        return known.update(sorted((f for some in by_place.values() for f in some), key=lambda f: naming.first_of(f.path)))
+        return index.update(sorted((f for some in by_place.values() for f in some), key=lambda f: naming.first_of(f.path)))
     while by_place:
-        known.update([file for some in by_place.values() for file in dict.fromkeys((some[0], some[-1]))])
-        by_place = {place: rest for place, some in by_place.items() if (rest := _inner_files(known, place, some, naming))}
-    return known
+        index.update([file for some in by_place.values() for file in dict.fromkeys((some[0], some[-1]))])
+        by_place = {p: rest for p, some in by_place.items() if (rest := _inner_files(index, p, some, naming))}
+    return index
 
 
-def _inner_files(known: OffsetIndex, place: TopicPartition, files: list[ArchiveFile], naming: Naming) -> list[ArchiveFile]:
+def _inner_files(
+    index: OffsetIndex, partition: TopicPartition, files: list[ArchiveFile], naming: Naming
+) -> list[ArchiveFile]:
     """`files` without empty files at both ends; empty if neither end is empty."""
     beyond_first = naming.first_of(files[0].path) + naming.most_of(files[0].path)
-    has_first = known.firsts.get(place, beyond_first) < beyond_first
-    has_last = known.ends.get(place, 0) > naming.first_of(files[-1].path)
+    has_first = index.firsts.get(partition, beyond_first) < beyond_first
+    has_last = index.ends.get(partition, 0) > naming.first_of(files[-1].path)
     return [] if has_first and has_last else files[0 if has_first else 1 : len(files) if has_last else -1]
 
 
@@ -348,23 +350,23 @@ def refuse_columns(file: ArchiveFile, schema: pa.Schema, step: str) -> None:
         raise ConfigProblem(f"{file.path} names a column twice")
 
 
-def slice_to_json(chunk: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
+def slice_to_json(batch: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
     """The common beginning of these rows' records (a brace ends them), and the JSON values of their columns. Times are in
     microseconds; a time that does not fit is written so that decoders reject it."""
-    schema = pa.schema([(field.name, find_read_type(field.type)) for field in chunk.schema])
-    columns = {f.name: _column_to_json(column, f.type) for column, f in zip(chunk.columns, schema, strict=True)}
+    schema = pa.schema([(field.name, find_read_type(field.type)) for field in batch.schema])
+    columns = {f.name: _column_to_json(column, f.type) for column, f in zip(batch.columns, schema, strict=True)}
     return TypedRowLayout(schema).prefix, columns
 
 
 def _column_to_json(column: pa.Array, kind: pa.DataType) -> list[Any]:
     plain = column.cast(kind, safe=False)
-    found = to_json_values(pa.chunked_array([plain]), kind)
+    values = to_json_values(pa.chunked_array([plain]), kind)
     if column.type.equals(kind) or not t.is_temporal(kind):
-        return found
+        return values
     lost = pc.fill_null(pc.not_equal(plain.cast(column.type, safe=False), column), False)
-    for place in pc.indices_nonzero(lost).to_pylist():
-        found[place] = column[place].cast(pa.string()).as_py()
-    return found
+    for index in pc.indices_nonzero(lost).to_pylist():
+        values[index] = column[index].cast(pa.string()).as_py()
+    return values
 
 
 def find_read_type(arrow: pa.DataType) -> pa.DataType | None:
@@ -373,5 +375,5 @@ def find_read_type(arrow: pa.DataType) -> pa.DataType | None:
         return find_read_type(arrow.value_type)
     if t.is_timestamp(arrow):
         return pa.timestamp("us", "UTC" if arrow.tz else None)
-    found = next((plain for applies, plain in PLAIN if applies(arrow)), arrow)
-    return found if any(applies(found) for applies in KNOWN) else None
+    read_type = next((plain for applies, plain in PLAIN if applies(arrow)), arrow)
+    return read_type if any(applies(read_type) for applies in KNOWN) else None

@@ -48,13 +48,13 @@ class LineFileFormat:
     def files(self, path: Place) -> list[ArchiveFile]:
         """See `FileFormat.files`: the single file."""
         is_file = isinstance(path, str) and not Path(path).is_dir() and not path.endswith(PACKED)
-        found = list(find_files(path, self.suffixes)) if is_file else []
-        if len(found) != 1:
+        files = list(find_files(path, self.suffixes)) if is_file else []
+        if len(files) != 1:
             raise ConfigProblem(
                 f"{path} is not one file of lines on this machine",
                 next_step="Let `path` be the connector's `file`; each file is a source of its own.",
             )
-        return found
+        return files
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         return iter(stream)
@@ -100,32 +100,32 @@ class LineFileSource(ArchiveSource):
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """See the port. The identity of the topic is the first line of the file."""
-        found = dict(super().losses(position, identity))
+        losses = dict(super().losses(position, identity))
         [file] = self._list_files()
         before, now = identity.get(self._topic), digest_first_line(file)
         if before and now and before != now:
-            found |= {place: f"{file.path} {ANOTHER}." for place in position if place.topic == self._topic}
-        return found
+            losses |= {partition: f"{file.path} {ANOTHER}." for partition in position if partition.topic == self._topic}
+        return losses
 
     def _files(self, start: Position) -> list[ArchiveFile]:
         """The file. Raises DataLoss if it was replaced or shrank."""
         with self._lock:
             files = super()._files(start)
             [file], now = files, digest_first_line(files[0])
-            before, known = self._read or (file, now)
+            before, digest = self._read or (file, now)
             if file.size < before.size:
                 raise DataLoss(
                     f"{file.path} became shorter: it had {format_count(before.size, 'byte')}, and has {file.size}",
                     next_step=RELOAD,
                 )
-            if known and now != known:
+            if digest and now != digest:
                 raise DataLoss(f"{file.path} {ANOTHER}", next_step=RELOAD)
             self._read = file, now
         return files
 
     def _apply_batch(self, apply_batch: Any, batch: Batch[Any]) -> None:
-        known = self._read[1] if self._read else ""
-        apply_batch(replace(batch, identity={self._topic: known}) if known else batch)
+        digest = self._read[1] if self._read else ""
+        apply_batch(replace(batch, identity={self._topic: digest}) if digest else batch)
 
 
 def digest_first_line(file: ArchiveFile) -> str:

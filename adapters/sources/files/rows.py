@@ -112,8 +112,8 @@ def refuse_unordered(files: Iterable[ArchiveFile]) -> None:
         table, (number, shape) = find_table(file.path), parse_number(file.path)
         other = seen.setdefault((table, number), file)
         if shape is not None:
-            known, first = shapes.setdefault(table, (shape, file))
-            other = first if known != shape else other
+            expected, first = shapes.setdefault(table, (shape, file))
+            other = first if expected != shape else other
         if other is not file:
             raise ConfigProblem(
                 f"The names of {other.path} and {file.path} do not say which of them comes first",
@@ -135,17 +135,17 @@ class RowFileFormat:
 
     def files(self, path: Place) -> list[ArchiveFile]:
         """See `FileFormat.files`: in the order of their numbers. Raises ConfigProblem if names define no order."""
-        found = [file for file in find_files(path, self.suffixes, deep=True) if not file.name.startswith((".", "_"))]
-        found.sort(key=lambda file: (parse_number(file.path).number, file.label))
-        for file in found:
+        files = [file for file in find_files(path, self.suffixes, deep=True) if not file.name.startswith((".", "_"))]
+        files.sort(key=lambda file: (parse_number(file.path).number, file.label))
+        for file in files:
             refuse_name(file, find_table)
-        refuse_unordered(found)
-        return found
+        refuse_unordered(files)
+        return files
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         return iter(stream)
 
-    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
+    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
         """See `FileFormat.frame`: not used for text."""
         raise Fatal(f"{file.path} holds text")
 
@@ -157,8 +157,8 @@ class RowFileFormat:
         if at >= 1 << ROW_BITS:
             raise Fatal(f"{file.path} has more than {(1 << ROW_BITS) - 1} lines", next_step="Cut it into several files.")
         time = file.stamp[1] // 1_000_000
-        said = time if FIRST_MS <= time <= LAST_MS else None
-        return ArchiveRecord(find_table(file.path), 0, first_offset(file.path) + at, said, None, None, None)
+        stamp = time if FIRST_MS <= time <= LAST_MS else None
+        return ArchiveRecord(find_table(file.path), 0, first_offset(file.path) + at, stamp, None, None, None)
 
 
 class JsonRowFormat(RowFileFormat):
@@ -195,10 +195,10 @@ class CsvRowFormat(RowFileFormat):
             self._read_names(file)
         if at == 1 or not row:
             return None
-        found = self._read_row(file, row)
-        if isinstance(found, Reject):
-            return self._empty_record(file, at)._replace(headers=[(ERROR_HEADER, str(found).encode())], value=row)
-        return self._empty_record(file, at)._replace(value=msgspec.json.encode(found))
+        fields = self._read_row(file, row)
+        if isinstance(fields, Reject):
+            return self._empty_record(file, at)._replace(headers=[(ERROR_HEADER, str(fields).encode())], value=row)
+        return self._empty_record(file, at)._replace(value=msgspec.json.encode(fields))
 
     def _read_row(self, file: ArchiveFile, row: bytes) -> Mapping[str, str | None] | Reject:
         """The cells of a row by name, or the error."""
@@ -219,11 +219,11 @@ class CsvRowFormat(RowFileFormat):
         return self._known[1]
 
     def _parse_names(self, header: bytes) -> Sequence[str] | Reject:
-        found = self._cells(header)
-        if isinstance(found, Reject):
-            return Reject(found.code, f"its header row cannot be read: {found.sentence}")
-        names = [name for name in found if name]
-        if len(names) < len(found):
+        cells = self._cells(header)
+        if isinstance(cells, Reject):
+            return Reject(cells.code, f"its header row cannot be read: {cells.sentence}")
+        names = [name for name in cells if name]
+        if len(names) < len(cells):
             return Reject(RejectCode.MALFORMED, "its header row has a column without a name")
         twice = len(set(names)) < len(names)
         return Reject(RejectCode.MALFORMED, "its header row names a column twice") if twice else names
@@ -238,11 +238,11 @@ class ParquetRowFormat(RowFileFormat):
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
         """See `FileFormat.record`: not used for Parquet."""
 
-    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    def frame(self, file: ArchiveFile, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """See `FileFormat.frame`: every row with the types of its columns."""
-        prefix, columns = slice_to_json(chunk)
+        prefix, columns = slice_to_json(batch)
         encode, gathered = msgspec.json.Encoder().encode, RecordColumns()
-        cells = zip(*columns.values(), strict=True) if columns else iter([()] * chunk.num_rows)
+        cells = zip(*columns.values(), strict=True) if columns else iter([()] * batch.num_rows)
         for at, row in enumerate(cells, first):
             value = prefix + encode(dict(zip(columns, row, strict=True))) + b"}"
             gathered.add(self._empty_record(file, at)._replace(value=value))
@@ -286,17 +286,17 @@ class CsvCellParser:
         cells: Cells = []
         at, more = 0, True
         while more:
-            found = self._cell.match(text, at)
-            if found is None:
+            match = self._cell.match(text, at)
+            if match is None:
                 return NOT_A_ROW
-            cells.append(self._parse_value(found))
-            at, more = found.end(), bool(found["more"])
+            cells.append(self._parse_value(match))
+            at, more = match.end(), bool(match["more"])
         return cells
 
-    def _parse_value(self, found: re.Match[str]) -> str | None:
-        quoted = found["quoted"] if self._quote else None
+    def _parse_value(self, match: re.Match[str]) -> str | None:
+        quoted = match["quoted"] if self._quote else None
         if quoted is None:
-            plain = found["plain"]
+            plain = match["plain"]
             return None if plain == self._null else self._unescape(plain)
         if self._escaped is None:
             return quoted.replace(self._double, self._quote)

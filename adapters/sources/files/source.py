@@ -160,20 +160,20 @@ class ArchiveSource:
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """See the port. Files are read from the beginning: an archive has no index."""
-        asked = start.only(until)
-        self._refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
-        unread = until.only(p for p in until if asked.get(p, -1) < until[p])
-        delivered = DeliveryProgress(asked.only(unread), unread)
+        requested = start.only(until)
+        self._refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
+        unread = until.only(p for p in until if requested.get(p, -1) < until[p])
+        delivered = DeliveryProgress(requested.only(unread), unread)
         delivery = self._scan.begin_delivery(delivered, apply_batch, stop)
-        delivery.read(self._files(asked))
+        delivery.read(self._files(requested))
         if not stop.is_set():
             delivered.close_until(unread)
             delivery.flush()
 
     @staticmethod
-    def _refuse_losses(found: Mapping[TopicPartition, str]) -> None:
-        if found:
-            raise DataLoss(" ".join(sorted(set(found.values()))), next_step=RELOAD)
+    def _refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
+        if losses:
+            raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=RELOAD)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
         """See the port. Files have no identity. Positions of unreadable lines are never lost."""
@@ -267,15 +267,15 @@ AFTER = 0.5
 
 
 class FilePoller:
-    """Watches `place`, including subfolders for `deep` and globs. Starts on creation, so no later change is missed.
+    """Watches `location`, including subfolders for `deep` and globs. Starts on creation, so no later change is missed.
     `every`: the longest time between two listings in seconds, as in object stores and folders of other machines; 0 lists
     always."""
 
-    def __init__(self, place: Place, *, deep: bool, every: float) -> None:
+    def __init__(self, location: Place, *, deep: bool, every: float) -> None:
         self._every = every
         self._due = time.monotonic() + self._every
-        self._folder = _find_folder(place) if isinstance(place, str) else None
-        self._deep = deep or (isinstance(place, str) and has_magic(place))
+        self._folder = _find_folder(location) if isinstance(location, str) else None
+        self._deep = deep or (isinstance(location, str) and has_magic(location))
         self._watched: tuple[RustNotify, int] | None = None
         self._renew()
 
@@ -303,12 +303,12 @@ class FilePoller:
         if self._watched is None:
             stop.wait(seconds)
             return False
-        found = self._watched[0].watch(GATHER_MS, STEP_MS, max(1, int(seconds * 1000)), stop)
-        if found == "signal":
+        changes = self._watched[0].watch(GATHER_MS, STEP_MS, max(1, int(seconds * 1000)), stop)
+        if changes == "signal":
             raise KeyboardInterrupt
-        if isinstance(found, str):
+        if isinstance(changes, str):
             return False
-        if any(path == str(self._folder) for _, path in found):
+        if any(path == str(self._folder) for _, path in changes):
             # The folder was removed or replaced, maybe by one with the same inode number.
             self.close()
         return True

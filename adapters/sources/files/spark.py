@@ -79,14 +79,14 @@ class SparkOffsetIndex(OffsetIndex):
         pieces, moved = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:
-                chunks = read_facts(scan_splits(self._spark, pieces, self._read_bounds, BOUNDS_SCHEMA), pieces)
-            except FilesChanged as found:
-                moved |= found.labels
+                slices = read_facts(scan_splits(self._spark, pieces, self._read_bounds, BOUNDS_SCHEMA), pieces)
+            except FilesChanged as change:
+                moved |= change.labels
                 pieces = [piece for piece in pieces if piece.file.label not in moved]
                 continue
-            for stretch in (stretch for chunk in chunks for stretch in chunk.facts.stretches):
+            for stretch in (stretch for scanned in slices for stretch in scanned.facts.stretches):
                 self.add_range(TopicPartition(stretch.topic, stretch.partition), stretch.bounds[0], stretch.bounds[-1])
-            self._plan.record_slices(chunks)
+            self._plan.record_slices(slices)
             break
         self._plan.close(without=moved)
         return self
@@ -123,22 +123,22 @@ class SliceBatch:
         self.records = self.size = 0
         self.is_whole, self.is_cut = True, False
 
-    def add(self, chunk: ScannedSlice, delivered: DeliveryProgress) -> None:
+    def add(self, scanned: ScannedSlice, delivered: DeliveryProgress) -> None:
         """Add the undelivered records of the slice."""
-        for number, stretch in enumerate(chunk.facts.stretches):
-            first, end, records = _select_range(stretch, chunk.piece.file.label, delivered)
+        for number, stretch in enumerate(scanned.facts.stretches):
+            first, end, records = _select_range(stretch, scanned.piece.file.label, delivered)
             is_whole = (first, end) == (stretch.bounds[0], stretch.bounds[-1])
             self.is_whole = self.is_whole and is_whole
             if records:
-                self.parts.append(OffsetSlice(chunk.number, number, first, end))
+                self.parts.append(OffsetSlice(scanned.number, number, first, end))
                 self.is_cut = self.is_cut or not is_whole
                 self.records += records
                 self.size += stretch.size
 
-    def has_room(self, chunk: ScannedSlice, options: FileSourceOptions) -> bool:
+    def has_room(self, scanned: ScannedSlice, options: FileSourceOptions) -> bool:
         """True if the whole slice fits in the batch, or the batch is empty."""
-        records = sum(b - a for s in chunk.facts.stretches for a, b in _split_runs(s))
-        size = sum(s.size for s in chunk.facts.stretches)
+        records = sum(b - a for s in scanned.facts.stretches for a, b in _split_runs(s))
+        size = sum(s.size for s in scanned.facts.stretches)
         fits = self.records + records <= options.batch_records and self.size + size <= options.batch_bytes
         return fits or not self.parts
 
@@ -149,9 +149,9 @@ def _split_runs(stretch: OffsetRuns) -> Iterator[tuple[int, int]]:
 
 def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) -> tuple[int, int, int]:
     """The first offset, the end and the number of records of a run that must be delivered."""
-    place = TopicPartition(stretch.topic, stretch.partition)
-    taken = [delivered.accept_range(place, first, end, label) for first, end in _split_runs(stretch)]
-    some = [(first, end) for first, end in taken if first < end]
+    partition = TopicPartition(stretch.topic, stretch.partition)
+    ranges = [delivered.accept_range(partition, first, end, label) for first, end in _split_runs(stretch)]
+    some = [(first, end) for first, end in ranges if first < end]
     return (some[0][0], some[-1][1], sum(b - a for a, b in some)) if some else (0, 0, 0)
 
 
@@ -191,12 +191,12 @@ class SparkDelivery:
             return frozenset()
         frame = cache_frame(scan_splits(self._spark, pieces, self._read_rows, ROWS))
         try:
-            chunks = read_facts(frame, pieces)
+            slices = read_facts(frame, pieces)
         except FilesChanged as moved:
             return moved.labels | self._read_splits([piece for piece in pieces if piece.file.label not in moved.labels])
         gathered = SliceBatch()
-        for chunk in chunks:
-            if not gathered.has_room(chunk, self._options):
+        for scanned in slices:
+            if not gathered.has_room(scanned, self._options):
                 self._hand_over(frame, gathered)
                 gathered = SliceBatch()
             if self._stop.is_set():
@@ -204,9 +204,9 @@ class SparkDelivery:
                     # Added records count as delivered.
                     self._hand_over(frame, gathered)
                 return frozenset()
-            gathered.add(chunk, self._delivered)
+            gathered.add(scanned, self._delivered)
         self._hand_over(frame, gathered)
-        self._plan.record_slices(chunks)
+        self._plan.record_slices(slices)
         return frozenset()
 
     def _hand_over(self, frame: DataFrame, gathered: SliceBatch) -> None:
@@ -243,15 +243,15 @@ def get_slice_limits(options: FileSourceOptions) -> SliceLimits:
 def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> DataFrame:
     """The collected records, in the order of the frame."""
     within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
-    found = filter_rows(frame, within & column(FACTS).isNull())
+    records = filter_rows(frame, within & column(FACTS).isNull())
     if gathered.is_whole:
-        return found
+        return records
     parts = from_arrow(
         spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in gathered.parts], PART)
     )
     # Broadcast, so that no record moves between executors.
-    found = found.join(sf.broadcast(parts), [CHUNK, STRETCH])
-    return found.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))
+    records = records.join(sf.broadcast(parts), [CHUNK, STRETCH])
+    return records.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))
 
 
 # Splits that executors read, and their facts on the driver.
@@ -279,13 +279,13 @@ class FilesChanged(Exception):
 def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedSlice]:
     """The facts in a scanned frame, in order. Raises FilesChanged; EnvironmentProblem for an unreadable file."""
     try:
-        found = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
+        rows = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
     except (Py4JError, PySparkException) as error:
         _refuse_changed(pieces)
         raise translate_error(error, "reading files") from error
     _refuse_changed(pieces)
-    chunks = [ScannedSlice(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=SliceFacts)) for n, facts in found]
-    return sorted(chunks, key=lambda chunk: chunk.number)
+    slices = [ScannedSlice(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=SliceFacts)) for n, facts in rows]
+    return sorted(slices, key=lambda scanned: scanned.number)
 
 
 def _refuse_changed(pieces: Iterable[FileSplit]) -> None:
@@ -313,17 +313,17 @@ class SplitPlan:
         if begun is None:
             return []
         try:
-            found = list(split_file(self._form, file, *begun, self._size))
+            splits = list(split_file(self._form, file, *begun, self._size))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise unusable_error(file, error) from error
         self._files[file.label] = (file, *begun)
-        return found
+        return splits
 
-    def record_slices(self, chunks: Iterable[ScannedSlice]) -> None:
+    def record_slices(self, slices: Iterable[ScannedSlice]) -> None:
         """Store the read positions from ordered slices, which must include all slices of their splits."""
-        last = {chunk.piece: chunk.facts for chunk in chunks}
+        last = {scanned.piece: scanned.facts for scanned in slices}
         for piece, facts in last.items():
             file, _, lines = self._files[piece.file.label]
             if facts.lines:

@@ -151,9 +151,9 @@ class SplitScan:
     def read_slices(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, SliceFacts]]:
         """The records in slices, with run numbers and facts. The last slice may be empty."""
         with _translate_errors(self._piece.file):
-            for chunk in self._read_groups() if self._piece.groups else self._gather_records():
-                numbers, stretches = find_runs(chunk)
-                yield chunk, numbers, SliceFacts(stretches, self._at, self._lines, self._unfinished)
+            for batch in self._read_groups() if self._piece.groups else self._gather_records():
+                numbers, stretches = find_runs(batch)
+                yield batch, numbers, SliceFacts(stretches, self._at, self._lines, self._unfinished)
 
     def _read_groups(self) -> Iterator[pa.RecordBatch]:
         reader = pq.ParquetFile(self._piece.file.open_parquet())
@@ -245,16 +245,16 @@ def _translate_errors(file: ArchiveFile) -> Iterator[None]:
         raise EnvironmentProblem(f"The file {file.path} is damaged: it is no Parquet file any more.") from error
 
 
-def find_runs(chunk: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
+def find_runs(batch: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
     """The run number of each record, and the runs."""
-    if not chunk.num_rows:
+    if not batch.num_rows:
         return pa.array([], pa.int32()), []
-    topics = chunk.column("topic").dictionary_encode()
-    places = topics.indices.to_numpy().astype(np.int64) * 2**32 + chunk.column("partition").to_numpy()
-    order = np.argsort(places, kind="stable")
-    places, offsets = places[order], chunk.column("offset").to_numpy()[order]
-    sizes = np.concatenate(([0], np.cumsum(_record_sizes(chunk)[order])))
-    other, steps = np.diff(places) != 0, np.diff(offsets)
+    topics = batch.column("topic").dictionary_encode()
+    partitions = topics.indices.to_numpy().astype(np.int64) * 2**32 + batch.column("partition").to_numpy()
+    order = np.argsort(partitions, kind="stable")
+    partitions, offsets = partitions[order], batch.column("offset").to_numpy()[order]
+    sizes = np.concatenate(([0], np.cumsum(_record_sizes(batch)[order])))
+    other, steps = np.diff(partitions) != 0, np.diff(offsets)
     begins = np.concatenate(([True], other | (steps <= 0)))
     # Ranges of offsets without a hole, of which runs consist.
     firsts = np.flatnonzero(np.concatenate(([True], other | (steps != 1))))
@@ -264,29 +264,29 @@ def find_runs(chunk: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
     runs = np.searchsorted(firsts, starts)
     numbers = np.empty(len(order), np.int32)
     numbers[order] = np.cumsum(begins) - 1
-    found = [
+    stretches = [
         OffsetRuns(
-            topics.dictionary[places[a] >> 32].as_py(),
-            int(places[a] & 0xFFFFFFFF),
+            topics.dictionary[partitions[a] >> 32].as_py(),
+            int(partitions[a] & 0xFFFFFFFF),
             int(sizes[b] - sizes[a]),
             bounds[runs[n] : runs[n + 1]].ravel().tolist(),
         )
         for n, (a, b) in enumerate(pairwise(starts))
     ]
-    return pa.array(numbers), found
+    return pa.array(numbers), stretches
 
 
-def _record_sizes(chunk: pa.RecordBatch) -> Any:
-    lengths: list[Any] = [pc.fill_null(pc.binary_length(chunk.column(name)), 0).to_numpy() for name in ("key", "value")]
+def _record_sizes(batch: pa.RecordBatch) -> Any:
+    lengths: list[Any] = [pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy() for name in ("key", "value")]
     return lengths[0].astype(np.int64) + lengths[1]
 
 
 def scan_rows(form: FileFormat, limits: SliceLimits, number: int, piece: FileSplit) -> Iterator[pa.Table]:
     """A split as a table with schema `ROWS`. `number` is the split's number in its frame."""
-    for at, (chunk, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_slices(), number * IN_PIECE):
-        of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
-        no_facts = pa.nulls(chunk.num_rows, pa.binary())
-        yield pa.Table.from_arrays([*chunk.columns, of_chunk, numbers, no_facts], schema=ROWS)
+    for at, (batch, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_slices(), number * IN_PIECE):
+        of_chunk = pa.repeat(pa.scalar(at), batch.num_rows)
+        no_facts = pa.nulls(batch.num_rows, pa.binary())
+        yield pa.Table.from_arrays([*batch.columns, of_chunk, numbers, no_facts], schema=ROWS)
         yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
 
 
@@ -297,7 +297,7 @@ def scan_bounds(form: FileFormat, limits: SliceLimits, number: int, piece: FileS
     for _, _, facts in SplitScan(form, piece, limits).read_slices():
         for stretch in facts.stretches:
             first, end = stretch.bounds[0], stretch.bounds[-1]
-            known = hulls.get((stretch.topic, stretch.partition), (first, end))
-            hulls[stretch.topic, stretch.partition] = min(first, known[0]), max(end, known[1])
+            bounds = hulls.get((stretch.topic, stretch.partition), (first, end))
+            hulls[stretch.topic, stretch.partition] = min(first, bounds[0]), max(end, bounds[1])
     facts.stretches = [OffsetRuns(topic, partition, 0, list(hull)) for (topic, partition), hull in hulls.items()]
     yield pa.Table.from_pylist([{CHUNK: number * IN_PIECE, FACTS: msgspec.msgpack.encode(facts)}], BOUNDS_SCHEMA)

@@ -30,16 +30,16 @@ class KafkaCheck:
         self._name = name
         self._positions = {lane: Position.from_json(p) for lane, p in own.pop("positions", {}).items()}
         self._production = bool(own.pop("production", False))
-        self._readers = {table: TableReaders(**said) for table, said in own.pop("readers", {}).items()}
+        self._readers = {table: TableReaders(**readers) for table, readers in own.pop("readers", {}).items()}
         self._options = KafkaSettings.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        found: list[Diagnosis] = []
+        findings: list[Diagnosis] = []
         try:
-            found.extend(self._check_cluster(Cluster(self._options)))
+            findings.extend(self._check_cluster(Cluster(self._options)))
         except ReplicatorError as problem:
-            found.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
-        return found
+            findings.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
+        return findings
 
     def _check_cluster(self, cluster: Cluster) -> Iterator[Diagnosis]:
         names = cluster.names()
@@ -64,12 +64,12 @@ class KafkaCheck:
 
     def _check_replicas(self, cluster: Cluster, names: Sequence[str]) -> Iterator[Diagnosis]:
         copies = cluster.replicas(names)
-        few = [name for name, found in copies.items() if min(found.wanted) < COPIES]
+        few = [name for name, replicas in copies.items() if min(replicas.wanted) < COPIES]
         if few and self._production:
             step = f"Raise the factor to {COPIES} (kafka-reassign-partitions), and set default.replication.factor={COPIES}."
             text = f"Topics with a replication factor below {COPIES}: {len(few)} of {len(names)}, for example {few[0]}."
             yield Diagnosis("warning", self._name, text, step)
-        behind = [name for name, found in copies.items() if any(map(int.__lt__, found.in_sync, found.wanted))]
+        behind = [name for name, replicas in copies.items() if any(map(int.__lt__, replicas.in_sync, replicas.wanted))]
         if behind:
             step = "See which broker is down: kafka-topics --describe --under-replicated-partitions."
             yield Diagnosis(
@@ -93,7 +93,7 @@ class TableReaders:
 
 def check_compaction(subject: str, settings: Settings, readers: Mapping[str, TableReaders]) -> Iterator[Diagnosis]:
     """Warnings for compacted topics that lack changes for some reader. `readers`: by table name or glob."""
-    for topic in sorted(topic for topic, said in settings.items() if "compact" in said.get("cleanup.policy", "")):
+    for topic in sorted(topic for topic, config in settings.items() if "compact" in config.get("cleanup.policy", "")):
         mine = _find_readers(topic, readers)
         if mine.every:
             text = (
@@ -113,8 +113,8 @@ def check_compaction(subject: str, settings: Settings, readers: Mapping[str, Tab
 def _find_readers(topic: str, readers: Mapping[str, TableReaders]) -> TableReaders:
     """The readers of the table in the topic's name: `<prefix>.<schema>.<table>`, or only the table."""
     parts = topic.split(".")
-    found = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
-    return next(filter(None, found), TableReaders())
+    entries = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
+    return next(filter(None, entries), TableReaders())
 
 
 # Check that the broker keeps records until every lane has read them.
@@ -193,8 +193,8 @@ def _is_deleting(settings: Mapping[str, str]) -> bool:
     return "delete" in settings.get("cleanup.policy", "delete")
 
 
-def _next_step(partition: TopicPartition, what: str = "ms") -> str:
+def _next_step(partition: TopicPartition, unit: str = "ms") -> str:
     return (
-        f"Start the daemon or repair the lane. Raise retention.{what} of topic {partition.topic} until the lane has "
+        f"Start the daemon or repair the lane. Raise retention.{unit} of topic {partition.topic} until the lane has "
         "caught up."
     )

@@ -127,9 +127,9 @@ class Cluster:
         """For each partition the offset of the first record not older than `at` (seconds); the end if there is none."""
         partitions = tuple(partitions)
         spec = cast(Any, admin).OffsetSpec.for_timestamp(int(at * 1000))
-        found = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
-        missing = self.ends(p for p, offset in found.items() if offset < 0)
-        return {**found, **missing}
+        offsets = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
+        missing = self.ends(p for p, offset in offsets.items() if offset < 0)
+        return {**offsets, **missing}
 
     def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
         """The replicas of these topics, which must exist."""
@@ -146,8 +146,8 @@ class Cluster:
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         with self._request("The topics' settings could not be read") as client:
             futures = client.describe_configs(wanted, request_timeout=TIMEOUT)
-            found = {resource.name: _read_result(future) for resource, future in futures.items()}
-        return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
+            by_name = {resource.name: _read_result(future) for resource, future in futures.items()}
+        return {name: {key: entry.value for key, entry in entries.items()} for name, entries in by_name.items()}
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each partition the start according to `start_from`; the end for a time after all records."""
@@ -158,8 +158,8 @@ class Cluster:
         if wanted == "latest":
             return ends
         at = int(datetime.fromisoformat(wanted).timestamp() * 1000)
-        found = self._offsets(partitions, cast(Any, admin).OffsetSpec.for_timestamp(at), IsolationLevel.READ_COMMITTED)
-        return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
+        offsets = self._offsets(partitions, cast(Any, admin).OffsetSpec.for_timestamp(at), IsolationLevel.READ_COMMITTED)
+        return {p: offset if offset >= 0 else ends[p] for p, offset in offsets.items()}
 
 
 def _read_result(future: Any) -> Any:
@@ -189,12 +189,12 @@ def find_losses(
 ) -> dict[TopicPartition, str]:
     """For each partition of `position` that `topics` cannot continue, the error. Unwanted topics are ignored."""
     there = set(list_partitions(topics))
-    asked = [p for p in position if cluster.wanted(p.topic)]
-    found = {p: describe_missing(p, topics) for p in asked if p not in there}
-    found |= {p: s for p in asked if p in there and (s := describe_recreated(p.topic, topics[p.topic].id, identity))}
-    left = [p for p in asked if p not in found]
+    requested = [p for p in position if cluster.wanted(p.topic)]
+    losses = {p: describe_missing(p, topics) for p in requested if p not in there}
+    losses |= {p: s for p in requested if p in there and (s := describe_recreated(p.topic, topics[p.topic].id, identity))}
+    left = [p for p in requested if p not in losses]
     firsts, ends = cluster.firsts(left), cluster.log_ends(left)
-    return found | {p: s for p in left if (s := describe_out_of_range(p, position[p], firsts[p], ends[p]))}
+    return losses | {p: s for p in left if (s := describe_out_of_range(p, position[p], firsts[p], ends[p]))}
 
 
 def describe_missing(partition: TopicPartition, topics: Mapping[str, Topic]) -> str:
@@ -228,7 +228,7 @@ def describe_out_of_range(partition: TopicPartition, offset: int, first: int, en
     return ""
 
 
-def refuse_losses(found: Mapping[TopicPartition, str]) -> None:
-    """Raise DataLoss with all sentences in `found`, if there are any."""
-    if found:
-        raise DataLoss(" ".join(sorted(set(found.values()))), next_step=describe_reload_or_skip())
+def refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
+    """Raise DataLoss with all sentences in `losses`, if there are any."""
+    if losses:
+        raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=describe_reload_or_skip())

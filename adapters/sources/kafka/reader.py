@@ -54,11 +54,11 @@ class RecordBuffer:
     records: int = 0
     size: int = 0
 
-    def add(self, chunk: pa.RecordBatch) -> None:
-        """Append the records of `chunk`."""
-        self.chunks.append(chunk)
-        self.records += chunk.num_rows
-        self.size += payload_bytes(chunk)
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append the records of `batch`."""
+        self.chunks.append(batch)
+        self.records += batch.num_rows
+        self.size += payload_bytes(batch)
 
 
 class PartitionReader:
@@ -140,7 +140,7 @@ class PartitionReader:
         partitions are not read until `resume`. Partitions that were read up to their end are left out: late answers for
         them are possible."""
         refused, self._refused = self._refused, {}
-        return {partition: said for partition, said in refused.items() if partition in self._assigned}
+        return {partition: message for partition, message in refused.items() if partition in self._assigned}
 
     def take_failed(self) -> dict[TopicPartition, str]:
         """Partitions with transient fetch errors, each returned once. Fetches are repeated."""
@@ -203,8 +203,8 @@ class PartitionReader:
 
     def _count_behind(self, partitions: Iterable[TopicPartition]) -> int:
         """The number of unread records in `partitions`, as far as known without a request."""
-        known = [p for p in partitions if not self._is_finished(p)]
-        ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in known]
+        unfinished = [p for p in partitions if not self._is_finished(p)]
+        ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in unfinished]
         return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
 
     def _take_messages(self, messages: list[Message], got: RecordBuffer) -> Iterable[TopicPartition]:
@@ -314,8 +314,8 @@ def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _build_timestamps(messages: Sequence[Message]) -> pa.Array:
     pairs = map(Message.timestamp, messages)
-    known = [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in pairs]
-    return null_out_of_range(pa.array(known, RAW.field("timestamp").type))
+    times = [None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in pairs]
+    return null_out_of_range(pa.array(times, RAW.field("timestamp").type))
 
 
 def _build_headers(messages: Sequence[Message]) -> pa.Array:

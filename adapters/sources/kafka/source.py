@@ -148,8 +148,8 @@ class StreamLoop:
         self._deliver(RecordBuffer(), apply_batch)
         while not stop.is_set() and not self._reader.is_finished():
             got = self._reader.gather(WAIT)
-            for partition, said in self._reader.take_refused().items():
-                self._watch.confirm_loss(partition, self._reader.next[partition], said)
+            for partition, message in self._reader.take_refused().items():
+                self._watch.confirm_loss(partition, self._reader.next[partition], message)
                 self._reader.resume(partition)
             self._refresh_topics()  # Before delivery, because records may belong to a topic that was created again.
             for partition, error in self._reader.take_failed().items():

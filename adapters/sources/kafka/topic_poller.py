@@ -97,17 +97,17 @@ class TopicPoller:
         last = next(reversed(self._looked.values()), 0.0)
         return bool(self._missed) or time.monotonic() - min([last, *(self._looked.get(t, 0.0) for t in moved)]) >= LOOK
 
-    def refresh(self, known: Collection[TopicPartition], moved: Iterable[str]) -> dict[TopicPartition, int]:
+    def refresh(self, partitions: Collection[TopicPartition], moved: Iterable[str]) -> dict[TopicPartition, int]:
         """Compare the topics `moved`, missing topics, and some others in turn with their known state. Returns the
-        partitions that are not in `known`, with their first offsets."""
+        partitions that are not in `partitions`, with their first offsets."""
         fresh: dict[TopicPartition, int] = {}
-        self._looked = {p.topic: 0.0 for p in known if p.topic not in self._looked} | self._looked
+        self._looked = {p.topic: 0.0 for p in partitions if p.topic not in self._looked} | self._looked
         some = {*moved, *self._missed, *islice(self._looked, SOME)}
         try:
             self._refuse_changed(some)
             self.note_answer()
             if self._grow:
-                fresh = self._take_new(known)
+                fresh = self._take_new(partitions)
             else:
                 self._away = False
         except Retryable as away:
@@ -121,33 +121,33 @@ class TopicPoller:
             self._looked[name] = time.monotonic()
         return fresh
 
-    def confirm_loss(self, partition: TopicPartition, offset: int, said: str) -> None:
-        """Check an offset that the broker refused with the message `said`. Raises DataLoss if the broker does not have
+    def confirm_loss(self, partition: TopicPartition, offset: int, answer: str) -> None:
+        """Check an offset that the broker refused with `answer`. Raises DataLoss if the broker does not have
         it. A broker that just took over a partition may refuse existing offsets for a short time; repeated refusals
         are final."""
         refusals = self._refusals.add(partition, offset).count
-        found = find_losses(self._cluster, self._topics, Position({partition: offset}), self.identity)
-        if found or refusals > BELIEVED:
-            sentence = found.get(partition) or f"{partition} cannot be read on from offset {offset}: {said}."
+        losses = find_losses(self._cluster, self._topics, Position({partition: offset}), self.identity)
+        if losses or refusals > BELIEVED:
+            sentence = losses.get(partition) or f"{partition} cannot be read on from offset {offset}: {answer}."
             raise DataLoss(sentence, next_step=describe_reload_or_skip())
-        log.warning("The broker refused offset %d of %s (%s), but has it; it is requested again.", offset, partition, said)
+        log.warning("The broker refused offset %d of %s (%s), but has it; it is requested again.", offset, partition, answer)
 
-    def _refuse_changed(self, known: Set[str]) -> None:
-        now, at = self._cluster.describe_topics(known, timeout=TICK), time.monotonic()
-        self._missed = {name: self._missed.get(name, at) for name in known - now.keys()}
+    def _refuse_changed(self, names: Set[str]) -> None:
+        now, at = self._cluster.describe_topics(names, timeout=TICK), time.monotonic()
+        self._missed = {name: self._missed.get(name, at) for name in names - now.keys()}
         gone = [name for name, since in self._missed.items() if at - since >= GONE]
         before = self.identity
         changed = [
-            (name, said) for name in known if name in now and (said := describe_recreated(name, now[name].id, before))
+            (name, loss) for name in names if name in now and (loss := describe_recreated(name, now[name].id, before))
         ]
         refuse_losses({TopicPartition(name, 0): describe_missing(TopicPartition(name, 0), now) for name in gone})
-        refuse_losses({TopicPartition(name, 0): said for name, said in changed})
+        refuse_losses({TopicPartition(name, 0): loss for name, loss in changed})
 
-    def _take_new(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _take_new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The result of the last search if it is done; otherwise start a search if it is time."""
         if self._search is None:
             if time.monotonic() - self._grown >= GROW:
-                self._search = self._pool.submit(self._find_new, frozenset(known))
+                self._search = self._pool.submit(self._find_new, frozenset(partitions))
             return {}
         if not self._search.done():
             return {}
@@ -160,8 +160,8 @@ class TopicPoller:
             log.info("Reading %s from the beginning.", _list_some(fresh.firsts))
         return fresh.firsts
 
-    def _find_new(self, known: Collection[TopicPartition]) -> NewPartitions:
-        fresh = {p for p in self._cluster.partitions(timeout=TICK) if p not in known}
+    def _find_new(self, partitions: Collection[TopicPartition]) -> NewPartitions:
+        fresh = {p for p in self._cluster.partitions(timeout=TICK) if p not in partitions}
         now = self._cluster.describe_topics({p.topic for p in fresh}, timeout=TICK)
         firsts = self._cluster.firsts(fresh.intersection(list_partitions(now)), timeout=TICK)
         # For a partition that was just created the broker may have no offset yet: the next search finds it

@@ -45,10 +45,10 @@ def select_column(column: sa.ColumnClause[Any], nullable: bool, where: str) -> S
     return SelectedColumn(column.name, kind, choose(column), nullable)
 
 
-def declared_type(name: str, said: str, where: str) -> tuple[pa.DataType, AnyType]:
+def declared_type(name: str, type_name: str, where: str) -> tuple[pa.DataType, AnyType]:
     """The type that the configuration declares for a column, and SQLAlchemy's type for its values."""
     try:
-        kind = find_type_reader(said).type
+        kind = find_type_reader(type_name).type
     except ValueMisfit as unknown:
         raise ConfigProblem(
             f"Column {name!r} in 'schema' of {where}: {unknown}.", next_step=f"Write a type such as {NAMES}."
@@ -230,22 +230,22 @@ class CursorValues:
         self._overlap = self._check(to_timedelta(options.overlap) if isinstance(options.overlap, str) else options.overlap)
         self.first = None if options.start_after is None else self._parse_option(options.start_after)
 
-    def lower_bound(self, border: Value | None) -> Value | None:
-        """The lower limit of the next read after one up to `border`."""
-        if border is None:
+    def lower_bound(self, last: Value | None) -> Value | None:
+        """The lower limit of the next read after one up to `last`."""
+        if last is None:
             return None
         if t.is_date(self.kind):
-            return border - timedelta(days=math.ceil(self._overlap / timedelta(days=1)))
+            return last - timedelta(days=math.ceil(self._overlap / timedelta(days=1)))
         try:
-            return border - self._overlap
+            return last - self._overlap
         except OverflowError:
             return None
 
-    def advance(self, border: Value | None, value: Value, clock: Value | None) -> Value:
+    def advance(self, last: Value | None, value: Value, clock: Value | None) -> Value:
         """The position after `value` was read. It never decreases, and never exceeds the server's clock: otherwise one row
         with a time in 2099 would hide all later rows."""
         reached = value if clock is None else min(value, clock)
-        return reached if border is None else max(border, reached)
+        return reached if last is None else max(last, reached)
 
     def to_text(self, value: Value) -> str:
         """The value as text for `from_text`."""
@@ -271,19 +271,19 @@ class CursorValues:
             return value.date() if isinstance(value, datetime) else value
         return Decimal(value) if t.is_decimal(self.kind) else int(value)
 
-    def _check(self, said: int | timedelta | None) -> Any:
-        if said is None:
+    def _check(self, overlap: int | timedelta | None) -> Any:
+        if overlap is None:
             return LATE if self.is_time else NUMBERS
-        if isinstance(said, timedelta) != self.is_time:
+        if isinstance(overlap, timedelta) != self.is_time:
             form = "a time such as `5 minutes`" if self.is_time else "a number such as `1000`"
             raise ConfigProblem(
                 f"'overlap' does not go with column {self._name!r}, which is {self.kind}.", next_step=f"Write {form}."
             )
-        return said
+        return overlap
 
-    def _parse_option(self, said: int | str) -> Value:
+    def _parse_option(self, option: int | str) -> Value:
         try:
-            value = self._parse(said)
+            value = self._parse(option)
         except (TypeError, ValueError, ArithmeticError):
             form = "a time such as 2019-11-20 00:00:00" if self.is_time else "a whole number"
             raise ConfigProblem(
@@ -296,9 +296,9 @@ class CursorValues:
             )
         return self.normalize(value)
 
-    def _parse(self, said: int | str) -> Value:
+    def _parse(self, option: int | str) -> Value:
         if t.is_timestamp(self.kind):
-            return datetime.fromisoformat(str(said))
+            return datetime.fromisoformat(str(option))
         if t.is_date(self.kind):
-            return date.fromisoformat(str(said).removesuffix(" 00:00:00"))
-        return int(str(said))
+            return date.fromisoformat(str(option).removesuffix(" 00:00:00"))
+        return int(str(option))

@@ -61,9 +61,9 @@ DRIVERS = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgres": "
 
 def parse_url(dsn: SecretStr) -> sa.URL:
     """The URL with an installed driver. Raises ConfigProblem, without the text, for an invalid URL."""
-    scheme, found, rest = dsn.get_secret_value().partition("://")
+    scheme, separator, rest = dsn.get_secret_value().partition("://")
     try:
-        return sa.make_url(f"{DRIVERS.get(scheme, scheme)}{found}{rest}")
+        return sa.make_url(f"{DRIVERS.get(scheme, scheme)}{separator}{rest}")
     except (sa.exc.ArgumentError, ValueError):
         raise ConfigProblem(
             "`dsn` is not a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE", next_step="Correct it."
@@ -175,10 +175,10 @@ class QueryConnection:
     def refuse_nulls(self) -> None:
         """Raise DataLoss if the cursor column is NULL in a row: its changes would not be detected."""
         if self._cursor is not None and self._cursor.nullable:
-            found: Any = (
+            query: Any = (
                 sa.select(sa.literal_column("1")).select_from(self._relation).where(self._cursor_column.is_(None)).limit(1)
             )
-            if self._connection.execute(found).first() is not None:
+            if self._connection.execute(query).first() is not None:
                 name = self._options.cursor_column
                 raise DataLoss(
                     f"{self._options.name} has rows whose {name!r} is NULL: they never count as new.",
@@ -193,11 +193,11 @@ class QueryConnection:
 
     def is_unique(self, names: Sequence[str]) -> bool:
         """True if the table has a primary key or unique index over these columns or a part of them."""
-        found = sa.inspect(self._connection)
-        place, name = _split_table_name(self._options.table)
-        unique = [found.get_pk_constraint(name, place).get("constrained_columns") or []]
-        unique += [list(one["column_names"]) for one in found.get_unique_constraints(name, place)]
-        indexes = (one["column_names"] for one in found.get_indexes(name, place) if one["unique"])
+        inspector = sa.inspect(self._connection)
+        schema, name = _split_table_name(self._options.table)
+        unique = [inspector.get_pk_constraint(name, schema).get("constrained_columns") or []]
+        unique += [list(one["column_names"]) for one in inspector.get_unique_constraints(name, schema)]
+        indexes = (one["column_names"] for one in inspector.get_indexes(name, schema) if one["unique"])
         unique += [[str(c) for c in columns] for columns in indexes if None not in columns]
         return any(columns and set(columns) <= set(names) for columns in unique)
 
@@ -216,17 +216,17 @@ class QueryConnection:
         result = streamed.execute(statement.order_by(self._cursor_column))
         batches: list[pa.RecordBatch] = []
         fetch, held, size = min(FIRST_FETCH, self._options.chunk_records), 0, 0
-        while found := self._fetch_some(result, fetch):
+        while rows := self._fetch_some(result, fetch):
             batch = pa.record_batch(
-                [to_array(v, c, self._doing) for v, c in zip(zip(*found, strict=True), self.columns, strict=True)],
+                [to_array(v, c, self._doing) for v, c in zip(zip(*rows, strict=True), self.columns, strict=True)],
                 schema=self.schema,
             )
             batches.append(batch)
-            held, size = held + len(found), size + batch.nbytes
+            held, size = held + len(rows), size + batch.nbytes
             if held >= self._options.chunk_records or size >= self._options.chunk_bytes:
                 yield pa.Table.from_batches(batches)
                 batches, held, size = [], 0, 0
-            per_row = max(1, batch.nbytes // len(found))
+            per_row = max(1, batch.nbytes // len(rows))
             fetch = max(1, min(MOST_FETCHED, 2 * fetch, self._options.chunk_bytes // FETCHED_PER_CHUNK // per_row))
             fetch = min(fetch, max(1, self._options.chunk_records - held))
         if batches:
@@ -238,8 +238,8 @@ class QueryConnection:
 
     @property
     def _cursor_column(self) -> sa.ColumnElement[Any]:
-        found: sa.ColumnElement[Any] = self._relation.c[self._options.cursor_column]
-        return found
+        column: sa.ColumnElement[Any] = self._relation.c[self._options.cursor_column]
+        return column
 
     def _add_range(self, statement: sa.Select[Any], lower: Value | None, upper: Value | None) -> sa.Select[Any]:
         first = self.borders.first
@@ -258,8 +258,8 @@ class QueryConnection:
         return sa.literal(plain, sa.DateTime(timezone=zoned) if isinstance(value, datetime) else None)
 
     def _read_one(self, expression: sa.ColumnElement[Any]) -> Value | None:
-        found = self._connection.execute(self._add_range(sa.select(expression), None, None)).scalar_one()
-        return None if found is None else self.borders.normalize(found)
+        cell = self._connection.execute(self._add_range(sa.select(expression), None, None)).scalar_one()
+        return None if cell is None else self.borders.normalize(cell)
 
 
 def _split_table_name(table: str) -> tuple[str | None, str]:
@@ -269,19 +269,19 @@ def _split_table_name(table: str) -> tuple[str | None, str]:
 
 
 def _select_table(connection: sa.Connection, options: QuerySettings) -> tuple[Any, tuple[SelectedColumn, ...]]:
-    place, name = _split_table_name(options.table)
+    schema, name = _split_table_name(options.table)
     try:
-        found = sa.inspect(connection).get_columns(name, place)
+        described = sa.inspect(connection).get_columns(name, schema)
     except sa.exc.NoSuchTableError:
-        found = []
-    if not found:
+        described = []
+    if not described:
         raise ConfigProblem(
             f"The database has no table {options.table} that this user may see.", next_step="Correct `table` or `dsn`."
         )
     wide = connection.dialect.name == "sqlite"
-    columns = [sa.column(one["name"], _widen_type(one["type"]) if wide else one["type"]) for one in found]
-    relation = sa.table(name, *columns, schema=place)
-    nullable = {one["name"]: bool(one.get("nullable", True)) for one in found}
+    columns = [sa.column(one["name"], _widen_type(one["type"]) if wide else one["type"]) for one in described]
+    relation = sa.table(name, *columns, schema=schema)
+    nullable = {one["name"]: bool(one.get("nullable", True)) for one in described}
     return relation, tuple(select_column(relation.c[c.name], nullable[c.name], options.name) for c in columns)
 
 
@@ -293,7 +293,7 @@ def _widen_type(kind: AnyType) -> AnyType:
 
 
 def _select_query(options: QuerySettings) -> tuple[Any, tuple[SelectedColumn, ...]]:
-    kinds = {name: declared_type(name, said, options.name) for name, said in options.columns.items()}
+    kinds = {name: declared_type(name, type_name, options.name) for name, type_name in options.columns.items()}
     text = PARAMETER.sub(r"\\:", (options.query or "").strip().removesuffix(";"))
     columns = [sa.column(name, made) for name, (_, made) in kinds.items()]
     relation = sa.text(f"\n{text}\n").columns(*columns).subquery("q")
@@ -369,11 +369,11 @@ class QueryCheck:
                     return [Diagnosis("error", self._name, f"{options.name} has no column {missing[0]!r}.", step)]
                 reading.check_query()
                 columns = format_count(len(reading.columns), "column")
-                found = [Diagnosis("ok", self._name, f"{options.name} can be queried: {columns}.")]
+                findings = [Diagnosis("ok", self._name, f"{options.name} can be queried: {columns}.")]
                 if options.query is None and self._keys and not reading.is_unique(self._keys):
                     sentence = f"The database has no unique index on ({', '.join(self._keys)}) of {options.name}."
                     step = "If two rows have equal keys, one of them is lost. Correct `keys`, or create a unique index."
-                    found.append(Diagnosis("warning", self._name, sentence, step))
+                    findings.append(Diagnosis("warning", self._name, sentence, step))
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]
-        return [*found, Diagnosis("ok", self._name, NO_DELETES)]
+        return [*findings, Diagnosis("ok", self._name, NO_DELETES)]

@@ -57,14 +57,14 @@ class QuerySettings(JournalOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem for a missing key, and for columns that do not fit."""
-        found = super().read(options)
-        if (found.query is None) == bool(found.columns):
+        settings = super().read(options)
+        if (settings.query is None) == bool(settings.columns):
             raise cls.refuse("columns are declared in 'schema' where there is a 'query', and only there")
-        if found.cursor_column in found.private:
+        if settings.cursor_column in settings.private:
             raise cls.refuse("the cursor_column cannot be masked: it shows which rows are new")
-        if not found.keys:
+        if not settings.keys:
             raise ConfigProblem(
-                f"The key of {found.name} is unknown. It is needed to recognise rows that were read before.",
-                next_step=f"Write a table with `match: {found.name}` and `keys`.",
+                f"The key of {settings.name} is unknown. It is needed to recognise rows that were read before.",
+                next_step=f"Write a table with `match: {settings.name}` and `keys`.",
             )
-        return found
+        return settings

@@ -74,39 +74,39 @@ class QueryPolls:
         reading.refuse_nulls()
         self.journal.begin(schema)
         progress = self._progress or self.journal.read_progress()
-        clock, borders = reading.read_clock(), reading.borders
+        clock, cursor = reading.read_clock(), reading.borders
         if progress.border is None:
             progress = self._read_in_parallel(reading, progress, clock)
-        border = None if progress.border is None else borders.from_text(progress.border)
-        recent = self._load_recent(schema, borders.lower_bound(border))
-        for some in reading.read_rows(borders.lower_bound(border)):
-            border = borders.advance(border, self._last_value(borders, some), clock)
-            progress = self._write_rows(some, recent, replace(progress, border=borders.to_text(border)))
-            self._drop_recent(recent, borders.lower_bound(border))
+        last = None if progress.border is None else cursor.from_text(progress.border)
+        recent = self._load_recent(schema, cursor.lower_bound(last))
+        for some in reading.read_rows(cursor.lower_bound(last)):
+            last = cursor.advance(last, self._last_value(cursor, some), clock)
+            progress = self._write_rows(some, recent, replace(progress, border=cursor.to_text(last)))
+            self._drop_recent(recent, cursor.lower_bound(last))
         self._progress, self._recent = progress, recent
 
     def _read_in_parallel(self, reading: QueryConnection, progress: QueryProgress, clock: Value | None) -> QueryProgress:
         """Read the first rows in parts, if configured: all rows below the value that was the highest then."""
-        borders, is_new = reading.borders, not progress.version and not progress.parts
+        cursor, is_new = reading.borders, not progress.version and not progress.parts
         if is_new and self._options.ranges > 1:
             progress = replace(progress, parts=split_range(reading, self._options.ranges))
         if not progress.parts:
             return progress
         schema = self._to_stored(reading.schema.empty_table()).schema
         begun = {n: part for n, part in enumerate(progress.parts) if part.border is not None and not part.done}
-        known = {n: self._load_recent(schema, borders.from_text(str(part.border))) for n, part in begun.items()}
-        for number, some in ParallelReader(self.database, progress.parts, borders).read_rows():
+        recent_rows = {n: self._load_recent(schema, cursor.from_text(str(part.border))) for n, part in begun.items()}
+        for number, some in ParallelReader(self.database, progress.parts, cursor).read_rows():
             part = progress.parts[number]
             if some is None:
                 progress = progress.with_part(number, replace(part, done=True))
                 continue
-            part = replace(part, border=borders.to_text(self._last_value(borders, some)))
-            progress = self._write_rows(some, known.get(number), progress.with_part(number, part))
-        end = borders.from_text(str(progress.parts[-1].upper))
-        return replace(progress, border=borders.to_text(borders.advance(None, end, clock)), parts=())
+            part = replace(part, border=cursor.to_text(self._last_value(cursor, some)))
+            progress = self._write_rows(some, recent_rows.get(number), progress.with_part(number, part))
+        end = cursor.from_text(str(progress.parts[-1].upper))
+        return replace(progress, border=cursor.to_text(cursor.advance(None, end, clock)), parts=())
 
-    def _last_value(self, borders: CursorValues, rows: pa.Table) -> Value:
-        return borders.normalize(rows[self._options.cursor_column][-1].as_py())
+    def _last_value(self, cursor: CursorValues, rows: pa.Table) -> Value:
+        return cursor.normalize(rows[self._options.cursor_column][-1].as_py())
 
     def _write_rows(self, some: pa.Table, recent: RecentRows | None, progress: QueryProgress) -> QueryProgress:
         """Store the new rows in the journal, with the progress. Returns the progress."""
@@ -206,8 +206,8 @@ def _value_between(low: Value, high: Value, number: int, count: int) -> Value:
 class ParallelReader:
     """Reads the unfinished parts, each from its position, with a connection of its own. Few rows are queued."""
 
-    def __init__(self, database: QueryDatabase, parts: tuple[CursorRange, ...], borders: CursorValues) -> None:
-        self._database, self._parts, self._borders = database, parts, borders
+    def __init__(self, database: QueryDatabase, parts: tuple[CursorRange, ...], cursor: CursorValues) -> None:
+        self._database, self._parts, self._borders = database, parts, cursor
         self._come: Queue[Come | BaseException] = Queue(1)
         self._ended = Event()
 
@@ -276,8 +276,8 @@ class RecentRows:
         self._schema, self._keys = schema, [schema.names.index(key) for key in keys]
         self._cursor = schema.names.index(cursor)
         own = [(f"k{i}", schema.field(i).type) for i in self._keys]
-        known = [*own, (AT, schema.field(self._cursor).type), (DIGEST, pa.uint64()), (VERSION_OF, pa.int64())]
-        self._known: pa.Table = pa.schema(known).empty_table()
+        fields = [*own, (AT, schema.field(self._cursor).type), (DIGEST, pa.uint64()), (VERSION_OF, pa.int64())]
+        self._known: pa.Table = pa.schema(fields).empty_table()
 
     @property
     def schema(self) -> pa.Schema:
@@ -295,25 +295,25 @@ class RecentRows:
         with open_session() as duck:
             duck.register("o", self._known)
             duck.register("r", _number_rows(rows))
-            found = duck.sql(
+            news = duck.sql(
                 f"WITH n AS (SELECT i, {self._digest_columns} FROM r) SELECT n.i FROM n LEFT JOIN o ON {same} "
                 f"WHERE o.{DIGEST} IS NULL OR o.{DIGEST} <> n.{DIGEST} ORDER BY n.i"
             ).to_arrow_table()
-        return rows.take(found["i"])
+        return rows.take(news["i"])
 
     def add(self, rows: pa.Table, versions: pa.Array) -> None:
         """Add rows that were read, in any order: for each key the highest version counts."""
         by = ", ".join(f"k{i}" for i in self._keys)
-        told = pa.table([*rows.columns, versions], names=[*_number_columns(rows), VERSION_OF])
+        numbered = pa.table([*rows.columns, versions], names=[*_number_columns(rows), VERSION_OF])
         with open_session() as duck:
             duck.register("o", self._known)
-            duck.register("r", told)
-            found = duck.sql(
+            duck.register("r", numbered)
+            newest = duck.sql(
                 f"SELECT {by}, arg_max({AT}, {VERSION_OF}) AS {AT}, arg_max({DIGEST}, {VERSION_OF}) AS {DIGEST}, "
                 f"max({VERSION_OF}) AS {VERSION_OF} "
                 f"FROM (SELECT * FROM o UNION ALL SELECT {self._digest_columns}, {VERSION_OF} FROM r) GROUP BY {by}"
             ).to_arrow_table()
-        self._known = pa.table(found).cast(self._known.schema)
+        self._known = pa.table(newest).cast(self._known.schema)
 
     def drop_below(self, floor: pa.Scalar) -> None:
         """Remove rows below `floor`, which are not read again."""
@@ -382,8 +382,8 @@ class QueryProgress:
     @classmethod
     def from_text(cls, text: str) -> QueryProgress:
         """The progress of a text from `to_text`."""
-        said = json.loads(text)
-        return cls(said["version"], said["border"], tuple(CursorRange(*part) for part in said["parts"]))
+        fields = json.loads(text)
+        return cls(fields["version"], fields["border"], tuple(CursorRange(*part) for part in fields["parts"]))
 
     def with_part(self, number: int, part: CursorRange) -> QueryProgress:
         """The progress with another state of the part with that number."""
@@ -437,9 +437,9 @@ class QueryJournal(RowJournal):
         """Append rows as version `progress.version`, with the progress."""
         names = [CHANGE, VERSION, *rows.schema.names]
         count = rows.num_rows
-        told = [pa.repeat(pa.scalar(READ), count), pa.repeat(pa.scalar(progress.version, pa.int64()), count)]
+        own = [pa.repeat(pa.scalar(READ), count), pa.repeat(pa.scalar(progress.version, pa.int64()), count)]
         # As one chunk: delta-rs may write each chunk to a file of its own.
-        self.commit(pa.table([*told, *rows.columns], names=names).combine_chunks(), progress.to_text())
+        self.commit(pa.table([*own, *rows.columns], names=names).combine_chunks(), progress.to_text())
         self._schema = rows.schema
 
     def _create(self, schema: pa.Schema) -> None:

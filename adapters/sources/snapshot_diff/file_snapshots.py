@@ -155,17 +155,17 @@ def find_snapshot_format(options: SnapshotsSettings) -> SnapshotFormat:
 
 def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader]:
     """The readers of declared columns. Raises ConfigProblem for an unknown type, and if no column is declared."""
-    found = {}
-    for name, said in schema.items():
+    readers = {}
+    for name, type_name in schema.items():
         try:
-            found[name] = find_type_reader(said)
+            readers[name] = find_type_reader(type_name)
         except ValueMisfit as unknown:
             sentence = f"Column {name!r} in 'schema' of table {table}: {unknown}."
             raise ConfigProblem(sentence, next_step=f"Write a type such as {NAMES}.") from None
-    if not found:
+    if not readers:
         sentence = f"The columns of {table} are unknown, because its snapshots are text."
         raise ConfigProblem(sentence, next_step="Write 'schema: {COLUMN: TYPE, ...}' in its table.")
-    return found
+    return readers
 
 
 class TextFormat(ABC):
@@ -185,10 +185,10 @@ class TextFormat(ABC):
             raise broken_file_error(file, "is not a whole gzip file") from None
         if len(text) > room:
             raise SnapshotTooLarge
-        found = self.parse_rows(text.removeprefix(BOM), file)
+        rows = self.parse_rows(text.removeprefix(BOM), file)
         if (now := file.stat()).st_mtime_ns != stamp.st_mtime_ns or now.st_size != stamp.st_size:
             raise broken_file_error(file, "was written to while it was read")
-        return found
+        return rows
 
     @abstractmethod
     def parse_rows(self, text: bytes, file: Path) -> pa.Table:
@@ -249,10 +249,10 @@ class CsvFormat(TextFormat):
         return names, count
 
     def _strict_options(self) -> dict[str, Any]:
-        said = self._dialect
-        quoting = rows_of_text.QUOTE_MINIMAL if said.quote else rows_of_text.QUOTE_NONE
-        signs = {"delimiter": said.delimiter, "quotechar": said.quote, "escapechar": said.escape}
-        return {**signs, "quoting": quoting, "doublequote": said.quote is not None, "strict": True}
+        dialect = self._dialect
+        quoting = rows_of_text.QUOTE_MINIMAL if dialect.quote else rows_of_text.QUOTE_NONE
+        signs = {"delimiter": dialect.delimiter, "quotechar": dialect.quote, "escapechar": dialect.escape}
+        return {**signs, "quoting": quoting, "doublequote": dialect.quote is not None, "strict": True}
 
     def _refuse_names(self, names: Sequence[str], file: Path) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -302,7 +302,7 @@ class JsonLinesFormat(TextFormat):
 
     def parse_rows(self, text: bytes, file: Path) -> pa.Table:
         nodes = self._objects.nodes
-        found: dict[str, list[pa.Array]] = {name: [pa.array([], node.type)] for name, node in nodes.items()}
+        columns: dict[str, list[pa.Array]] = {name: [pa.array([], node.type)] for name, node in nodes.items()}
         first = 0
         for lines in _read_lines(text):
             objects, bad = record_errors.decode_or_reject(self._decode, lines, self._objects.empty())
@@ -313,9 +313,9 @@ class JsonLinesFormat(TextFormat):
                     node.build, [None if v is UNSET else v for v in given], f"column {name!r}"
                 )
                 refuse_misfits(bad, first, file)
-                found[name].append(values)
+                columns[name].append(values)
             first += len(lines)
-        return pa.table({name: pa.chunked_array(parts) for name, parts in found.items()})
+        return pa.table({name: pa.chunked_array(parts) for name, parts in columns.items()})
 
 
 def _read_lines(text: bytes) -> Iterator[list[bytes]]:
@@ -334,14 +334,14 @@ def _read_lines(text: bytes) -> Iterator[list[bytes]]:
 def refuse_misfits(bad: Mapping[int, Reject], first: int, file: Path) -> None:
     """Raise DataLoss for the first invalid row, by index after `first` other rows."""
     if bad:
-        place = min(bad)
-        raise broken_file_error(file, f"row {first + place + 1}: {bad[place].sentence}")
+        index = min(bad)
+        raise broken_file_error(file, f"row {first + index + 1}: {bad[index].sentence}")
 
 
-def broken_file_error(file: Path, what: str) -> DataLoss:
+def broken_file_error(file: Path, problem: str) -> DataLoss:
     """The error for a file with invalid content."""
-    colon = ", " if what.startswith("row ") else " "
-    return DataLoss(f"{file}{colon}{what}.", next_step=STEP)
+    colon = ", " if problem.startswith("row ") else " "
+    return DataLoss(f"{file}{colon}{problem}.", next_step=STEP)
 
 
 log = logging.getLogger(__name__)
@@ -445,48 +445,48 @@ class FileSnapshot:
 
 
 class SnapshotFolder:
-    """`SnapshotProvider` of the folder `path`. `anew`: the next step for starting from scratch."""
+    """`SnapshotProvider` of the folder `path`. `restart_step`: the next step for starting from scratch."""
 
     is_numbered_here = False
 
-    def __init__(self, path: str, anew: str, form: SnapshotFormat = PARQUET) -> None:
-        self._path, self._anew, self._form = path, anew, form
+    def __init__(self, path: str, restart_step: str, form: SnapshotFormat = PARQUET) -> None:
+        self._path, self._anew, self._form = path, restart_step, form
 
-    def has_news(self, known: Taken) -> bool:
-        return any(found.version not in known for found in list_snapshots(self._path, self._form))
+    def has_news(self, versions: Taken) -> bool:
+        return any(snapshot.version not in versions for snapshot in list_snapshots(self._path, self._form))
 
-    def read_next(self, taken: Taken) -> ReadSnapshot | None:
+    def read_next(self, versions: Taken) -> ReadSnapshot | None:
         """The next complete snapshot. Raises DataLoss for a processed one that changed, and for one below these."""
-        for found in list_snapshots(self._path, self._form):
-            if found.version in taken:
-                _refuse_other_size(found, found.read_remaining_size(self._form), taken[found.version])
+        for snapshot in list_snapshots(self._path, self._form):
+            if snapshot.version in versions:
+                _refuse_other_size(snapshot, snapshot.read_remaining_size(self._form), versions[snapshot.version])
                 continue
-            if taken and found.version < max(taken):
+            if versions and snapshot.version < max(versions):
                 raise DataLoss(
-                    f"{found.path} appeared after version {max(taken)} had been read.",
+                    f"{snapshot.path} appeared after version {max(versions)} had been read.",
                     next_step="Remove it if it is not needed. Otherwise: " + self._anew,
                 )
-            rows = found.read_rows(self._form)
+            rows = snapshot.read_rows(self._form)
             size = (
                 None
                 if rows is None
-                else found.read_remaining_size(self._form)
-                if found.path.is_file()
-                else found.read_size(self._form)
+                else snapshot.read_remaining_size(self._form)
+                if snapshot.path.is_file()
+                else snapshot.read_size(self._form)
             )
-            return None if rows is None or size is None else ReadSnapshot(str(found.path), found.version, rows, size)
+            return None if rows is None or size is None else ReadSnapshot(str(snapshot.path), snapshot.version, rows, size)
         return None
 
-    def seconds_until_stable(self, known: Taken) -> float:
-        """Seconds until all snapshots that are not in `known` are complete by their age; 0 or less if they are."""
-        new = [found for found in list_snapshots(self._path, self._form) if found.version not in known]
-        return max((found.seconds_until_stable(self._form) for found in new), default=0.0)
+    def seconds_until_stable(self, versions: Taken) -> float:
+        """Seconds until all snapshots that are not in `versions` are complete by their age; 0 or less if they are."""
+        new = [snapshot for snapshot in list_snapshots(self._path, self._form) if snapshot.version not in versions]
+        return max((snapshot.seconds_until_stable(self._form) for snapshot in new), default=0.0)
 
 
-def _refuse_other_size(found: FileSnapshot, now: int | None, size: int | None) -> None:
+def _refuse_other_size(snapshot: FileSnapshot, now: int | None, size: int | None) -> None:
     if None not in (size, now) and size != now:
         raise DataLoss(
-            f"{found.path} differs from the version {found.version} that was read before.",
+            f"{snapshot.path} differs from the version {snapshot.version} that was read before.",
             next_step="Give it a later version, or restore the old file, or remove it.",
         )
 
@@ -494,16 +494,16 @@ def _refuse_other_size(found: FileSnapshot, now: int | None, size: int | None) -
 def list_snapshots(path: str, form: SnapshotFormat = PARQUET) -> list[FileSnapshot]:
     """The snapshots in the folder `path`, by version. Raises EnvironmentProblem for an inaccessible folder, ConfigProblem
     for a name without a version, for duplicate versions, and for versions that are not comparable."""
-    found: dict[int, FileSnapshot] = {}
+    by_version: dict[int, FileSnapshot] = {}
     for snapshot in (_to_snapshot(entry, form) for entry in _list_paths(path, form)):
-        other = found.setdefault(snapshot.version, snapshot)
+        other = by_version.setdefault(snapshot.version, snapshot)
         if other is not snapshot:
             raise ConfigProblem(
                 f"{other.path} and {snapshot.path} are both version {snapshot.version}.",
                 next_step="Remove one of them, or rename it.",
             )
-    _refuse_uneven([one.path for one in found.values()], form)
-    return sorted(found.values())
+    _refuse_uneven([one.path for one in by_version.values()], form)
+    return sorted(by_version.values())
 
 
 def _refuse_uneven(paths: Sequence[Path], form: SnapshotFormat) -> None:

@@ -47,11 +47,11 @@ class SnapshotsSettings(JournalOptions):
     @classmethod
     def read(cls, options: Self | Mapping[str, Any]) -> Self:
         """See `AdapterOptions.read`. Also ConfigProblem unless the copies are at one place."""
-        found = super().read(options)
-        in_database = found.dsn is not None and found.table is not None and found.path is None
-        if not in_database and (found.path is None or found.dsn or found.table or found.query):
+        settings = super().read(options)
+        in_database = settings.dsn is not None and settings.table is not None and settings.path is None
+        if not in_database and (settings.path is None or settings.dsn or settings.table or settings.query):
             raise cls.refuse("set either path, or dsn and table")
-        return found
+        return settings
 
     @property
     def name(self) -> str:

@@ -47,10 +47,10 @@ class SnapshotProvider(Protocol):
 
     is_numbered_here: bool
 
-    def has_news(self, known: Taken) -> bool:
-        """True if there may be a snapshot that is not in `known`. Cheap, because it is called often."""
+    def has_news(self, versions: Taken) -> bool:
+        """True if there may be a snapshot that is not in `versions`. Cheap, because it is called often."""
 
-    def read_next(self, taken: Taken) -> ReadSnapshot | None:
+    def read_next(self, versions: Taken) -> ReadSnapshot | None:
         """The next complete snapshot, if there is one. Raises the program's errors for an invalid one."""
 
 
@@ -98,16 +98,16 @@ def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
 def align_rows(before: pa.Table, snapshot: ReadSnapshot, state: str) -> pa.Table:
     """The earlier rows with the columns of the later ones; new ones are NULL. Raises DataLoss for missing columns and
     other types."""
-    rows, anew = snapshot.rows, ANEW.format(remedy=snapshot.remedy, state=state)
+    rows, step = snapshot.rows, ANEW.format(remedy=snapshot.remedy, state=state)
     for field in before.schema:
         at = rows.schema.get_field_index(field.name)
         if at < 0:
-            raise DataLoss(f"{snapshot.name} lacks the column {field.name!r}.", next_step=anew)
+            raise DataLoss(f"{snapshot.name} lacks the column {field.name!r}.", next_step=step)
         if rows.schema.field(at).type != field.type:
             sentence = (
                 f"Column {field.name!r} is {rows.schema.field(at).type} in {snapshot.name}, and was {field.type} before."
             )
-            raise DataLoss(sentence, next_step=anew)
+            raise DataLoss(sentence, next_step=step)
     columns = [before[f.name] if f.name in before.schema.names else pa.nulls(before.num_rows, f.type) for f in rows.schema]
     return pa.table(columns, schema=rows.schema)
 
@@ -115,9 +115,9 @@ def align_rows(before: pa.Table, snapshot: ReadSnapshot, state: str) -> pa.Table
 def diff_snapshots(before: pa.Table, rows: pa.Table, keys: Sequence[str], version: int) -> pa.Table:
     """One row per changed key, deletes with the old values. Both tables must have the same columns, and unique keys. NaN
     equals NaN, and 0.0 equals -0.0."""
-    found = diff_tables(before, rows, keys)
-    gone = before.take(found.filter(pc.equal(found["op"], "d"))["old"])
-    come = found.filter(pc.not_equal(found["op"], "d"))
+    changes = diff_tables(before, rows, keys)
+    gone = before.take(changes.filter(pc.equal(changes["op"], "d"))["old"])
+    come = changes.filter(pc.not_equal(changes["op"], "d"))
     parts = [
         _to_changes(gone, ["d"] * len(gone), version),
         _to_changes(rows.take(come["new"]), come["op"].to_pylist(), version),
@@ -128,8 +128,8 @@ def diff_snapshots(before: pa.Table, rows: pa.Table, keys: Sequence[str], versio
 
 def _to_changes(rows: pa.Table, ops: list[str], version: int) -> pa.Table:
     names = [CHANGE, VERSION, *rows.schema.names]
-    told = [pa.array(ops, pa.string()), pa.array([version] * len(ops), pa.int64())]
-    return pa.table([*told, *rows.columns], names=names)
+    own = [pa.array(ops, pa.string()), pa.array([version] * len(ops), pa.int64())]
+    return pa.table([*own, *rows.columns], names=names)
 
 
 # Names and values in snapshots that a journal cannot store.
@@ -158,8 +158,8 @@ def refuse_unsupported(snapshot: ReadSnapshot, table: str) -> None:
 def _refuse_names(schema: pa.Schema) -> None:
     for name in schema.names:
         if not name or "\0" in name:
-            what = f"column {name!r} has a NUL character in its name" if name else "it has a column without a name"
-            raise Fatal(what, next_step="Give it another name." if name else "Give it one.")
+            problem = f"column {name!r} has a NUL character in its name" if name else "it has a column without a name"
+            raise Fatal(problem, next_step="Give it another name." if name else "Give it one.")
         if name in OWN or name.casefold() in (CHANGE, VERSION):
             raise Fatal(f"it has a column {name!r}, which is reserved", next_step="Give it another name.")
     _refuse_alike(schema.names, "")
@@ -172,8 +172,8 @@ def _refuse_alike(names: Sequence[str], within: str) -> None:
     for name in names:
         other = seen.get(name.casefold())
         if other is not None:
-            what = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}, which differ in case only"
-            raise Fatal(f"it has {what}{within}", next_step="Rename one of them: Delta tables ignore case.")
+            pair = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}, which differ in case only"
+            raise Fatal(f"it has {pair}{within}", next_step="Rename one of them: Delta tables ignore case.")
         seen[name.casefold()] = name
 
 
@@ -196,11 +196,11 @@ def _list_days(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
         for i in range(kind.num_fields):
             yield from _list_days(pc.struct_field(column, [i]))
     elif t.is_map(kind):
-        for chunk in column.chunks:
-            yield from _list_days(pa.chunked_array([chunk.keys]))
-            yield from _list_days(pa.chunked_array([chunk.items]))
+        for array in column.chunks:
+            yield from _list_days(pa.chunked_array([array.keys]))
+            yield from _list_days(pa.chunked_array([array.items]))
 
 
 def _has_days_beyond(days: pa.ChunkedArray) -> bool:
-    found = pc.min_max(days.cast(pa.int32())).as_py()
-    return found["min"] is not None and not DAYS[0] <= found["min"] <= found["max"] <= DAYS[1]
+    bounds = pc.min_max(days.cast(pa.int32())).as_py()
+    return bounds["min"] is not None and not DAYS[0] <= bounds["min"] <= bounds["max"] <= DAYS[1]

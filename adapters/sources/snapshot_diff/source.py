@@ -155,16 +155,16 @@ class QuerySnapshots:
     def __init__(self, query: SnapshotQuery, table: str) -> None:
         self._query, self._table = query, table
 
-    def has_news(self, known: Taken) -> bool:
+    def has_news(self, versions: Taken) -> bool:
         """See `SnapshotProvider.has_news`: unknown before the query runs."""
-        del known
+        del versions
         return True
 
-    def read_next(self, taken: Taken) -> ReadSnapshot:
+    def read_next(self, versions: Taken) -> ReadSnapshot:
         """Raises the errors of `SnapshotQuery.read_rows`."""
-        moment, rows = self._query.read_rows()
-        read_at = datetime.fromtimestamp(moment // 1_000_000, UTC).isoformat()
-        version = max(moment, max(taken, default=-1) + 1)
+        micros, rows = self._query.read_rows()
+        read_at = datetime.fromtimestamp(micros // 1_000_000, UTC).isoformat()
+        version = max(micros, max(versions, default=-1) + 1)
         return ReadSnapshot(f"{self._table} as read at {read_at}", version, to_storable(rows), remedy=REMEDY)
 
 
@@ -215,13 +215,13 @@ class SnapshotJournal(RowJournal):
             if not is_mine:
                 return False
             self.check_rules()
-            taken = self._read_versions()
-            snapshot = self._supply.read_next(taken)
+            versions = self._read_versions()
+            snapshot = self._supply.read_next(versions)
             if snapshot is not None:
-                self._store_snapshot(snapshot, taken)
+                self._store_snapshot(snapshot, versions)
             return snapshot is not None
 
-    def _store_snapshot(self, snapshot: ReadSnapshot, taken: dict[int, int | None]) -> None:
+    def _store_snapshot(self, snapshot: ReadSnapshot, versions: dict[int, int | None]) -> None:
         refuse_unsupported(snapshot, self._options.name)
         refuse_unusable(snapshot, self._options.keys)
         rows = self.privacy.mask_rows(snapshot.rows)
@@ -232,22 +232,22 @@ class SnapshotJournal(RowJournal):
                 f"{snapshot.name} has no rows, so it would delete every row of the table.",
                 next_step=f"{snapshot.remedy}. Or set `allow_empty: true` in the source.",
             )
-        before = self._read_previous(taken)
+        before = self._read_previous(versions)
         if before is None:
             before = rows.slice(0, 0)
-        found = diff_snapshots(
+        changes = diff_snapshots(
             align_rows(before, snapshot, str(self.state.path)), rows, self._options.keys, snapshot.version
         )
-        is_equal = self.has_rows and not found.num_rows and before.schema.equals(rows.schema)
+        is_equal = self.has_rows and not changes.num_rows and before.schema.equals(rows.schema)
         if is_equal and self._supply.is_numbered_here:
-            self._remove_others(max(taken))
+            self._remove_others(max(versions))
             return
         if not self.has_rows or self._read_rules()[1] != self.privacy.mask_notes:
             self._write_rules(self.privacy.mask_notes)  # Masks of columns that are new may have been added.
         self._store_rows(snapshot.version, rows)
-        if found.num_rows or not self.has_rows:
-            self.commit(found, str(snapshot.version))
-        self._write_versions(self._add_version(taken, snapshot.version, snapshot.size))
+        if changes.num_rows or not self.has_rows:
+            self.commit(changes, str(snapshot.version))
+        self._write_versions(self._add_version(versions, snapshot.version, snapshot.size))
 
     def _read_versions(self) -> dict[int, int | None]:
         """The processed versions, with known sizes. Stores a version that was committed but not stored."""
@@ -263,21 +263,21 @@ class SnapshotJournal(RowJournal):
         self._known = noted
         return noted
 
-    def _add_version(self, taken: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
+    def _add_version(self, versions: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
         """The versions to store after this one. If versions are assigned here, only the newest is needed."""
-        return {**({} if self._supply.is_numbered_here else taken), version: size}
+        return {**({} if self._supply.is_numbered_here else versions), version: size}
 
-    def _write_versions(self, taken: dict[int, int | None]) -> None:
-        self.state.write(VERSIONS, {"taken": taken})
-        self._known = taken
-        self._remove_others(max(taken))
+    def _write_versions(self, versions: dict[int, int | None]) -> None:
+        self.state.write(VERSIONS, {"taken": versions})
+        self._known = versions
+        self._remove_others(max(versions))
 
     def _read_rules(self) -> tuple[set[str], Noted]:
-        found = self.state.read(RULES, _parse_rules)
-        if found is None:
+        rules = self.state.read(RULES, _parse_rules)
+        if rules is None:
             self._write_rules({})
             return set(self._options.keys), {}
-        return found
+        return rules
 
     def _write_rules(self, masks: Noted) -> None:
         self.state.write(RULES, {"keys": list(self._options.keys), MASKS: masks})
@@ -288,11 +288,11 @@ class SnapshotJournal(RowJournal):
                 file.unlink()
         remove_drafts(self.state.path)
 
-    def _read_previous(self, taken: dict[int, int | None]) -> pa.Table | None:
+    def _read_previous(self, versions: dict[int, int | None]) -> pa.Table | None:
         """The rows of the newest processed snapshot."""
-        if not taken:
+        if not versions:
             return None
-        file = self.state.path / f"{max(taken)}.parquet"
+        file = self.state.path / f"{max(versions)}.parquet"
         try:
             return pq.read_table(file)
         except (FileNotFoundError, pa.ArrowInvalid) as gone:
@@ -345,14 +345,15 @@ class SnapshotsCheck:
     def _check_folder(self, path: str) -> Diagnosis:
         kind = self._place.get("files", "parquet")
         form: SnapshotFormat = self._parquet if kind == "parquet" else OF_TEXT[kind]
-        found = list_snapshots(path, form)
-        if not found:
+        snapshots = list_snapshots(path, form)
+        if not snapshots:
             step = "The pipeline starts once there is one."
             return Diagnosis("warning", self._name, f"There is no snapshot in {path} yet.", step)
-        newest = f"{Path(path).name} has {format_count(len(found), 'snapshot')}; the newest is version {found[-1].version}"
+        count, version = format_count(len(snapshots), "snapshot"), snapshots[-1].version
+        newest = f"{Path(path).name} has {count}; the newest is version {version}"
         if kind != "parquet":
             return Diagnosis("ok", self._name, f"{newest}.")
-        rows = found[-1].read_rows(form)
+        rows = snapshots[-1].read_rows(form)
         if rows is None:
             step = "It is read when it is complete."
             return Diagnosis("warning", self._name, f"{newest}, which is not complete yet.", step)

@@ -81,10 +81,10 @@ def _token_login(security: Mapping[str, str]) -> dict[str, str]:
     """Login with a token from an OAuth server for a client id and secret (RFC 6749, section 4.4)."""
     if security.get(METHOD) != "oidc" or ENDPOINT not in security:
         raise _unsupported_error(f"sasl.mechanism OAUTHBEARER without {METHOD} oidc and {ENDPOINT}")
-    said = " ".join(f"{own}={_quote(security[name])}" for name, own in CLIENT.items() if name in security)
+    pairs = " ".join(f"{own}={_quote(security[name])}" for name, own in CLIENT.items() if name in security)
     return {
         "sasl.mechanism": "OAUTHBEARER",
-        "sasl.jaas.config": f"{BEARER}.OAuthBearerLoginModule required {said};",
+        "sasl.jaas.config": f"{BEARER}.OAuthBearerLoginModule required {pairs};",
         "sasl.login.callback.handler.class": f"{BEARER}.OAuthBearerLoginCallbackHandler",
         ENDPOINT: security[ENDPOINT],
     }
@@ -111,8 +111,8 @@ def _read_file(name: str, path: str) -> str:
 
 
 def _unsupported_error(name: str) -> ConfigProblem:
-    known = ", ".join(sorted([*SAME, *CONTENTS, *TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK, *OAUTH]))
+    names = ", ".join(sorted([*SAME, *CONTENTS, *TEXTS, *MECHANISM, *CREDENTIALS, HOST_CHECK, *OAUTH]))
     return ConfigProblem(
         f"the security setting {name} has no counterpart in the Kafka client that Spark uses",
-        next_step=f"On Spark these work: {known}; with {', '.join(LOGIN)}, OAUTHBEARER.",
+        next_step=f"On Spark these work: {names}; with {', '.join(LOGIN)}, OAUTHBEARER.",
     )

@@ -144,9 +144,9 @@ class _SparkRun:
 
     def stream(self, stop: Stop, *, once: bool) -> None:
         """Run one query until `stop`, until its end with `once`, or until new partitions appear."""
-        known = len(self.position)
+        count = len(self.position)
         with closing(self._streaming(self.position, once=once)) as query:
-            while not stop.is_set() and len(self.position) == known:
+            while not stop.is_set() and len(self.position) == count:
                 batch = query.next(WAIT)
                 if batch is not None:
                     self._apply(batch)
@@ -188,9 +188,9 @@ def to_raw(loaded: DataFrame) -> DataFrame:
     """The columns of Spark's Kafka source as `domain.change.RAW`. Times outside `KNOWN` are null."""
     at = column("timestamp")
     earliest, latest = (sf.lit(text).cast("timestamp") for text in KNOWN)
-    known = at.between(earliest, latest) & (sf.unix_millis(at) != NO_TIME)
+    is_known = at.between(earliest, latest) & (sf.unix_millis(at) != NO_TIME)
     headers = sf.transform(column("headers"), lambda h: sf.struct(h["key"].alias("name"), h["value"].alias("value")))
-    values = {"timestamp": sf.when(known, at), "headers": headers}
+    values = {"timestamp": sf.when(is_known, at), "headers": headers}
     schema = spark_schema(RAW)
     return loaded.select(
         [
@@ -218,14 +218,14 @@ def split_span(start: Mapping[TopicPartition, int], until: Position, records: in
 def offsets_to_json(position: Mapping[TopicPartition, int]) -> str:
     """The value of Spark's `startingOffsets` and `endingOffsets`."""
     out: dict[str, dict[str, int]] = {}
-    for place, offset in position.items():
-        out.setdefault(place.topic, {})[str(place.partition)] = offset
+    for partition, offset in position.items():
+        out.setdefault(partition.topic, {})[str(partition.partition)] = offset
     return json.dumps(out)
 
 
 def partitions_to_json(position: Mapping[TopicPartition, int]) -> str:
     """The value of Spark's `assign`."""
     out: dict[str, list[int]] = {}
-    for place in position:
-        out.setdefault(place.topic, []).append(place.partition)
+    for partition in position:
+        out.setdefault(partition.topic, []).append(partition.partition)
     return json.dumps(out)

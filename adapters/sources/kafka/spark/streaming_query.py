@@ -80,8 +80,8 @@ class StreamingRecords:
     def _read_end(self, number: int) -> Position:
         """The end of a micro-batch, which Spark wrote before the batch started."""
         lines = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-        said: Mapping[str, Mapping[str, int]] = json.loads(lines[2])
-        return Position({TopicPartition(t, int(p)): o for t, parts in said.items() for p, o in parts.items()})
+        offsets: Mapping[str, Mapping[str, int]] = json.loads(lines[2])
+        return Position({TopicPartition(t, int(p)): o for t, parts in offsets.items() for p, o in parts.items()})
 
     def next(self, seconds: float) -> MicroBatch | None:
         """The next batch; None if there is none within `seconds`. Raises the error that ended the query."""
@@ -114,10 +114,10 @@ class StreamingRecords:
             raise Retryable("The checkpoint of the query over Kafka was deleted; another query goes on.") from error
         raise translate_error(error) from error
 
-    def _is_gone(self, said: str) -> bool:
+    def _is_gone(self, message: str) -> bool:
         """True if the checkpoint or a part of it was deleted."""
         missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
-        return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, said) is not None
+        return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, message) is not None
 
 
 # Progress of a streaming query, from Spark's listener events.
