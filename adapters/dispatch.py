@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 def event_log_sink(options: EventLogSettings | Mapping[str, Any]) -> Sink[pa.Table]:
     """A Delta table for option `path`, a PostgreSQL table for option `dsn`. ConfigProblem unless exactly one is given."""
-    found = EventLogSettings.read(options)
-    if found.path is not None:
+    settings = EventLogSettings.read(options)
+    if settings.path is not None:
         from .sinks.delta.event_log import DeltaEventLog
 
-        return DeltaEventLog(found)
+        return DeltaEventLog(settings)
     from .sinks.postgres.event_log import PostgresEventLog
 
-    return PostgresEventLog(found)
+    return PostgresEventLog(settings)
 
 
 def event_log_spark_sink(options: EventLogSettings | Mapping[str, Any], **more: int) -> Sink[DataFrame]:

@@ -59,8 +59,8 @@ def to_raw(rows: pa.Table) -> pa.Table:
 
 
 def _to_times(stamps: pa.ChunkedArray) -> pa.ChunkedArray:
-    chunks = [null_out_of_range(chunk) for chunk in stamps.cast(pa.timestamp("us", "UTC")).chunks]
-    return pc.cast(pa.chunked_array(chunks, pa.timestamp("us", "UTC")), RAW.field("timestamp").type, safe=False)
+    arrays = [null_out_of_range(array) for array in stamps.cast(pa.timestamp("us", "UTC")).chunks]
+    return pc.cast(pa.chunked_array(arrays, pa.timestamp("us", "UTC")), RAW.field("timestamp").type, safe=False)
 
 
 def _parse_headers(texts: pa.ChunkedArray) -> pa.Array:
@@ -115,12 +115,12 @@ def _read_place(frame: pa.Table, row: int) -> tuple[str | int, ...]:
 
 def _find_breaks(frame: pa.Table, goes_on: Callable[[pa.Array, pa.Array], pa.Array]) -> list[int]:
     """The row numbers before which another partition begins, or an offset does not continue the order."""
-    places = [frame[name].combine_chunks() for name in RAW_RECORD_POSITION]
+    columns = [frame[name].combine_chunks() for name in RAW_RECORD_POSITION]
     topics, partitions, offsets = (
-        compare(place[:-1], place[1:]) for place, compare in zip(places, (pc.equal, pc.equal, goes_on), strict=True)
+        compare(column[:-1], column[1:]) for column, compare in zip(columns, (pc.equal, pc.equal, goes_on), strict=True)
     )
-    found: list[int] = pc.indices_nonzero(pc.invert(pc.and_(pc.and_(topics, partitions), offsets))).to_pylist()
-    return found
+    rows: list[int] = pc.indices_nonzero(pc.invert(pc.and_(pc.and_(topics, partitions), offsets))).to_pylist()
+    return rows
 
 
 def _is_next(before: pa.Array, after: pa.Array) -> pa.Array:
@@ -150,16 +150,16 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
     raw = raw if withheld is None else _blank_erased_records(raw, withheld)
     raw = raw if features.mask_records is None else features.mask_records(raw)
     envelope = decoder.envelope(raw)
-    known = {
+    computed = {
         "event_id": pc.binary_join_element_wise(*(raw[n].cast(pa.string()) for n in RAW_RECORD_POSITION), "-"),
         "headers": _headers_to_json(raw["headers"]),
         "ingested_at": pa.repeat(pa.scalar(ingested_at, pa.timestamp("us", "UTC")), raw.num_rows),
     }
     if withheld is not None:
-        known["error"] = pc.if_else(withheld, pa.scalar(ERASED_RECORD), envelope["error"])
+        computed["error"] = pc.if_else(withheld, pa.scalar(ERASED_RECORD), envelope["error"])
     columns = {}
     for column in EVENT_LOG:
-        values = known.get(column.name)
+        values = computed.get(column.name)
         if values is None:
             values = envelope[column.name] if column.name in envelope.column_names else raw[column.name]
         columns[column.name] = values.cast(column.type)
@@ -170,8 +170,8 @@ def _blank_erased_records(raw: pa.Table, withheld: pa.Array) -> pa.Table:
     """The records, with null key, value and headers for erased ones."""
     for name in ("headers", "key", "value"):
         field = raw.schema.field(name)
-        kept = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
-        raw = raw.set_column(raw.column_names.index(name), field, kept)
+        remaining = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
+        raw = raw.set_column(raw.column_names.index(name), field, remaining)
     return raw
 
 
@@ -216,34 +216,34 @@ class LogBounds(NamedTuple):
         """The bounds of a log that ends at `below` and has no other partitions."""
         if below is None:
             return self
-        ends = Position({place: min(end, self.ends[place]) for place, end in below.items() if place in self.ends})
-        return LogBounds(self.firsts.only(place for place, end in ends.items() if self.firsts[place] <= end), ends)
+        ends = Position({p: min(end, self.ends[p]) for p, end in below.items() if p in self.ends})
+        return LogBounds(self.firsts.only(p for p, end in ends.items() if self.firsts[p] <= end), ends)
 
 
-def describe_loss(bounds: LogBounds, place: TopicPartition, offset: int) -> str:
+def describe_loss(bounds: LogBounds, partition: TopicPartition, offset: int) -> str:
     """The error for reading on from `offset`, or empty text. Holes between records are legal, so they are not
     detected."""
-    if place not in bounds.ends:
+    if partition not in bounds.ends:
         # A partition without records: nothing was read from it, so nothing can be missing.
-        return f"The event log holds no record of {place} (any more)." if offset else ""
-    end = bounds.ends[place]
+        return f"The event log holds no record of {partition} (any more)." if offset else ""
+    end = bounds.ends[partition]
     if offset > end:
-        return f"Offset {offset} of {place} is above the event log's end at {end}: the records before it are missing."
+        return f"Offset {offset} of {partition} is above the event log's end at {end}: the records before it are missing."
     # If all records below the end were deleted, the partition has no first offset.
-    return describe_removed(place, offset, bounds.firsts.get(place, end))
+    return describe_removed(partition, offset, bounds.firsts.get(partition, end))
 
 
-def describe_removed(place: TopicPartition, offset: int, first: int) -> str:
+def describe_removed(partition: TopicPartition, offset: int, first: int) -> str:
     """The error for an offset before the first record, or empty text."""
     if offset >= first:
         return ""
-    return f"Records {offset} to {first - 1} of {place} are not in the event log: it begins later, or they were deleted."
+    return f"Records {offset} to {first - 1} of {partition} are not in the event log: it begins later, or they were deleted."
 
 
-def refuse_losses(found: Mapping[TopicPartition, str]) -> None:
+def refuse_losses(losses: Mapping[TopicPartition, str]) -> None:
     """Raise DataLoss with all sentences in `found`, if there are any."""
-    if found:
-        raise DataLoss(" ".join(sorted(set(found.values()))), next_step=ACCEPT)
+    if losses:
+        raise DataLoss(" ".join(sorted(set(losses.values()))), next_step=ACCEPT)
 
 
 def recreated_error(where: object) -> DataLoss:

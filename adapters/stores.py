@@ -162,7 +162,7 @@ class DeadLetterSettings(ClientOptions, StoreOptions):
 
     @model_validator(mode="after")
     def _check_location(self) -> DeadLetterSettings:
-        if sum(place is not None for place in (self.path, self.dsn, self.topic)) != 1:
+        if sum(location is not None for location in (self.path, self.dsn, self.topic)) != 1:
             raise make_value_error("place", "needs exactly one of 'path', 'dsn' and 'topic'")
         if self.dsn is None and self.schema_name is not None:
             raise make_value_error("inapplicable", "has a 'schema', which means nothing without 'dsn'; remove it")
@@ -210,9 +210,9 @@ class EventStoreSettings(StoreOptions):
         if (self.path is None) == (self.dsn is None):
             raise make_value_error("place", "needs exactly one of 'path' and 'dsn'")
         of_other = {"compact_every": self.path, "schema": self.dsn, "table": self.dsn}
-        said = {"compact_every": self.compact_every, "schema": self.schema_name, "table": self.table}
-        for key, place in of_other.items():
-            if place is None and said[key] is not None:
+        settings = {"compact_every": self.compact_every, "schema": self.schema_name, "table": self.table}
+        for key, location in of_other.items():
+            if location is None and settings[key] is not None:
                 needed = "path" if key == "compact_every" else "dsn"
                 raise make_value_error("inapplicable", f"has '{key}', which means nothing without '{needed}'; remove it")
         refuse_idle_storage(self.path, self.storage)

@@ -29,14 +29,14 @@ class ColumnVersions:
 
     def to_text(self) -> str | None:
         """The stored text; None if there is nothing to store."""
-        said = {"deleted": self.deleted, "older": self.older, "unsent": self.unsent}
-        kept = {name: value for name, value in said.items() if value}
-        return json.dumps(kept, sort_keys=True, ensure_ascii=False) if kept else None
+        record = {"deleted": self.deleted, "older": self.older, "unsent": self.unsent}
+        filled = {name: value for name, value in record.items() if value}
+        return json.dumps(filled, sort_keys=True, ensure_ascii=False) if filled else None
 
 
 def parse_column_versions(text: str | None) -> ColumnVersions:
     """Parses the text of `ColumnVersions.to_text`."""
-    said = json.loads(text) if text else {}
-    deleted = said.get("deleted")
-    older = {name: tuple(sequence) for name, sequence in said.get("older", {}).items()}
-    return ColumnVersions(None if deleted is None else tuple(deleted), older, tuple(said.get("unsent", ())))
+    record = json.loads(text) if text else {}
+    deleted = record.get("deleted")
+    older = {name: tuple(sequence) for name, sequence in record.get("older", {}).items()}
+    return ColumnVersions(None if deleted is None else tuple(deleted), older, tuple(record.get("unsent", ())))

@@ -125,7 +125,7 @@ def cast_column(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArr
 def _cast(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     """A cast without Arrow's wrong results for text with many digits."""
     if pa.types.is_decimal(to) and pa.types.is_string(column.type):
-        return pa.chunked_array([from_text(chunk, to) for chunk in column.chunks], to)
+        return pa.chunked_array([from_text(array, to) for array in column.chunks], to)
     return cast_digits(column, to)
 
 

@@ -72,15 +72,13 @@ def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
 
     The example batch has 0 as its lowest sequence, no truncates, and no missing values.
     """
-    known = _scd2_input(plan, dialect)
-    related = (
-        [select_candidates(plan, dialect, "target", known.rows, known.lowest, moves=False)] if dialect != DUCKDB else []
-    )
+    scd2 = _scd2_input(plan, dialect)
+    related = [select_candidates(plan, dialect, "target", scd2.rows, scd2.lowest, moves=False)] if dialect != DUCKDB else []
     return [
         *related,
-        events_select(plan, dialect, known),
-        versions_select(plan, dialect, known, "events"),
-        absorbed_select(plan, dialect, known, "events"),
+        events_select(plan, dialect, scd2),
+        versions_select(plan, dialect, scd2, "events"),
+        absorbed_select(plan, dialect, scd2, "events"),
     ]
 
 

@@ -55,9 +55,9 @@ def add_key_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
     columns of `rows`."""
     if not keys.num_rows:
         return rows
-    known = {OP: pa.repeat(pa.scalar(NO_CHANGE), keys.num_rows), **{name: keys[name] for name in keys.column_names}}
+    columns = {OP: pa.repeat(pa.scalar(NO_CHANGE), keys.num_rows), **{name: keys[name] for name in keys.column_names}}
     none = pa.nulls(keys.num_rows)
-    more = {f.name: known.get(f.name, none).cast(f.type) for f in rows.schema}
+    more = {f.name: columns.get(f.name, none).cast(f.type) for f in rows.schema}
     return pa.concat_tables([rows, pa.table(more, schema=rows.schema)])
 
 
@@ -66,8 +66,8 @@ def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
     with open_session() as connection:
         narrow = to_duckdb_types(rows.select([OP, *keys]))
         connection.register("rows", narrow.append_column("_row", pa.array(range(rows.num_rows), pa.int64())))
-        found = connection.sql(numbers_select(", ".join(map(DUCKDB.quote_name, keys)))).to_arrow_table()
-    return dict(zip(found["_row"].to_pylist(), found["_key"].to_pylist(), strict=True))
+        pairs = connection.sql(numbers_select(", ".join(map(DUCKDB.quote_name, keys)))).to_arrow_table()
+    return dict(zip(pairs["_row"].to_pylist(), pairs["_key"].to_pylist(), strict=True))
 
 
 def find_first_rows(numbers: Mapping[int, int]) -> list[int]:
@@ -84,15 +84,15 @@ def select_keys(rows: pa.Table, plan: ApplyPlan, numbers: list[int]) -> pa.Table
 def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, column_versions: pa.Table) -> list[KeyState]:
     """The state of each of `keys`, from the target and the side table."""
     sequence = cdc_sequence_columns(plan.table.sequence)
-    places = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", column_versions))}
+    matches = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", column_versions))}
     rows = list(zip(*(related[n].to_pylist() for n in sequence), strict=True)) if related.num_rows else []
     texts = column_versions[BESIDE].to_pylist()
-    found = []
+    states = []
     for key in range(keys.num_rows):
-        row, text = places["row"].get(key), places["text"].get(key)
+        row, text = matches["row"].get(key), matches["text"].get(key)
         there = None if row is None else (() if None in rows[row] else rows[row])
-        found.append(KeyState(there, None if text is None else texts[text]))
-    return found
+        states.append(KeyState(there, None if text is None else texts[text]))
+    return states
 
 
 def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int, int]:
@@ -103,8 +103,8 @@ def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int
         for name, rows in (("keys", keys), ("there", table.select(list(plan.table.keys)))):
             numbers = pa.array(range(rows.num_rows), pa.int64())
             connection.register(name, to_duckdb_types(rows).append_column("_row", numbers))
-        found = connection.sql(f"SELECT k._row, t._row FROM keys AS k JOIN there AS t ON {same}").fetchall()
-    return dict(found)
+        pairs = connection.sql(f"SELECT k._row, t._row FROM keys AS k JOIN there AS t ON {same}").fetchall()
+    return dict(pairs)
 
 
 def decide_columns(
@@ -139,9 +139,9 @@ class _Decision:
     @cached_property
     def sequences(self) -> list[SequenceKey]:
         """All sequences to compare, sorted. The rank of a sequence is its index."""
-        found = {*self.sent, self.floor, *(k.row for k in self.known), *(b.deleted for b in self.before)}
-        found.update(*(b.older.values() for b in self.before))
-        return sorted(s for s in found if s is not None)
+        sequences = {*self.sent, self.floor, *(k.row for k in self.known), *(b.deleted for b in self.before)}
+        sequences.update(*(b.older.values() for b in self.before))
+        return sorted(s for s in sequences if s is not None)
 
     def decide(self) -> PerColumnDecision:
         """Runs the queries and derives the result."""
@@ -164,7 +164,7 @@ class _Decision:
         return PerColumnDecision(self._written_rows(written), changed, self._count_verdicts(verdicts, judged, rank))
 
     def _relations(self, rank: Mapping[SequenceKey, int]) -> dict[str, pa.Table]:
-        numbers, rows, unsent = range(self.rows.num_rows), self.rows, self.rows[UNCHANGED]
+        numbers, rows, unchanged = range(self.rows.num_rows), self.rows, self.rows[UNCHANGED]
         older: list[tuple[int, str, int | None]] = [
             (i, name, rank[s]) for i, b in enumerate(self.before) for name, s in b.older.items()
         ]
@@ -177,7 +177,7 @@ class _Decision:
                     "_key": pa.array([self.numbers.get(i) for i in numbers], integer),
                     "_op": rows[OP],
                     "_rank": pa.array([None if s is None else rank[s] for s in self.sent], integer),
-                    "_unsent": unsent,
+                    "_unsent": unchanged,
                 }
             ),
             "known": pa.table(

@@ -28,24 +28,24 @@ def foreign_table_error(projection: Projection) -> Fatal:
 
 def group_column(projection: Projection, schema: pa.Schema) -> pa.Field:
     """The column of `partition_by` in the table."""
-    found = _find_field(schema, projection.partition_by or "")
-    if found is None:
+    field = _find_field(schema, projection.partition_by or "")
+    if field is None:
         raise Fatal(f"table {projection.label} has no column {projection.partition_by!r}", next_step=REFRESH_FULL)
-    return found
+    return field
 
 
 def python_type(kind: pa.DataType) -> type | None:
     """The Python type of groups with that Arrow type; None for a type that cannot be a group."""
-    found: type | None = None
+    python: type | None = None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        found = str
+        python = str
     elif pa.types.is_boolean(kind):
-        found = bool
+        python = bool
     elif pa.types.is_integer(kind):
-        found = int
+        python = int
     elif pa.types.is_date(kind):
-        found = date
-    return found
+        python = date
+    return python
 
 
 def refuse_group_type(projection: Projection, schema: pa.Schema) -> None:
@@ -54,9 +54,9 @@ def refuse_group_type(projection: Projection, schema: pa.Schema) -> None:
         return
     field = _find_field(schema, projection.partition_by)
     if field is None or python_type(field.type) is None:
-        what = "is not there" if field is None else f"is {field.type}"
+        fault = "is not there" if field is None else f"is {field.type}"
         raise Fatal(
-            f"projection {projection.name} is partitioned by {projection.partition_by!r}, which {what}; only text, whole "
+            f"projection {projection.name} is partitioned by {projection.partition_by!r}, which {fault}; only text, whole "
             "numbers, booleans and dates make groups",
             next_step=f"Cast it in the query, or choose another column ({projection.config_line}).",
         )

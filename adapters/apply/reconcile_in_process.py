@@ -199,16 +199,16 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
     `related`: the target's rows of these keys with the values of `plan.shown_columns`; additional rows are
     harmless.
     """
-    if not pc.any(asked := mask_lookups(plan, rows)).as_py():
+    if not pc.any(lookups := mask_lookups(plan, rows)).as_py():
         return rows, 0, rows.slice(0, 0)
     there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in related.to_pylist():
         there.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
     left, ambiguous = [], []
-    for i in pc.indices_nonzero(asked).to_pylist():
+    for i in pc.indices_nonzero(lookups).to_pylist():
         (row,) = rows.slice(i, 1).to_pylist()
-        unsent = frozenset(row[UNCHANGED] or ())
-        whole, doubtful = ({n: row[n] for n in plan.shown_columns if (n in unsent) is lacks} for lacks in (False, True))
+        unchanged = frozenset(row[UNCHANGED] or ())
+        whole, doubtful = ({n: row[n] for n in plan.shown_columns if (n in unchanged) is lacks} for lacks in (False, True))
         others = [o for o in there.get(tuple(row[k] for k in plan.table.keys), ()) if _can_be_other_row(plan, row, o)]
         if plan.table.by_tx:
             doubtful, whole = {n: v for n, v in whole.items() if v is not None or null_counts(plan, n)}, {}
@@ -216,8 +216,8 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
             left.append(i)
         elif any(v is not None for v in doubtful.values()) and any(has_difference(doubtful, other) for other in others):
             ambiguous.append(i)
-    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *ambiguous], pa.int64())))
-    return rows.filter(kept), len(left), rows.take(pa.array(ambiguous, pa.int64()))
+    remaining = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *ambiguous], pa.int64())))
+    return rows.filter(remaining), len(left), rows.take(pa.array(ambiguous, pa.int64()))
 
 
 def _can_be_other_row(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:

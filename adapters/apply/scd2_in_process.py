@@ -95,14 +95,14 @@ def compute_versions(
             verdicts = connection.sql(
                 f"SELECT {ROW_NUMBER}, {VERDICT} FROM history_events WHERE {KIND} = {CHANGE} ORDER BY {ROW_NUMBER}"
             ).to_arrow_table()
-            found = connection.sql(versions_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
+            versions = connection.sql(versions_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
             hidden = connection.sql(absorbed_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
         finally:
             connection.execute("DROP TABLE history_events")
     rejected = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
     return Scd2Result(
-        pool.to_written_rows(found, history),
-        pc.greater_equal(found[ROW_NUMBER], 0),
+        pool.to_written_rows(versions, history),
+        pc.greater_equal(versions[ROW_NUMBER], 0),
         pool.to_absorbed_rows(hidden),
         pa.concat_tables([_add_reasons(rejected), to_ambiguous_rejects(ambiguous)]),
         _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=ambiguous.num_rows),
@@ -158,11 +158,11 @@ class _RowPool:
         """One number per row for the values of several columns."""
         return self._per_table(encode_rows(self.values, names))
 
-    def take_values(self, places: pa.Array, names: Collection[str]) -> pa.Table:
+    def take_values(self, positions: pa.Array, names: Collection[str]) -> pa.Table:
         """The values of `names` in the rows with these `_place` numbers."""
-        there = pc.less(places, 0)
-        below = pc.add(pc.subtract(pc.negate(places), 1), self.rows.num_rows)
-        return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(there, below, places))
+        there = pc.less(positions, 0)
+        below = pc.add(pc.subtract(pc.negate(positions), 1), self.rows.num_rows)
+        return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(there, below, positions))
 
     def to_written_rows(self, found: pa.Table, history: HistoryPlan) -> pa.Table:
         count = self.plan.table.sequence
@@ -187,7 +187,7 @@ class _RowPool:
 
     def to_absorbed_rows(self, hidden: pa.Table) -> pa.Table:
         own, is_delete = self.take_values(hidden[ROW_NUMBER], self.kinds.names), pc.equal(hidden[OP], Op.DELETE.value)
-        kept = {*self.plan.table.keys}
+        keys = {*self.plan.table.keys}
         columns = {OP: hidden[OP]}
         for field in self.kinds:
             name = field.name
@@ -195,7 +195,7 @@ class _RowPool:
                 columns[name] = hidden[name].cast(field.type)
             elif name in self.codes and name in hidden.column_names:
                 columns[name] = self._decode_value(name, hidden[name], field)
-            elif name in kept:
+            elif name in keys:
                 columns[name] = own[name]
             else:
                 # A delete that ended an earlier version is stored without the values of the row it was read from.
@@ -287,19 +287,19 @@ def encode_values(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
         return _encode_lists(whole)
     if pa.types.is_floating(whole.type):
         whole = pc.add(whole, pa.scalar(0.0, whole.type))
-    found = whole.dictionary_encode()
-    return found.indices.cast(pa.int64()), found.dictionary
+    encoded = whole.dictionary_encode()
+    return encoded.indices.cast(pa.int64()), encoded.dictionary
 
 
 def _encode_lists(whole: pa.Array) -> tuple[pa.Array, pa.Array]:
     numbers: dict[str, int] = {}
     first: list[int] = []
     codes: list[int | None] = []
-    for place, value in enumerate(whole.to_pylist()):
+    for position, value in enumerate(whole.to_pylist()):
         text = repr(value)
         if value is not None and text not in numbers:
             numbers[text] = len(first)
-            first.append(place)
+            first.append(position)
         codes.append(None if value is None else numbers[text])
     return pa.array(codes, pa.int64()), whole.take(pa.array(first, pa.int64()))
 
@@ -313,9 +313,9 @@ def combine_codes(one: pa.Array, other: pa.Array) -> pa.Array:
 
 def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Array:
     """One number per row for the values of several columns. Stops early once every row has its own number."""
-    found = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+    codes = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
     for name in names:
-        if pc.max(found).as_py() == rows.num_rows - 1:
-            return found
-        found = combine_codes(found, encode_values(rows[name])[0])
-    return found
+        if pc.max(codes).as_py() == rows.num_rows - 1:
+            return codes
+        codes = combine_codes(codes, encode_values(rows[name])[0])
+    return codes

@@ -340,8 +340,8 @@ def _decide_columns(session: TargetSession, write: Write[pa.Table], state: LaneS
     first = select_keys(rows, plan, find_first_rows(numbers))
     wanted = {key: pc.unique(first[key]) for key in keys}
     related = session.read_rows([*keys, *_sequence_names(plan)], wanted)
-    known = read_key_states(plan, first, related, column_versions)
-    done = decide_columns(plan, rows, numbers, known, state.truncated_at)
+    states = read_key_states(plan, first, related, column_versions)
+    done = decide_columns(plan, rows, numbers, states, state.truncated_at)
     changed = select_keys(rows, plan, list(done.column_versions))
     changed = changed.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
     version = session.store_side_rows(changed)

@@ -173,8 +173,8 @@ class LaneLog:
 
     def _has_landed(self, before: int, attempt: str) -> bool:
         """True when our attempt is in the table. Raises `Fenced` when the attempt of another instance is."""
-        told = (f"{entry.get(ATTEMPT)} {entry.get(USER_METADATA)}" for entry in self.open().history(RECENT))
-        if any(attempt in said for said in told):
+        attempts = (f"{entry.get(ATTEMPT)} {entry.get(USER_METADATA)}" for entry in self.open().history(RECENT))
+        if any(attempt in text for text in attempts):
             return True
         self._refuse_newer_commit(before)
         return False
@@ -260,16 +260,16 @@ class PositionFiles:
             if number.isdecimal() and int(number) <= version - KEPT:
                 self._folder.drop(file)
 
-    def _refuse_newer(self, version: int, found: int) -> None:
-        if found > FORMAT:
+    def _refuse_newer(self, version: int, stored: int) -> None:
+        if stored > FORMAT:
             raise Fatal(
-                f"position file {version} of lane {self._lane} has format {found}, which a newer version wrote",
+                f"position file {version} of lane {self._lane} has format {stored}, which a newer version wrote",
                 next_step="Run that version of Replicator.",
             )
 
-    def _lost_error(self, version: int, what: str) -> DataLoss:
+    def _lost_error(self, version: int, fault: str) -> DataLoss:
         return DataLoss(
-            f"position file {self._folder / _file_name(version)} of lane {self._lane} {what}",
+            f"position file {self._folder / _file_name(version)} of lane {self._lane} {fault}",
             next_step=f"Restore it, or load the lane again with `replicator lanes resync {self._lane}`.",
         )
 
@@ -311,17 +311,17 @@ def read_version_positions(table: DeltaTable, app: str) -> Iterator[tuple[int, P
     They are the lane's commits, and compactions and vacuums after them. Other commits may change rows, so their
     versions are left out.
     """
-    found: list[tuple[int, Position]] = []
+    versions: list[tuple[int, Position]] = []
     at: Position | None = None
     for entry in sorted(table.history(), key=lambda entry: entry["version"]):
-        said = _read_metadata(entry)
-        if said is not None and said[0] == app:
-            at = None if said[1] is None else Position.from_json(said[1])
+        metadata = _read_metadata(entry)
+        if metadata is not None and metadata[0] == app:
+            at = None if metadata[1] is None else Position.from_json(metadata[1])
         elif entry.get("operation") not in SAME_ROWS:
             at = None
         if at is not None:
-            found.append((entry["version"], at))
-    yield from reversed(found)
+            versions.append((entry["version"], at))
+    yield from reversed(versions)
 
 
 def _read_metadata(entry: dict[str, Any]) -> Any:

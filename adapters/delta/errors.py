@@ -67,8 +67,8 @@ def find_os_error(error: BaseException) -> int | None:
     """The operating system's error number of `error`, also if delta-rs has it only in its text."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
-    found = _OS_ERROR.search(str(error))
-    return int(found[1]) if found else None
+    match = _OS_ERROR.search(str(error))
+    return int(match[1]) if match else None
 
 
 def is_gone(error: Exception) -> bool:

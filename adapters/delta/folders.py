@@ -154,15 +154,15 @@ class LocalFolder(PosixPath):
 
     def stamp(self, file: str) -> object:
         try:
-            found = (self / file).stat()
+            status = (self / file).stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
     def locate(self, path: str, size: int | None) -> FileLocation:  # noqa: ARG002
         """Paths are URLs, usually relative to the table."""
-        place = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
-        return cast(FileLocation, Path(place))
+        location = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
+        return cast(FileLocation, Path(location))
 
     def put(self, file: str, record: Record) -> None:
         write_json(self / file, record)
@@ -226,11 +226,11 @@ class LaneLock:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._lock.acquire()
-        except FileLocked as taken:
+        except FileLocked as locked:
             raise Fenced(
-                f"lane {lane} is already written by another instance (process {taken.holder})",
+                f"lane {lane} is already written by another instance (process {locked.holder})",
                 next_step=f"Stop that instance first: it holds the lock {path.name}.",
-            ) from taken
+            ) from locked
 
     def expect(self, version: int) -> None:
         """Does nothing: the lock keeps others out."""

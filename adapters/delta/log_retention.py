@@ -18,13 +18,13 @@ from .commits import Attempt
 
 def read_newest_time(table: DeltaTable, since: Position, below: Position) -> datetime | None:
     """See `ports.sink.SinkFeatures.find_newest_time`."""
-    found: list[datetime] = []
-    for place, end in below.items():
-        where = f'{_partition_condition(place)} AND "offset" >= {since.get(place, 0)} AND "offset" < {end}'
+    times: list[datetime] = []
+    for partition, end in below.items():
+        where = f'{_partition_condition(partition)} AND "offset" >= {since.get(partition, 0)} AND "offset" < {end}'
         for batch in pa.RecordBatchReader.from_stream(table.scan(columns=["ts"], predicate=where)):
             latest = pc.max(batch["ts"]).as_py()
-            found += [] if latest is None else [latest]
-    return max(found, default=None)
+            times += [] if latest is None else [latest]
+    return max(times, default=None)
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class LogTruncation:
     cuts: Mapping[TopicPartition, int]
 
     def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        parts = (f'({_partition_condition(place)} AND "offset" < {cut})' for place, cut in sorted(self.cuts.items()))
-        marks = [Transaction(removal_app_id(place), cut) for place, cut in self.cuts.items()]
+        parts = (f'({_partition_condition(partition)} AND "offset" < {cut})' for partition, cut in sorted(self.cuts.items()))
+        marks = [Transaction(removal_app_id(partition), cut) for partition, cut in self.cuts.items()]
         snapshot.delete(" OR ".join(parts), commit_properties=attempt.with_transactions(marks))
 
 
-def removal_app_id(place: TopicPartition) -> str:
+def removal_app_id(partition: TopicPartition) -> str:
     """The application of the transaction that stores the offset below which a partition's records were deleted."""
-    return f"replicator/removed/{place.topic}/{place.partition}"
+    return f"replicator/removed/{partition.topic}/{partition.partition}"
 
 
 def find_cuts(table: DeltaTable, below: Position, came_before: datetime) -> dict[TopicPartition, int]:
@@ -53,14 +53,14 @@ def find_cuts(table: DeltaTable, below: Position, came_before: datetime) -> dict
 
     The last record of a partition stays. Partitions without deletions are left out.
     """
-    found = {place: _find_cut(table, place, end, came_before) for place, end in below.items()}
-    return {place: cut for place, cut in found.items() if cut is not None}
+    cuts = {partition: _find_cut(table, partition, end, came_before) for partition, end in below.items()}
+    return {partition: cut for partition, cut in cuts.items() if cut is not None}
 
 
-def _find_cut(table: DeltaTable, place: TopicPartition, end: int, came_before: datetime) -> int | None:
+def _find_cut(table: DeltaTable, partition: TopicPartition, end: int, came_before: datetime) -> int | None:
     firsts, lasts, bounds = [], [], [end]
     for batch in pa.RecordBatchReader.from_stream(
-        table.scan(columns=["offset", "ingested_at"], predicate=_partition_condition(place))
+        table.scan(columns=["offset", "ingested_at"], predicate=_partition_condition(partition))
     ):
         if batch.num_rows:
             ends = pc.min_max(batch["offset"]).as_py()
@@ -73,5 +73,5 @@ def _find_cut(table: DeltaTable, place: TopicPartition, end: int, came_before: d
     return cut if firsts and min(firsts) < cut else None
 
 
-def _partition_condition(place: TopicPartition) -> str:
-    return f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition}'
+def _partition_condition(partition: TopicPartition) -> str:
+    return f'"topic" = {text_literal(partition.topic)} AND "partition" = {partition.partition}'

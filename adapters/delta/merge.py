@@ -53,11 +53,11 @@ def write_stage(plan: ApplyPlan, rows: pa.Table, truncates: Sequence[Truncate]) 
 def _add_truncates(merger: TableMerger, plan: ApplyPlan, truncates: Sequence[Truncate]) -> TableMerger:
     condition = cleared_condition if plan.history is None else truncate_condition
     for truncate in truncates:
-        found = condition(plan, DELTA_RS, truncate.sequence)
+        truncated = condition(plan, DELTA_RS, truncate.sequence)
         if assignments := truncate_assignments(plan, DELTA_RS, truncate):
-            merger = merger.when_not_matched_by_source_update(assignments, found)
+            merger = merger.when_not_matched_by_source_update(assignments, truncated)
         else:
-            merger = merger.when_not_matched_by_source_delete(found)
+            merger = merger.when_not_matched_by_source_delete(truncated)
     return merger
 
 
@@ -74,8 +74,8 @@ def _append_rows(snapshot: DeltaTable, properties: CommitProperties, rows: pa.Ta
 
 def stored_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns of a table. Missing columns are null."""
-    known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
-    return pa.table(known, schema=schema)
+    columns = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
 
 
 def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:

@@ -46,17 +46,17 @@ def check_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list
     """
     which = "only text, whole numbers, booleans and dates can make partitions"
 
-    def is_usable(kept: pa.Field) -> bool:
-        return _can_partition(kept.type)
+    def is_usable(field: pa.Field) -> bool:
+        return _can_partition(field.type)
 
     return select_columns(lane, plan, "partition_by", wanted, fits=is_usable, which=which, stays="partitions")
 
 
 def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]) -> None:
     """Raises ConfigProblem when the existing table has other partitions than `wanted`, if any are wanted."""
-    found = partition_columns(table)
-    if wanted and set(found) != set(find_stored_names(wanted, [f.name for f in table.schema().fields])):
-        there = f"is partitioned by {', '.join(found)}" if found else "has no partitions"
+    columns = partition_columns(table)
+    if wanted and set(columns) != set(find_stored_names(wanted, [f.name for f in table.schema().fields])):
+        there = f"is partitioned by {', '.join(columns)}" if columns else "has no partitions"
         raise ConfigProblem(
             f"table {lane.into} already exists and {there}, but the config has {', '.join(wanted)}",
             next_step=f"Remove `partition_by` in {config_location(lane)}, which uses the table as it is. Or give the table "
@@ -119,8 +119,8 @@ def unnameable_reason(name: str) -> str:
 def list_prunable_columns(table: DeltaTable, plan: ApplyPlan) -> list[str]:
     """The columns by which partitions can be skipped, under their stored names."""
     keys = plan.table.keys
-    kept = {f.name: storage_type(f.type) for f in pa.schema(table.schema().to_arrow())}
-    return [name for name in partition_columns(table) if name in keys and _can_partition(kept[name])]
+    types = {f.name: storage_type(f.type) for f in pa.schema(table.schema().to_arrow())}
+    return [name for name in partition_columns(table) if name in keys and _can_partition(types[name])]
 
 
 def select_few_values(values: Partitions) -> Partitions:
@@ -134,8 +134,8 @@ def old_key_column(plan: ApplyPlan, key: str) -> str:
     return dict(zip(plan.table.keys, old_key_columns(plan), strict=True))[key]
 
 
-def _can_partition(kept: pa.DataType) -> bool:
-    return bool(t.is_string(kept) or t.is_integer(kept) or t.is_boolean(kept) or t.is_date(kept))
+def _can_partition(stored_type: pa.DataType) -> bool:
+    return bool(t.is_string(stored_type) or t.is_integer(stored_type) or t.is_boolean(stored_type) or t.is_date(stored_type))
 
 
 def _list_paths(table: DeltaTable) -> list[str]:

@@ -81,16 +81,16 @@ class StoredFolder:
 
     def folders(self) -> list[StoredFolder]:
         with _translate_errors(self):
-            found = obstore.list_with_delimiter(self.bucket.store, self.key or None)["common_prefixes"]
-        return [StoredFolder(self.bucket, key) for key in sorted(found)]
+            prefixes = obstore.list_with_delimiter(self.bucket.store, self.key or None)["common_prefixes"]
+        return [StoredFolder(self.bucket, key) for key in sorted(prefixes)]
 
     def tables(self) -> list[StoredFolder]:
         return [folder for folder in self.folders() if folder.has_table()]
 
     def files(self) -> list[str]:
         with _translate_errors(self):
-            found = obstore.list_with_delimiter(self.bucket.store, self.key or None)["objects"]
-        return [str(file["path"]).rpartition("/")[2] for file in found]
+            objects = obstore.list_with_delimiter(self.bucket.store, self.key or None)["objects"]
+        return [str(file["path"]).rpartition("/")[2] for file in objects]
 
     def has_file(self, file: str) -> bool:
         try:
@@ -113,8 +113,8 @@ class StoredFolder:
 
     def locate(self, path: str, size: int | None) -> StoredPath:
         bucket, key = split_url(path) if "://" in path else (self.bucket.name, path)
-        found = StoredPath(bucket, unquote(key) if "://" in path else (self / unquote(path)).key, self.bucket.storage)
-        return replace(found, size=found.read_stat()[0] if size is None else size)
+        location = StoredPath(bucket, unquote(key) if "://" in path else (self / unquote(path)).key, self.bucket.storage)
+        return replace(location, size=location.read_stat()[0] if size is None else size)
 
     def put(self, file: str, record: Record) -> None:
         with _translate_errors(self, writes=True):

@@ -93,8 +93,8 @@ def open_at(path: Folder, name: str, *, version: int | None, as_of: datetime | N
         if as_of is not None:
             _load_version_at(table, as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC))
     except (DeltaError, OSError, ValueError) as error:
-        asked = f"version {version}" if as_of is None else f"the time {as_of.isoformat()}"
-        raise Fatal(f"table {name!r} cannot be read at {asked}: {_describe_versions(path)}") from error
+        version_text = f"version {version}" if as_of is None else f"the time {as_of.isoformat()}"
+        raise Fatal(f"table {name!r} cannot be read at {version_text}: {_describe_versions(path)}") from error
     return table
 
 
@@ -109,12 +109,12 @@ def _open_version(path: Folder, version: int | None) -> DeltaTable:
     return open_table(path, version)
 
 
-def _load_version_at(table: DeltaTable, moment: datetime) -> None:
+def _load_version_at(table: DeltaTable, time: datetime) -> None:
     """Loads the version of that time. Raises ValueError for a time before the first version; delta-rs would
     load the first."""
-    if moment.timestamp() * 1000 < min(entry["timestamp"] for entry in table.history()):
+    if time.timestamp() * 1000 < min(entry["timestamp"] for entry in table.history()):
         raise ValueError("the table is younger")
-    table.load_as_version(moment)
+    table.load_as_version(time)
 
 
 def _describe_versions(path: Folder) -> str:
@@ -188,8 +188,8 @@ def select_rows(
     batches = _scan_table(table, numbered, ranges, _start_deadline(name, seconds))
     wanted = _rename_selection(wanted, names)
     with translate_missing_files(name, table):
-        found = Scanner.from_batches(batches, schema=numbered, filter=_filter_expression(wanted)).to_reader()
-        return _take_page(found, numbered, wanted).rename_columns(schema.names).cast(schema)
+        reader = Scanner.from_batches(batches, schema=numbered, filter=_filter_expression(wanted)).to_reader()
+        return _take_page(reader, numbered, wanted).rename_columns(schema.names).cast(schema)
 
 
 def _rename_selection(wanted: ReadQuery, names: dict[str, str]) -> ReadQuery:
@@ -268,15 +268,15 @@ def _equal_expression(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
     return column.is_valid() & (column.is_nan() if _is_nan(value) else column == value)
 
 
-def _take_page(found: pa.RecordBatchReader, schema: pa.Schema, wanted: ReadQuery) -> pa.Table:
-    kept = schema.empty_table()
-    for batch in found:
-        kept = pa.concat_tables([kept, pa.Table.from_batches([batch])])
-        if wanted.limit is not None and kept.num_rows > wanted.limit + KEPT:
-            kept = _take_first(kept, wanted)
-        if wanted.limit is not None and not wanted.order and kept.num_rows >= wanted.limit:
+def _take_page(reader: pa.RecordBatchReader, schema: pa.Schema, wanted: ReadQuery) -> pa.Table:
+    page = schema.empty_table()
+    for batch in reader:
+        page = pa.concat_tables([page, pa.Table.from_batches([batch])])
+        if wanted.limit is not None and page.num_rows > wanted.limit + KEPT:
+            page = _take_first(page, wanted)
+        if wanted.limit is not None and not wanted.order and page.num_rows >= wanted.limit:
             break
-    return _take_first(kept, wanted)
+    return _take_first(page, wanted)
 
 
 def _take_first(rows: pa.Table, wanted: ReadQuery) -> pa.Table:

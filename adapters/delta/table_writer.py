@@ -160,11 +160,11 @@ def to_hours(retain: float | None) -> int | None:
     return None if retain is None else math.ceil(retain / HOUR)
 
 
-def _column_values(batch: pa.RecordBatch, kept: TargetColumn) -> pa.Array:
-    if kept.emptied and not kept.while_null:
-        return pa.nulls(len(batch), kept.field.type)
-    values = pc.cast(batch[kept.was], kept.field.type)
-    return pc.if_else(pc.is_null(batch[kept.while_null]), None, values) if kept.emptied else values
+def _column_values(batch: pa.RecordBatch, column: TargetColumn) -> pa.Array:
+    if column.emptied and not column.while_null:
+        return pa.nulls(len(batch), column.field.type)
+    values = pc.cast(batch[column.was], column.field.type)
+    return pc.if_else(pc.is_null(batch[column.while_null]), None, values) if column.emptied else values
 
 
 def overwrite_table(
@@ -178,9 +178,9 @@ def overwrite_table(
 
     `partitions`: the new partition columns; by default those of `source`.
     """
-    schema = pa.schema([kept.field for kept in columns])
+    schema = pa.schema([column.field for column in columns])
     rows = pa.RecordBatchReader.from_stream(source.scan())
-    batches = (pa.record_batch([_column_values(batch, kept) for kept in columns], schema=schema) for batch in rows)
+    batches = (pa.record_batch([_column_values(batch, column) for column in columns], schema=schema) for batch in rows)
     write_deltalake(
         table,
         pa.RecordBatchReader.from_batches(schema, batches),
@@ -213,11 +213,11 @@ class SparkNeeded(Fatal):
 
 def refuse_unknown_files(table: DeltaTable) -> None:
     """Raises SparkNeeded for a table with deletion vectors or liquid clustering."""
-    found = {MARKS, CLUSTERING} & {*(table.protocol().reader_features or ()), *(table.protocol().writer_features or ())}
-    if found:
-        what = "deletion vectors" if MARKS in found else "liquid clustering"
+    features = {MARKS, CLUSTERING} & {*(table.protocol().reader_features or ()), *(table.protocol().writer_features or ())}
+    if features:
+        feature = "deletion vectors" if MARKS in features else "liquid clustering"
         raise SparkNeeded(
-            f"the Delta table {table.table_uri} has {what}, so Spark alone can vacuum it",
+            f"the Delta table {table.table_uri} has {feature}, so Spark alone can vacuum it",
             next_step=f"Use `engine: spark`, or run VACUUM delta.`{table.table_uri}` there.",
         )
 
@@ -233,18 +233,18 @@ def vacuum_files(
     """
     refuse_unknown_files(table)
     look = partial(table.vacuum, hours, enforce_retention_duration=False, dry_run=True)
-    found = look(full=True)
-    foreign = next((file for file in found if not _is_own(table, file)), None)
+    files = look(full=True)
+    foreign = next((file for file in files if not _is_own(table, file)), None)
     if foreign is not None:
         log.warning(
             "The folder of the Delta table %s holds %s, which is not of this table: files that its log does not name stay.",
             table.table_uri,
             foreign,
         )
-        found = look()
-    if found and not dry_run:
-        found = look(dry_run=False, full=foreign is None, commit_properties=done)
-    return len(found)
+        files = look()
+    if files and not dry_run:
+        files = look(dry_run=False, full=foreign is None, commit_properties=done)
+    return len(files)
 
 
 def _is_own(table: DeltaTable, file: str) -> bool:
@@ -254,8 +254,8 @@ def _is_own(table: DeltaTable, file: str) -> bool:
 
 def describe_old_versions(path: Folder, table: DeltaTable) -> str:
     """A text for people about old versions of a table, which still contain deleted rows; empty when there are none."""
-    kept = table.metadata().configuration.get(RETENTION, "7 days").removeprefix("interval ")
-    return f"older versions of the Delta table {path} (its files are kept for {kept}, and then until it is vacuumed)"
+    retention = table.metadata().configuration.get(RETENTION, "7 days").removeprefix("interval ")
+    return f"older versions of the Delta table {path} (its files are kept for {retention}, and then until it is vacuumed)"
 
 
 def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = lambda: None) -> str:

@@ -116,10 +116,10 @@ def find_missing_columns(table: DeltaTable, name: str, columns: tuple[Column, ..
     refuse_names(name, columns)
     _refuse_types(schema, name, columns)
     missing = [c for c in columns if c.name not in schema.names]
-    known = {n.casefold(): n for n in schema.names}
+    names = {n.casefold(): n for n in schema.names}
     for column in missing:
-        if column.name.casefold() in known:
-            raise _case_only_error(name, column.name, known[column.name.casefold()])
+        if column.name.casefold() in names:
+            raise _case_only_error(name, column.name, names[column.name.casefold()])
     return pa.schema([pa.field(c.name, storage_type(c.type)) for c in missing])
 
 
@@ -382,10 +382,10 @@ def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATUR
         raise unwritable_error(name, f"writer version {protocol.min_writer_version}")
 
 
-def unwritable_error(name: str, what: str) -> Fatal:
+def unwritable_error(name: str, feature: str) -> Fatal:
     """The error for a table that needs `what`."""
     return Fatal(
-        f"table {name} has {what} of the Delta protocol, which Replicator cannot write. Nothing was written",
+        f"table {name} has {feature} of the Delta protocol, which Replicator cannot write. Nothing was written",
         next_step="Update Replicator, or drop the feature from the table. Or give the lane another table with `into`.",
     )
 

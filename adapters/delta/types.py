@@ -49,9 +49,9 @@ _INTEGERS = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.in
 def storage_type(arrow: pa.DataType) -> pa.DataType:
     """The Arrow type of the Delta column that stores values of `arrow` (table above). Raises Fatal for other
     types."""
-    for applies, kept in _RULES:
+    for applies, to_stored in _RULES:
         if applies(arrow):
-            return kept(arrow)
+            return to_stored(arrow)
     raise Fatal(
         f"a Delta table cannot store values of type {arrow}", next_step="Leave the column out with `columns: {NAME: drop}`."
     )
@@ -121,34 +121,34 @@ _RULES: tuple[tuple[Callable[[Any], bool], Callable[[Any], pa.DataType]], ...] =
 )
 
 
-def has_exact_statistics(kept: pa.DataType) -> bool:
+def has_exact_statistics(stored_type: pa.DataType) -> bool:
     """True when files can safely be skipped by delta-rs's statistics for a column of this stored type.
 
     False for decimals with more digits than a float, and for floats, because NaN has no order.
     """
-    if t.is_decimal(kept):
-        return bool(kept.precision <= EXACT_DECIMAL_DIGITS)
-    plain = t.is_integer(kept) or t.is_string(kept) or t.is_date(kept) or t.is_timestamp(kept)
+    if t.is_decimal(stored_type):
+        return bool(stored_type.precision <= EXACT_DECIMAL_DIGITS)
+    plain = t.is_integer(stored_type) or t.is_string(stored_type) or t.is_date(stored_type) or t.is_timestamp(stored_type)
     return bool(plain)
 
 
-def can_accept(kept: pa.DataType, arrow: pa.DataType) -> bool:
+def can_accept(stored_type: pa.DataType, arrow: pa.DataType) -> bool:
     """True when an existing column of type `kept` can store values of `arrow`, each without loss or else
     rejected."""
     new = storage_type(arrow)
-    if kept.equals(new) or t.is_null(arrow):
+    if stored_type.equals(new) or t.is_null(arrow):
         return True
     whole = t.is_integer(new) or t.is_decimal(new)
-    if t.is_decimal(kept) or t.is_integer(kept):
+    if t.is_decimal(stored_type) or t.is_integer(stored_type):
         return bool(whole)
-    if t.is_floating(kept):
-        return bool(t.is_integer(new) or (t.is_float32(new) and t.is_float64(kept)))
-    if t.is_string(kept):
+    if t.is_floating(stored_type):
+        return bool(t.is_integer(new) or (t.is_float32(new) and t.is_float64(stored_type)))
+    if t.is_string(stored_type):
         return bool(whole or t.is_boolean(new) or t.is_date(new))
-    return bool(t.is_list(kept) and t.is_list(new) and can_accept(kept.value_type, new.value_type))
+    return bool(t.is_list(stored_type) and t.is_list(new) and can_accept(stored_type.value_type, new.value_type))
 
 
-def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
+def to_storage(column: pa.ChunkedArray, stored_type: pa.DataType) -> pa.ChunkedArray:
     """`column` converted towards `kept` where Arrow's own cast would refuse or damage values that fit.
 
     `adapters.apply.conform` does the rest, and rejects values that do not fit.
@@ -156,10 +156,10 @@ def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
     arrow = column.type
     if isinstance(arrow, pa.BaseExtensionType):
         column, arrow = pc.cast(column, arrow.storage_type), arrow.storage_type
-    if t.is_integer(arrow) and t.is_decimal(kept):
+    if t.is_integer(arrow) and t.is_decimal(stored_type):
         # Arrow compares the precision with the range of the integer type, not with the actual values.
         return pc.cast(column, pa.decimal128(20 if arrow == pa.uint64() else 19, 0))
-    if t.is_time(arrow) and t.is_string(kept):
+    if t.is_time(arrow) and t.is_string(stored_type):
         return _time_to_text(column)
     return column
 

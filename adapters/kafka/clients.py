@@ -20,8 +20,8 @@ from .options import ClientOptions
 
 def translate_client_error(options: ClientOptions, error: KafkaError, doing: str) -> ReplicatorError:
     """The program's own error, without the secrets of the options."""
-    found = translate_error(error, doing, options.whose)
-    return type(found)(options.hide_secrets(found.sentence), next_step=found.next_step)
+    problem = translate_error(error, doing, options.whose)
+    return type(problem)(options.hide_secrets(problem.sentence), next_step=problem.next_step)
 
 
 # Requests to a broker that fail with the program's own errors.
@@ -88,16 +88,16 @@ class Requests:
         try:
             yield client
         except (KafkaException, TimeoutError) as error:
-            found = unwrap_error(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+            failure = unwrap_error(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
             since = self._failing_since = self._failing_since or began
             poll_all()
-            if found.code() in UNREACHABLE and self._admin is client and time.monotonic() - self._opened >= self._wait:
+            if failure.code() in UNREACHABLE and self._admin is client and time.monotonic() - self._opened >= self._wait:
                 self._wait = min(2 * self._wait, REOPEN_MAX)
                 self.close()
             denied, self._denied = self._denied, None
-            if denied is not None and self._denied_at >= since and not is_access_denied(found):
-                found = denied
-            raise translate_client_error(self._options, found, doing) from None
+            if denied is not None and self._denied_at >= since and not is_access_denied(failure):
+                failure = denied
+            raise translate_client_error(self._options, failure, doing) from None
         self._denied = self._failing_since = None
         self._wait = REOPEN
 
@@ -108,8 +108,8 @@ def _pass_errors(requests: Requests) -> Callable[[KafkaError], None]:
     owner = weakref.ref(requests)
 
     def note_error(error: KafkaError) -> None:
-        if (found := owner()) is not None:
-            found.note_error(error)
+        if (client := owner()) is not None:
+            client.note_error(error)
 
     return note_error
 
@@ -281,5 +281,5 @@ def translate_error(error: KafkaError, doing: str, whose: str = "the source") ->
 
 def unwrap_error(exception: KafkaException) -> KafkaError:
     """The error inside an exception of librdkafka."""
-    found = exception.args[0]
-    return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))
+    cause = exception.args[0]
+    return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))

@@ -42,12 +42,12 @@ class ClientOptions:
         own = {name: value for name, value in (self.options or {}).items() if name.startswith(SHARED)}
         return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers or ""}
 
-    def hide_secrets(self, said: str) -> str:
+    def hide_secrets(self, text: str) -> str:
         """The text with `***` for each secret of more than 3 characters."""
         for value in (self.security or {}).values():
             secret = value.get_secret_value()
-            said = said.replace(secret, "***") if len(secret) > 3 else said
-        return said
+            text = text.replace(secret, "***") if len(secret) > 3 else text
+        return text
 
 
 def check_security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:

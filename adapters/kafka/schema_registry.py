@@ -48,14 +48,14 @@ class Registry:
         """The schema with this id. UnknownSchema if the registry has none."""
         client = self._client
         try:
-            found = client.get_schema(number)
+            schema = client.get_schema(number)
         except Exception as error:
             if isinstance(error, SchemaRegistryError) and error.error_code == NO_SUCH_SCHEMA:
                 raise UnknownSchema(number) from None
             raise self._translate_error(error) from error
-        if not found.schema_str:
+        if not schema.schema_str:
             raise self._translate_error(ValueError("no schema"))
-        return found
+        return schema
 
     def count_subjects(self) -> int:
         """The number of subjects in the registry."""
@@ -69,8 +69,8 @@ class Registry:
         where = f"the schema registry at {self._options.url}"
         if isinstance(error, SchemaRegistryError):
             return self._translate_status(where, error.http_status_code)
-        said = str(error)
-        if "CERTIFICATE_VERIFY_FAILED" in said or "certificate verify failed" in said:
+        message = str(error)
+        if "CERTIFICATE_VERIFY_FAILED" in message or "certificate verify failed" in message:
             return EnvironmentProblem(
                 f"{where} has a certificate that is not trusted", next_step="Name the file of its authority as `ca`."
             )
@@ -80,9 +80,9 @@ class Registry:
 
     def _translate_status(self, where: str, status: int) -> ReplicatorError:
         if status in REFUSED:
-            said = "refuses these credentials" if self._options.user else "asks for credentials"
+            refusal = "refuses these credentials" if self._options.user else "asks for credentials"
             return EnvironmentProblem(
-                f"{where} {said} (HTTP {status})", next_step="Correct `user` and `password` of the source's `registry`."
+                f"{where} {refusal} (HTTP {status})", next_step="Correct `user` and `password` of the source's `registry`."
             )
         if status >= 500 or status in AGAIN:
             return Retryable(f"{where} answers with HTTP {status}", next_step="Its own log says why.")
@@ -90,7 +90,7 @@ class Registry:
 
 
 def _client_settings(options: RegistrySettings) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "url": options.url,
         "timeout": SECONDS,
         "max.retries": TRIES_AGAIN,
@@ -99,5 +99,5 @@ def _client_settings(options: RegistrySettings) -> dict[str, Any]:
     }
     if options.user is not None:
         password = options.password.get_secret_value() if options.password else ""
-        found["basic.auth.user.info"] = f"{options.user}:{password}"
-    return found | ({"ssl.ca.location": options.ca} if options.ca else {})
+        settings["basic.auth.user.info"] = f"{options.user}:{password}"
+    return settings | ({"ssl.ca.location": options.ca} if options.ca else {})

@@ -36,13 +36,13 @@ def to_target_key(lane: Lane, key: Mapping[str, str]) -> dict[str, str]:
 
     `key`: the names and texts (`domain.erasures.to_key_texts`) of its columns at the source.
     """
-    found = {}
+    key_values = {}
     for name, text in key.items():
         rule = lane.row_transforms.column_transforms.get_rule(name)
-        found[lane.row_transforms.column_transforms.get_new_name(name)] = (
+        key_values[lane.row_transforms.column_transforms.get_new_name(name)] = (
             text if rule.mask is None else make_text_mask(rule.mask)(text)
         )
-    return found
+    return key_values
 
 
 def remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) -> int:
@@ -87,8 +87,10 @@ def read_topic_records(cursor: psycopg.Cursor, relation: str, topics: Sequence[s
     names = ", ".join(f"{quote_name(name)}::text" if name == "headers" else quote_name(name) for name in RAW_COLUMNS)
     with cursor.connection.cursor("records") as rows:
         rows.execute(_escape_percent(f"SELECT {names} FROM {relation} WHERE topic = ANY(%s)"), (list(topics),))
-        while found := rows.fetchmany(PIECE):
-            columns = [pa.array(column, field.type) for column, field in zip(zip(*found, strict=True), LOGGED, strict=True)]
+        while records := rows.fetchmany(PIECE):
+            columns = [
+                pa.array(column, field.type) for column, field in zip(zip(*records, strict=True), LOGGED, strict=True)
+            ]
             yield to_raw(pa.table(columns, schema=LOGGED))
 
 

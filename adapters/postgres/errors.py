@@ -132,10 +132,10 @@ def translate_error(error: psycopg.Error, doing: str) -> ReplicatorError:
         return _translate_connection_error(error, doing)
     if state.startswith(ROW):
         return Fatal(f"While {doing}: {describe_refusal(error, ()).sentence}.")
-    said = error.diag.message_primary or describe_error_class(error)
+    message = error.diag.message_primary or describe_error_class(error)
     if state == DEPENDED_ON and error.diag.message_detail:
-        said += f": {_to_one_line(error.diag.message_detail)}"  # Names of objects, not values of rows.
-    sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
+        message += f": {_to_one_line(error.diag.message_detail)}"  # Names of objects, not values of rows.
+    sentence = f"PostgreSQL said while {doing}: {message} (SQLSTATE {state})."
     if state.startswith(tuple(PASSES)) or has_stale_plan(error):
         return Retryable(sentence, next_step=RELIEF.get(state, ""))
     for table, kind in ((ENVIRONMENT, EnvironmentProblem), (STRUCTURE, Fatal)):
@@ -180,14 +180,14 @@ def describe_refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
     )
 
 
-def _describe_name(what: str, name: str | None) -> str:
-    return f", {what} {name!r}" if name else ""
+def _describe_name(kind: str, name: str | None) -> str:
+    return f", {kind} {name!r}" if name else ""
 
 
 def _find_column(context: str | None, columns: Iterable[str]) -> str | None:
     """COPY reports `COPY relation, line 3, column price: "value"`. The longest matching name is the column."""
-    found = [name for name in columns if f", column {name}:" in (context or "")]
-    return max(found, key=len, default=None)
+    named = [name for name in columns if f", column {name}:" in (context or "")]
+    return max(named, key=len, default=None)
 
 
 def describe_error_class(error: psycopg.Error) -> str:

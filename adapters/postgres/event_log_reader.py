@@ -68,55 +68,57 @@ class LogState:
         """
         return (
             (table, file) == (self.table, self.file)
-            and all(place in covered for place in self.bounds.ends)
-            and all(covered.get(place, -1) >= offset for place, offset in self.covered.items())
+            and all(partition in covered for partition in self.bounds.ends)
+            and all(covered.get(partition, -1) >= offset for partition, offset in self.covered.items())
         )
 
 
 @contextmanager
-def open_snapshot(session: PostgresSession, place: TableLocation) -> Iterator[psycopg.Cursor]:
+def open_snapshot(session: PostgresSession, location: TableLocation) -> Iterator[psycopg.Cursor]:
     """A cursor with the snapshot at the start of the block, for any duration.
 
     Raises EnvironmentProblem when the log does not exist. The driver's errors are translated.
     """
-    doing = f"reading the event log {place.schema}.{place.table}"
+    doing = f"reading the event log {location.schema}.{location.table}"
     try:
         with session.transaction(doing) as cursor:
-            if not has_table(cursor, place):
+            if not has_table(cursor, location):
                 raise EnvironmentProblem(
-                    f"There is no table {place.url}.", next_step="Start the pipeline that writes this event log first."
+                    f"There is no table {location.url}.", next_step="Start the pipeline that writes this event log first."
                 )
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             # Lock before the snapshot is taken: after a TRUNCATE the table is empty in all snapshots.
-            cursor.execute(f"LOCK TABLE {place.relation} IN ACCESS SHARE MODE".encode())
+            cursor.execute(f"LOCK TABLE {location.relation} IN ACCESS SHARE MODE".encode())
             yield cursor
     except psycopg.Error as error:
         raise translate_error(error, doing) from error
 
 
-def has_table(cursor: psycopg.Cursor, place: TableLocation) -> bool:
+def has_table(cursor: psycopg.Cursor, location: TableLocation) -> bool:
     """True when the table exists."""
-    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (place.relation,)).fetchone() or (False,)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (location.relation,)).fetchone() or (False,)
     return bool(there)
 
 
-def read_log_state(cursor: psycopg.Cursor, place: TableLocation, wanted: Wanted, known: LogState | None = None) -> LogState:
+def read_log_state(
+    cursor: psycopg.Cursor, location: TableLocation, wanted: Wanted, state: LogState | None = None
+) -> LogState:
     """The log of the wanted topics, in the snapshot of the cursor. With `known`, an earlier state, it need not
     scan all records.
 
     Raises ConfigProblem for a table that is not an event log.
     """
-    table, file = _read_identity(cursor, place)
-    covered = _read_covered(cursor, place, wanted)
-    if known is not None and known.is_covered_by(table, file, covered):
-        fresh = [p for p in covered if p not in known.bounds.ends]
-        firsts = {**known.bounds.firsts, **_read_first_offsets(cursor, place, fresh)}
-        ends = dict(known.bounds.ends)
+    table, file = _read_identity(cursor, location)
+    covered = _read_covered(cursor, location, wanted)
+    if state is not None and state.is_covered_by(table, file, covered):
+        fresh = [p for p in covered if p not in state.bounds.ends]
+        firsts = {**state.bounds.firsts, **_read_first_offsets(cursor, location, fresh)}
+        ends = dict(state.bounds.ends)
     else:
-        found = {p: at for p, at in _read_extremes(cursor, place, table).items() if wanted(p.topic)}
-        firsts = {p: first for p, (first, _) in found.items()}
-        ends = {p: last + 1 for p, (_, last) in found.items()}
+        extremes = {p: at for p, at in _read_extremes(cursor, location, table).items() if wanted(p.topic)}
+        firsts = {p: first for p, (first, _) in extremes.items()}
+        ends = {p: last + 1 for p, (_, last) in extremes.items()}
     for where, offset in covered.items():
         ends[where] = max(offset, ends.get(where, offset))
         firsts.setdefault(where, offset)
@@ -125,7 +127,7 @@ def read_log_state(cursor: psycopg.Cursor, place: TableLocation, wanted: Wanted,
 
 def read_records(
     cursor: psycopg.Cursor,
-    place: TableLocation,
+    location: TableLocation,
     stretches: Iterable[Stretch],
     since: datetime | None,
     until: datetime | None,
@@ -138,7 +140,7 @@ def read_records(
     every = sorted(stretches)
     last: list[Any] = []
     for at in range(0, len(every), AT_ONCE):
-        statement = _render_select(place, every[at : at + AT_ONCE], since, until)
+        statement = _render_select(location, every[at : at + AT_ONCE], since, until)
         for rows in _fetch_frames(cursor, statement):
             frame = drop_repeated(rows)
             if last == [frame[name][0].as_py() for name in RAW_RECORD_POSITION]:
@@ -149,14 +151,14 @@ def read_records(
 
 
 def _render_select(
-    place: TableLocation, stretches: Sequence[Stretch], since: datetime | None, until: datetime | None
+    location: TableLocation, stretches: Sequence[Stretch], since: datetime | None, until: datetime | None
 ) -> bytes:
     where = " OR ".join(
         f'({_partition_condition(p)} AND l."offset" >= {first:d} AND l."offset" < {end:d})' for p, first, end in stretches
     )
     bounds = [f"l.ts {sign} {_time_literal(time)}" for sign, time in ((">=", since), ("<=", until)) if time is not None]
     period = f" AND (l.ts IS NULL OR ({' AND '.join(bounds)}))" if bounds else ""
-    return f"SELECT {COLUMNS} FROM {place.relation} AS l WHERE ({where}){period} ORDER BY {ORDER}".encode()
+    return f"SELECT {COLUMNS} FROM {location.relation} AS l WHERE ({where}){period} ORDER BY {ORDER}".encode()
 
 
 def _fetch_frames(cursor: psycopg.Cursor, statement: bytes) -> Iterator[pa.Table]:
@@ -164,65 +166,65 @@ def _fetch_frames(cursor: psycopg.Cursor, statement: bytes) -> Iterator[pa.Table
     count = FIRST_ROWS
     with cursor.connection.cursor("records", binary=True) as rows:
         rows.execute(statement)
-        while found := rows.fetchmany(count):
-            columns = zip(zip(*found, strict=True), MICROSECONDS, strict=True)
+        while records := rows.fetchmany(count):
+            columns = zip(zip(*records, strict=True), MICROSECONDS, strict=True)
             piece = pa.table([pa.array(values, field.type) for values, field in columns], schema=MICROSECONDS)
             fit = PIECE_BYTES * piece.num_rows // max(1, piece.nbytes)
             count = max(1, min(fit, 2 * count, MOST_ROWS))
             yield piece.cast(LOGGED)
 
 
-def _read_identity(cursor: psycopg.Cursor, place: TableLocation) -> tuple[int, int | None]:
+def _read_identity(cursor: psycopg.Cursor, location: TableLocation) -> tuple[int, int | None]:
     """The ids of the table and of its file. Raises ConfigProblem unless it has the columns of an event log."""
     row = cursor.execute(
         "SELECT c.oid::int8, pg_relation_filenode(c.oid)::int8, array(SELECT attname::text FROM pg_attribute "
         "WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) FROM pg_class c WHERE c.oid = %s::regclass",
-        (place.relation,),
+        (location.relation,),
     ).fetchone()
     table, file, names = row or (0, None, [])
     missing = sorted({*RAW.names, "ts"} - set(names))
     if missing:
         raise ConfigProblem(
-            f"The table {place.url} is not an event log: it lacks the column(s) {', '.join(missing)}.",
+            f"The table {location.url} is not an event log: it lacks the column(s) {', '.join(missing)}.",
             next_step="Name the table that an `event_log` sink writes.",
         )
     return table, file
 
 
-def _read_covered(cursor: psycopg.Cursor, place: TableLocation, wanted: Wanted) -> Position:
+def _read_covered(cursor: psycopg.Cursor, location: TableLocation, wanted: Wanted) -> Position:
     (there,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
-    found = Position()
+    position = Position()
     if there:
         lanes = cursor.execute(
             "SELECT pipeline, lane, state::text FROM _replicator.positions WHERE target = %s AND state IS NOT NULL",
-            (place.relation,),
+            (location.relation,),
         )
         for pipeline, lane, text in lanes.fetchall():
             state = parse_state(text, pipeline, lane)
             if state is not None:
-                found = found.advanced_to({p: o for p, o in state.position.items() if wanted(p.topic)})
-    return found
+                position = position.advanced_to({p: o for p, o in state.position.items() if wanted(p.topic)})
+    return position
 
 
-def _read_extremes(cursor: psycopg.Cursor, place: TableLocation, table: int) -> dict[TopicPartition, tuple[int, int]]:
+def _read_extremes(cursor: psycopg.Cursor, location: TableLocation, table: int) -> dict[TopicPartition, tuple[int, int]]:
     """The first and the last offset of every partition that has records."""
-    statement = _select_by_index(place) if _is_indexed(cursor, table) else _select_by_scan(place)
+    statement = _select_by_index(location) if _is_indexed(cursor, table) else _select_by_scan(location)
     rows = cursor.execute(statement.encode()).fetchall()
     return {TopicPartition(topic, number): (first, last) for topic, number, first, last in rows}
 
 
-def _select_by_scan(place: TableLocation) -> str:
+def _select_by_scan(location: TableLocation) -> str:
     return (
         'SELECT l.topic::text COLLATE "C", l."partition"::int4, min(l."offset")::int8, max(l."offset")::int8 '
-        f"FROM {place.relation} AS l WHERE {PLACED} GROUP BY 1, 2"
+        f"FROM {location.relation} AS l WHERE {PLACED} GROUP BY 1, 2"
     )
 
 
-def _select_by_index(place: TableLocation) -> str:
+def _select_by_index(location: TableLocation) -> str:
     """Jumps from each partition to the next, and reads only both ends of each."""
-    first = f'SELECT l.topic COLLATE "C" AS topic, l."partition" AS number FROM {place.relation} AS l WHERE {PLACED}'
+    first = f'SELECT l.topic COLLATE "C" AS topic, l."partition" AS number FROM {location.relation} AS l WHERE {PLACED}'
     behind = '(l.topic COLLATE "C", l."partition") > (p.topic, p.number)'
-    one = f'SELECT {{}}(l."offset")::int8 FROM {place.relation} AS l WHERE l.topic COLLATE "C" = p.topic'
+    one = f'SELECT {{}}(l."offset")::int8 FROM {location.relation} AS l WHERE l.topic COLLATE "C" = p.topic'
     one = f'({one} AND l."partition" = p.number)'
     ordered = 'ORDER BY l.topic COLLATE "C", l."partition" LIMIT 1'
     return (
@@ -235,12 +237,12 @@ def _select_by_index(place: TableLocation) -> str:
 def _is_indexed(cursor: psycopg.Cursor, table: int) -> bool:
     """True when there is an index on `INDEX`."""
     parts = ", ".join(f"pg_get_indexdef(indexrelid, {n}, true)" for n in (1, 2, 3))
-    (found,) = cursor.execute(
+    (indexed,) = cursor.execute(
         f"SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indpred IS NULL "
         f"AND ({parts}) = (%s, %s, %s) AND indcollation[0] = '\"C\"'::regcollation)",
         (table, *(quote_if_needed(name) for name in RAW_RECORD_POSITION)),
     ).fetchone() or (False,)
-    return bool(found)
+    return bool(indexed)
 
 
 def quote_if_needed(name: str) -> str:
@@ -249,19 +251,19 @@ def quote_if_needed(name: str) -> str:
 
 
 def _read_first_offsets(
-    cursor: psycopg.Cursor, place: TableLocation, of: Collection[TopicPartition]
+    cursor: psycopg.Cursor, location: TableLocation, of: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    found = {}
+    offsets = {}
     for one in of:
-        statement = f'SELECT min(l."offset")::int8 FROM {place.relation} AS l WHERE {_partition_condition(one)}'
+        statement = f'SELECT min(l."offset")::int8 FROM {location.relation} AS l WHERE {_partition_condition(one)}'
         (first,) = cursor.execute(statement.encode()).fetchone() or (None,)
         if first is not None:
-            found[one] = first
-    return found
+            offsets[one] = first
+    return offsets
 
 
-def _partition_condition(place: TopicPartition) -> str:
-    return f'l.topic COLLATE "C" = {text_literal(place.topic)} AND l."partition" = {place.partition:d}'
+def _partition_condition(partition: TopicPartition) -> str:
+    return f'l.topic COLLATE "C" = {text_literal(partition.topic)} AND l."partition" = {partition.partition:d}'
 
 
 def _time_literal(time: datetime) -> str:

@@ -60,8 +60,8 @@ class EventTable:
         query = sql.SQL("SELECT {} FROM {} WHERE event_id = ANY(%s)").format(column_list(), self.relation)
         stored = {e.event_id: e for e in rows_to_events(cursor.execute(query, ([new.event_id for new in events],)))}
         done = number_events(events, StoredEvents(stored, self._read_heads(cursor, aggregates)), datetime.now(UTC))
-        places = sql.SQL(", ").join(sql.Placeholder() * len(NAMES))
-        insert = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(self.relation, column_list(), places)
+        placeholders = sql.SQL(", ").join(sql.Placeholder() * len(NAMES))
+        insert = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(self.relation, column_list(), placeholders)
         if new := select_new(done):
             cursor.executemany(insert, [_to_row(event) for event in new])
         return done
@@ -76,8 +76,8 @@ class EventTable:
             "CROSS JOIN LATERAL (SELECT event_version, created_at FROM {} WHERE aggregate_type = a.kind "
             "AND aggregate_id = a.id ORDER BY event_version DESC LIMIT 1) AS h"
         ).format(self.relation)
-        found = cursor.execute(query, ([kind for kind, _ in aggregates], [of for _, of in aggregates]))
-        return {(kind, of): AggregateHead(version, at) for kind, of, version, at in found.fetchall()}
+        heads = cursor.execute(query, ([kind for kind, _ in aggregates], [of for _, of in aggregates]))
+        return {(kind, of): AggregateHead(version, at) for kind, of, version, at in heads.fetchall()}
 
     def ensure(self, cursor: psycopg.Cursor) -> None:
         """Creates schema and table if they do not exist. A role that may only write never runs a CREATE.

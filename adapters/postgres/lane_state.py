@@ -159,8 +159,8 @@ def write_schema_version(cursor: psycopg.Cursor, lane: Lane, version: SchemaVers
     """Writes or overwrites a schema version of the lane."""
     record = version_to_json(version)
     position, changes = json.dumps(record["position"]), json.dumps(record["changes"])
-    told = (version.number, version.state, version.at, position, changes, json.dumps(record))
-    cursor.execute(WRITE_VERSION, (lane.pipeline, lane.id, *told))
+    columns = (version.number, version.state, version.at, position, changes, json.dumps(record))
+    cursor.execute(WRITE_VERSION, (lane.pipeline, lane.id, *columns))
 
 
 def write_schema_versions(cursor: psycopg.Cursor, lane: Lane, versions: Sequence[SchemaVersion]) -> None:

@@ -50,10 +50,10 @@ def bytes_text(column: pa.Array) -> pa.Array:
     r"""Bytes in the hex form, `\x0aff`. One call encodes all values: their offsets in the buffer double."""
     if not len(column):
         return column.cast(pa.string())
-    places = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, column.buffers()[1]], offset=column.offset)
-    first, last = places[0].as_py(), places[-1].as_py()
+    offsets = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, column.buffers()[1]], offset=column.offset)
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
     data = column.buffers()[2].slice(first, last - first).to_pybytes() if last > first else b""
-    doubled = pc.multiply_checked(rebase_offsets(places), pa.scalar(2, pa.int32()))
+    doubled = pc.multiply_checked(rebase_offsets(offsets), pa.scalar(2, pa.int32()))
     hexed = pa.py_buffer(data.hex().encode())
     text = pa.Array.from_buffers(pa.string(), len(column), [None, doubled.buffers()[1], hexed])
     return _keep_nulls(column, pc.binary_join_element_wise(pa.scalar("\\x"), text, pa.scalar("")))
@@ -341,8 +341,8 @@ def _is_common(column: pa.ChunkedArray) -> bool:
         first, last = (pa.scalar(at if kind.tz else at.replace(tzinfo=None), kind) for at in (FIRST, LAST))
     else:
         return False
-    found = pc.min_max(column)
-    return not found["min"].is_valid or bool(first.value <= found["min"].value and found["max"].value <= last.value)
+    bounds = pc.min_max(column)
+    return not bounds["min"].is_valid or bool(first.value <= bounds["min"].value and bounds["max"].value <= last.value)
 
 
 def copy_binary(cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table) -> None:

@@ -46,7 +46,7 @@ class TableLocation:
     @property
     def url(self) -> str:
         """Its name for people and for lineage: server, database and table, without the user."""
-        said = conninfo_to_dict(self.dsn)
-        host, port = said.get("host") or said.get("hostaddr") or "localhost", said.get("port") or 5432
-        database = said.get("dbname") or said.get("user") or ""
+        settings = conninfo_to_dict(self.dsn)
+        host, port = settings.get("host") or settings.get("hostaddr") or "localhost", settings.get("port") or 5432
+        database = settings.get("dbname") or settings.get("user") or ""
         return f"postgres://{host}:{port}/{database}.{self.schema}.{self.table}"

@@ -65,7 +65,7 @@ class TableReader:
         limit."""
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
-        plans = {column: read_type(found) for column, found in self._read_columns(name).items()}
+        plans = {column: read_type(sql_type) for column, sql_type in self._read_columns(name).items()}
         doing = f"reading {self._schema}.{name}"
         try:
             with self._session.transaction(doing) as cursor:
@@ -74,9 +74,9 @@ class TableReader:
             # Without a condition the query is ours, so the caller cannot correct it.
             if where is None or not _is_statement_error(error.__cause__):
                 raise
-            said = str(error.__cause__).partition("\n")[0]
+            message = str(error.__cause__).partition("\n")[0]
             raise ConfigProblem(
-                f"the condition on table {name!r} cannot be evaluated: {said}",
+                f"the condition on table {name!r} cannot be evaluated: {message}",
                 next_step="Write a SQL condition on the table's columns.",
             ) from error
         except psycopg.Error as error:
@@ -97,7 +97,7 @@ class TableReader:
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
         columns = self._read_columns(name)
-        plans = {column: read_type(found) for column, found in columns.items()}
+        plans = {column: read_type(sql_type) for column, sql_type in columns.items()}
         schema = pa.schema([pa.field(column, kind) for column, (kind, _) in plans.items()])
         wanted = choose(schema)
         if wanted.limit == 0:
@@ -113,10 +113,10 @@ class TableReader:
                 cursor.execute(*chosen.render(selected, certain), prepare=True, binary=True)
                 return self._read_cursor(cursor, schema)
         except (Fatal, Retryable) as error:
-            told = comparison_error(error, name) or timeout_error(error, name, limit)
-            if told is None:
+            problem = comparison_error(error, name) or timeout_error(error, name, limit)
+            if problem is None:
                 raise
-            raise told from error
+            raise problem from error
         except psycopg.Error as error:
             raise comparison_error(error, name) or translate_error(error, doing) from error
         finally:
@@ -125,8 +125,8 @@ class TableReader:
     def _read_columns(self, name: str) -> dict[str, AnyType]:
         columns = self._catalogue.read_columns(self._schema, name)
         if columns is None:
-            known = ", ".join(self.tables()) or "none yet"
-            raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {known}.")
+            names = ", ".join(self.tables()) or "none yet"
+            raise Fatal(f"there is no table {name} in schema {self._schema}", next_step=f"There are: {names}.")
         return columns
 
     def _render_query(self, name: str, plans: dict[str, Read], where: str | None) -> bytes:
@@ -210,21 +210,21 @@ def stored_form(kind: pa.DataType) -> tuple[pa.DataType, str]:
     return (kind, AS_TEXT) if t.is_decimal(kind) else (pa.string(), AS_TEXT)
 
 
-def read_type(found: AnyType) -> Read:
+def read_type(sql_type: AnyType) -> Read:
     """How to read a column of that PostgreSQL type."""
-    if isinstance(found, pg.DOMAIN):
-        return read_type(found.data_type)
-    if isinstance(found, sa.ARRAY):
-        item, how = read_type(found.item_type)
+    if isinstance(sql_type, pg.DOMAIN):
+        return read_type(sql_type.data_type)
+    if isinstance(sql_type, sa.ARRAY):
+        item, how = read_type(sql_type.item_type)
         return (pa.list_(item), AS_IS) if how == AS_IS else (pa.list_(pa.string()), "{0}::text[]")
     for kind, make in READ:
-        if isinstance(found, kind):
-            return make(found)
+        if isinstance(sql_type, kind):
+            return make(sql_type)
     return pa.string(), AS_TEXT
 
 
-def _numeric(found: AnyType) -> Read:
-    precision, scale = getattr(found, "precision", None), getattr(found, "scale", None) or 0
+def _numeric(sql_type: AnyType) -> Read:
+    precision, scale = getattr(sql_type, "precision", None), getattr(sql_type, "scale", None) or 0
     if precision is None or precision > 76:
         return pa.string(), AS_TEXT
     kind = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
@@ -235,12 +235,12 @@ def _plain(kind: pa.DataType, how: str = AS_IS) -> Callable[[AnyType], Read]:
     return lambda _: (kind, how)
 
 
-def _timestamp(found: AnyType) -> Read:
-    return pa.timestamp("us", "UTC" if getattr(found, "timezone", False) else None), MICROS
+def _timestamp(sql_type: AnyType) -> Read:
+    return pa.timestamp("us", "UTC" if getattr(sql_type, "timezone", False) else None), MICROS
 
 
-def _time(found: AnyType) -> Read:
-    return (pa.string(), AS_TEXT) if getattr(found, "timezone", False) else (pa.time64("us"), TIME_MICROS)
+def _time(sql_type: AnyType) -> Read:
+    return (pa.string(), AS_TEXT) if getattr(sql_type, "timezone", False) else (pa.time64("us"), TIME_MICROS)
 
 
 READ: tuple[tuple[type[AnyType], Callable[[AnyType], Read]], ...] = (
@@ -302,8 +302,8 @@ class PostgresReadQuery:
         return f"SELECT {_escape_pattern(selected)} FROM {table}{where}{ordered}\nLIMIT %s".encode(), self.values
 
     def _column(self, name: str) -> str:
-        found = self.columns[name]
-        kind = found.data_type if isinstance(found, pg.DOMAIN) else found
+        sql_type = self.columns[name]
+        kind = sql_type.data_type if isinstance(sql_type, pg.DOMAIN) else sql_type
         column = _escape_pattern(quote_name(name))
         return column if isinstance(kind, COMPARED) else f"{column}::text"
 
@@ -428,8 +428,8 @@ class SnapshotQuery:
         - Fatal for a value that its column's type cannot store.
         """
         with self._transaction() as connection:
-            [moment] = connection.execute(NOW).fetchone() or (0,)
-            return moment, read_all_rows(connection, *self._render_plan(connection), self._doing)
+            [now] = connection.execute(NOW).fetchone() or (0,)
+            return now, read_all_rows(connection, *self._render_plan(connection), self._doing)
 
     def cancel(self) -> None:
         """Ends a read in another thread, now or later. It raises Retryable there."""
@@ -465,8 +465,8 @@ class SnapshotQuery:
     def _refuse_ambiguous(self, names: Sequence[str]) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice or not names:
-            what = f"has two columns with the name {twice[0]!r}" if twice else "gives no columns"
-            raise ConfigProblem(f"While {self._doing}: the query {what}.", next_step="Name its columns with AS.")
+            fault = f"has two columns with the name {twice[0]!r}" if twice else "gives no columns"
+            raise ConfigProblem(f"While {self._doing}: the query {fault}.", next_step="Name its columns with AS.")
 
 
 def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[str, Read]]:
@@ -474,8 +474,8 @@ def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[st
     with connection.cursor(binary=True) as cursor:
         cursor.execute(f"SELECT * FROM (\n{text}\n) AS q LIMIT 0".encode())
         names = [column.name for column in cursor.description or ()]
-        told = cursor.pgresult
-        kinds = [] if told is None else [(told.ftype(i), told.fmod(i)) for i in range(told.nfields)]
+        reply = cursor.pgresult
+        kinds = [] if reply is None else [(reply.ftype(i), reply.fmod(i)) for i in range(reply.nfields)]
         cursor.execute(LISTS, [[kind for kind, _ in kinds]])
         lists = {oid for [oid] in cursor.fetchall()}
     return [(name, _find_read_type(*kind, kind[0] in lists)) for name, kind in zip(names, kinds, strict=True)]
@@ -523,13 +523,13 @@ def _column_type(oid: int, parameter: int) -> AnyType:
 
 def _to_batch(rows: Sequence[Sequence[object]], schema: pa.Schema, doing: str) -> pa.RecordBatch:
     arrays = []
-    for values, kept in zip(zip(*rows, strict=True), schema, strict=True):
+    for values, target in zip(zip(*rows, strict=True), schema, strict=True):
         try:
-            arrays.append(to_array(values, kept.type))
+            arrays.append(to_array(values, target.type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             # Arrow's own message contains the value.
             raise Fatal(
-                f"While {doing}: column {kept.name!r} has a value that {kept.type} does not hold.",
+                f"While {doing}: column {target.name!r} has a value that {target.type} does not hold.",
                 next_step="Cast it in the query, to text for example, or leave it out.",
             ) from None
     return pa.record_batch(arrays, schema=schema)

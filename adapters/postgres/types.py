@@ -226,8 +226,8 @@ def _unit(there: AnyType) -> str:
 
 def _find_interval_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     whole = getattr(there, "precision", None) is None and getattr(there, "fields", None) is None
-    known = t.is_duration(column.type) or (is_text(column.type) and column.source_type == INTERVAL)
-    return ColumnConversion(column.type) if whole and known else None
+    intervals = t.is_duration(column.type) or (is_text(column.type) and column.source_type == INTERVAL)
+    return ColumnConversion(column.type) if whole and intervals else None
 
 
 def _only(holds: Callable[[pa.DataType], bool]) -> Callable[[Column, AnyType], ColumnConversion | None]:

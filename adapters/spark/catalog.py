@@ -152,15 +152,15 @@ class CatalogNames:
         name = jvm.org.apache.spark.sql.catalyst.TableIdentifier(f"{named.name}{view}", some(self._schema), some(CATALOG))
         if not java.tableExists(name):
             return None
-        found = java.getTableMetadata(name)
-        location = _option_value(found.storage().locationUri())
+        metadata = java.getTableMetadata(name)
+        location = _option_value(metadata.storage().locationUri())
         return CatalogEntry(
-            found.tableType().name(),
-            _option_value(found.provider()),
+            metadata.tableType().name(),
+            _option_value(metadata.provider()),
             None if location is None else self._normalize_location(location),
-            _option_value(found.comment()),
-            _option_value(found.viewText()),
-            found.schema().catalogString(),
+            _option_value(metadata.comment()),
+            _option_value(metadata.viewText()),
+            metadata.schema().catalogString(),
         )
 
     def _normalize_location(self, there: Any) -> str:
@@ -195,9 +195,9 @@ def _is_view(named: CatalogTable, entry: CatalogEntry) -> bool:
     return entry.kind == VIEW and entry.remark == named.view_remark
 
 
-def _name_taken_error(lane: Lane, name: str, what: str) -> ConfigProblem:
+def _name_taken_error(lane: Lane, name: str, kind: str) -> ConfigProblem:
     return ConfigProblem(
-        f"{name} in Spark's catalog is {what} that does not belong to lane {lane.id}: it stays as it is",
+        f"{name} in Spark's catalog is {kind} that does not belong to lane {lane.id}: it stays as it is",
         next_step=f"Remove or rename it there, name the target otherwise with `into` in {config_location(lane)}, "
         "or give the sink another `schema`.",
     )

@@ -69,8 +69,8 @@ class CatalogTable:
 
     def create_table(self) -> str:
         """Creates the name of the existing table."""
-        remark, place = SPARK.text(self.remark), SPARK.text(self.place)
-        return f"CREATE TABLE {self.quote_name()} USING delta COMMENT {remark} LOCATION {place}"
+        remark, location = SPARK.text(self.remark), SPARK.text(self.place)
+        return f"CREATE TABLE {self.quote_name()} USING delta COMMENT {remark} LOCATION {location}"
 
     def create_view(self, view: str) -> str:
         """Creates the view."""

@@ -65,8 +65,8 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:
         return EnvironmentProblem(
             f"the Spark driver's JVM ended while {doing}", next_step="Start again: the lanes resume at their positions."
         )
-    if said := OWN.findall(text):
-        kind, sentence = said[-1]
+    if messages := OWN.findall(text):
+        kind, sentence = messages[-1]
         return OWN_KINDS[kind](sentence)
     if DIED in text:
         return DecoderDied(

@@ -64,23 +64,23 @@ def set_row_count(frame: DataFrame, rows: int) -> DataFrame:
 
 def count_rows(frame: DataFrame) -> int:
     """The number of rows; by a job if it is not known."""
-    known: int | None = getattr(frame, ROWS, None)
-    return frame.count() if known is None else known
+    rows: int | None = getattr(frame, ROWS, None)
+    return frame.count() if rows is None else rows
 
 
-def set_facts(frame: DataFrame, known: FrameFacts | None) -> DataFrame:
+def set_facts(frame: DataFrame, facts: FrameFacts | None) -> DataFrame:
     """`frame`, with these facts as an attribute; unchanged if `known` is None."""
-    if known is not None:
-        setattr(frame, KNOWN, known)
-        set_row_count(frame, known.rows)
+    if facts is not None:
+        setattr(frame, KNOWN, facts)
+        set_row_count(frame, facts.rows)
     return frame
 
 
 def get_facts(*frames: DataFrame) -> FrameFacts | None:
     """The combined facts of the frames; None if those of one frame are not known."""
     each: Sequence[FrameFacts | None] = [getattr(frame, KNOWN, None) for frame in frames]
-    found = [one for one in each if one is not None]
-    return reduce(lambda a, b: a + b, found, FrameFacts()) if len(found) == len(each) else None
+    parts = [one for one in each if one is not None]
+    return reduce(lambda a, b: a + b, parts, FrameFacts()) if len(parts) == len(each) else None
 
 
 def collect_facts(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], FrameFacts]:
@@ -125,16 +125,16 @@ def to_facts(row: Row) -> FrameFacts:
     )
 
 
-def is_inside(known: FrameFacts, span: Span) -> bool:
+def is_inside(facts: FrameFacts, span: Span) -> bool:
     """Every change is in `span`."""
-    inside = (at in span.end and span.start[at] <= known.first[at] and end <= span.end[at] for at, end in known.end.items())
+    inside = (at in span.end and span.start[at] <= facts.first[at] and end <= span.end[at] for at, end in facts.end.items())
     return all(inside)
 
 
-def is_outside(known: FrameFacts, span: Span) -> bool:
+def is_outside(facts: FrameFacts, span: Span) -> bool:
     """No change is in `span`, as far as the first and the last ones show it."""
     return all(
-        at not in span.end or end <= span.start[at] or span.end[at] <= known.first[at] for at, end in known.end.items()
+        at not in span.end or end <= span.start[at] or span.end[at] <= facts.first[at] for at, end in facts.end.items()
     )
 
 
@@ -198,19 +198,19 @@ def get_parts(changes: DataFrame) -> Sequence[TransactionPart]:
 
 def _exact_columns(changes: DataFrame) -> list[Column]:
     names = position_columns(changes.columns)
-    place = sf.array(*(column(name) for name in names)) if names else sf.array(sf.lit(None).cast("long"))
+    position = sf.array(*(column(name) for name in names)) if names else sf.array(sf.lit(None).cast("long"))
     identity = sf.xxhash64(*(column(name) for name in identity_columns(changes.columns)))
     return [
         # Of two changes with the same hash one is not counted. The count can be too low, but never too high.
         sf.size(sf.collect_set(identity)).alias("changes"),
-        sf.min(place).alias("low"),
-        sf.max(place).alias("high"),
+        sf.min(position).alias("low"),
+        sf.max(position).alias("high"),
     ]
 
 
-def _to_part(row: Row, known: FrameFacts) -> TransactionPart:
+def _to_part(row: Row, facts: FrameFacts) -> TransactionPart:
     at = TopicPartition(row[TOPIC], row[PARTITION])
     low, high = tuple(row["low"]), tuple(row["high"])
-    told = None not in low  # Null is the lowest.
-    place = (low, high) if told else (None, None)
-    return TransactionPart(row["tx"], "", at, known.rows, known.first[at], known.end[at] - 1, row["changes"], *place)
+    complete = None not in low  # Null is the lowest.
+    bounds = (low, high) if complete else (None, None)
+    return TransactionPart(row["tx"], "", at, facts.rows, facts.first[at], facts.end[at] - 1, row["changes"], *bounds)

@@ -45,15 +45,15 @@ class ForeignDeleteTask:
             return
         given = pa.Table.from_batches(pieces)
         changes = given.take(pc.sort_indices(given[ARRIVAL]))
-        found = find_owners(changes, self.plan)
+        owners = find_owners(changes, self.plan)
         decided = [
             (changes[ARRIVAL][i].as_py(), whose is RowOwner.OTHERS)
-            for i, whose in found.items()
+            for i, whose in owners.items()
             if whose is not RowOwner.ITS_OWN
         ]
         schema = pa.schema([(ARRIVAL, pa.int64()), (OTHERS, pa.bool_())])
-        places, others = [place for place, _ in decided], [is_others for _, is_others in decided]
-        yield pa.record_batch([pa.array(places, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
+        rows, others = [row for row, _ in decided], [is_others for _, is_others in decided]
+        yield pa.record_batch([pa.array(rows, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
 
 
 def is_doubtful(names: Sequence[str]) -> Column:
@@ -107,5 +107,5 @@ def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtfu
     marked = rows.alias("r").join(related.alias("t"), sf.expr(other_row_condition(plan, SPARK, doubtful=doubtful)), "left")
     marked = marked.select("r.*", sf.col(key).isNotNull().alias(OTHERS))
     marked = cache_frame(keep_parents(marked, rows, related))
-    found = keep_parents(marked.filter(column(OTHERS)).drop(OTHERS), marked)
-    return filter_rows(marked, ~column(OTHERS)).drop(OTHERS), found
+    others = keep_parents(marked.filter(column(OTHERS)).drop(OTHERS), marked)
+    return filter_rows(marked, ~column(OTHERS)).drop(OTHERS), others

@@ -72,11 +72,11 @@ def write_stage(plan: ApplyPlan, rows: DataFrame, truncates: Sequence[Truncate],
 
 def _add_truncate(merger: DeltaMergeBuilder, plan: ApplyPlan, truncate: Truncate) -> DeltaMergeBuilder:
     condition = cleared_condition if plan.history is None else truncate_condition
-    found = condition(plan, SPARK, truncate.sequence)
+    truncated = condition(plan, SPARK, truncate.sequence)
     assignments: dict[str, str | Column] = {**truncate_assignments(plan, SPARK, truncate)}
     if not assignments:
-        return merger.whenNotMatchedBySourceDelete(found)
-    return merger.whenNotMatchedBySourceUpdate(found, assignments)
+        return merger.whenNotMatchedBySourceDelete(truncated)
+    return merger.whenNotMatchedBySourceUpdate(truncated, assignments)
 
 
 def append_stage(rows: DataFrame) -> Operation:
@@ -165,8 +165,8 @@ def refuse_changed_table(snapshot: DeltaTable, attempt: Attempt) -> None:
     In an object store a version can change: Spark replaces a commit that another writer made at the same time.
     """
     now = open_table(attempt.table)
-    known = now.version() == snapshot.version()
-    if not known or now.transaction_version(attempt.app) != snapshot.transaction_version(attempt.app):
+    same_version = now.version() == snapshot.version()
+    if not same_version or now.transaction_version(attempt.app) != snapshot.transaction_version(attempt.app):
         raise LostRace
 
 

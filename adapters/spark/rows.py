@@ -53,14 +53,14 @@ def drop_applied(
     if not again:
         return frame, 0
     below = sf.lit(False)
-    for place, offset in again.items():
-        below = below | _is_below(place, offset, names)
+    for partition, offset in again.items():
+        below = below | _is_below(partition, offset, names)
     return filter_rows(frame, ~below), frame.filter(below).count()
 
 
-def _is_below(place: TopicPartition, offset: int, names: tuple[str, str, str]) -> Column:
+def _is_below(topic_partition: TopicPartition, offset: int, names: tuple[str, str, str]) -> Column:
     topic, partition, at = (column(name) for name in names)
-    return (topic == place.topic) & (partition == place.partition) & (at < offset)
+    return (topic == topic_partition.topic) & (partition == topic_partition.partition) & (at < offset)
 
 
 # Changes that are late by the watermark.
@@ -197,7 +197,7 @@ def incomplete_reason() -> Column:
 def to_rejects(*rejected: DataFrame | None) -> DataFrame | None:
     """The positions of rejected rows, with `_error`; None when there are none."""
     columns = [column(name) for name in (*change.RECORD_POSITION, change.ERROR)]
-    known = [frame for frame in rejected if frame is not None]
-    if not known:
+    frames = [frame for frame in rejected if frame is not None]
+    if not frames:
         return None
-    return keep_parents(reduce(DataFrame.unionAll, [frame.select(columns) for frame in known]), *known)
+    return keep_parents(reduce(DataFrame.unionAll, [frame.select(columns) for frame in frames]), *frames)

@@ -74,7 +74,7 @@ class SparkScan:
         an object store."""
         name = ".".join(quote_name(part) for part in table.split("."))
         try:
-            found = self._spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+            detail = self._spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
         except AnalysisException as error:
             raise EnvironmentProblem(
                 f"Spark's catalog has no table {table} that can be described: {error.getCondition()}",
@@ -82,11 +82,11 @@ class SparkScan:
             ) from error
         except (Py4JError, PySparkException) as error:
             raise translate_error(error, f"looking up the table {table}") from error
-        url = urlsplit(found["location"])
-        if found["format"] != "delta" or url.scheme not in ("", "file"):
-            what = f"lies on {url.scheme}://" if found["format"] == "delta" else f"is kept as {found['format']}"
+        url = urlsplit(detail["location"])
+        if detail["format"] != "delta" or url.scheme not in ("", "file"):
+            fault = f"lies on {url.scheme}://" if detail["format"] == "delta" else f"is kept as {detail['format']}"
             raise ConfigProblem(
-                f"The table {table} {what}, which this source does not read by its name.",
+                f"The table {table} {fault}, which this source does not read by its name.",
                 next_step="Give the URL of a Delta table as 'path', and what reaches it as 'storage'.",
             )
         return unquote(url.path)

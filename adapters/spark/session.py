@@ -102,10 +102,10 @@ def split_options_lazily(options: AdapterOptions | Mapping[str, Any]) -> tuple[A
     if isinstance(options, AdapterOptions):
         return options, LazySession(options.session or {}, options.stores)
     own = dict(options)
-    asked, stores = own.pop("spark", None) or {}, own.pop("stores", ())
-    if not isinstance(asked, Mapping):
+    settings, stores = own.pop("spark", None) or {}, own.pop("stores", ())
+    if not isinstance(settings, Mapping):
         raise ConfigProblem("option spark is a mapping of Spark's own options")
-    return own, LazySession(asked, cast(Iterable[str], stores))
+    return own, LazySession(settings, cast(Iterable[str], stores))
 
 
 def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> SparkSession:
@@ -116,13 +116,13 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
     at the start. Raises `ConfigProblem` for an option that users cannot set, and `EnvironmentProblem` without a
     suitable Java or a locked jar.
     """
-    for found in find_wrong_options(options):
-        raise ConfigProblem(f"spark option {found.name} {found.problem}", next_step=f"{found.next_step.capitalize()}.")
+    for problem in find_wrong_options(options):
+        raise ConfigProblem(f"spark option {problem.name} {problem.problem}", next_step=f"{problem.next_step.capitalize()}.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
     _choose_python(options.get("spark.pyspark.python"))
-    asked = {name: str(value) for name, value in options.items()}
-    local = _is_local(asked.get("spark.master", DEFAULTS["spark.master"]))
-    settings = {**DEFAULTS, **(LOCAL if local else {}), **asked, **FIXED}
+    given = {name: str(value) for name, value in options.items()}
+    local = _is_local(given.get("spark.master", DEFAULTS["spark.master"]))
+    settings = {**DEFAULTS, **(LOCAL if local else {}), **given, **FIXED}
     quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
     if local or HERE in settings["spark.master"]:
@@ -136,11 +136,11 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
     return made
 
 
-def _choose_python(asked: object) -> None:
+def _choose_python(python: object) -> None:
     """Sets the executors' Python. PySpark reads only the environment; as in `spark-submit`, the option has
     precedence."""
-    if asked is not None:
-        os.environ["PYSPARK_PYTHON"] = str(asked)
+    if python is not None:
+        os.environ["PYSPARK_PYTHON"] = str(python)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
@@ -201,8 +201,8 @@ def configure_store(spark: SparkSession, folder: Folder, storage: StorageSetting
     bucket, _ = split_url(folder.uri)
     context: Any = spark.sparkContext
     hadoop, settings = context._jsc.hadoopConfiguration(), _store_settings(Storage.from_settings(storage))
-    known: dict[str, dict[str, str]] = context.__dict__.setdefault(REACHED, {})
-    if known.setdefault(bucket, settings) != settings:
+    stores: dict[str, dict[str, str]] = context.__dict__.setdefault(REACHED, {})
+    if stores.setdefault(bucket, settings) != settings:
         raise ConfigProblem(
             f"two sinks reach the bucket {bucket} in different ways, of which Spark can use one",
             next_step="Write the same `storage` for both, or use two buckets.",
@@ -214,14 +214,14 @@ def configure_store(spark: SparkSession, folder: Folder, storage: StorageSetting
 def _store_settings(storage: Storage) -> dict[str, str]:
     """The options of `s3a` for one bucket. Never log them."""
     keys = storage.config
-    said = {
+    options = {
         "access.key": keys.get("aws_access_key_id"),
         "secret.key": keys.get("aws_secret_access_key"),
         "session.token": keys.get("aws_session_token"),
         "endpoint": storage.endpoint,
         "endpoint.region": storage.region,
     }
-    settings = {name: value for name, value in said.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     if storage.access_key_id is not None:
         settings["aws.credentials.provider"] = SIMPLE if storage.session_token is None else TEMPORARY
     if storage.endpoint is not None:

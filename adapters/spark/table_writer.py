@@ -54,14 +54,14 @@ class SparkTableWriter(DeltaRsTableWriter):
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         if is_clustered(table):
-            said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-            self._alter_table(table, f"SET TBLPROPERTIES ({said})")
+            assignments = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+            self._alter_table(table, f"SET TBLPROPERTIES ({assignments})")
         else:
             super().set_properties(table, properties)
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
         """Done by the executors: rows do not pass through the driver."""
-        types = spark_schema(pa.schema([kept.field for kept in columns]))
+        types = spark_schema(pa.schema([target.field for target in columns]))
         wanted = [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
             with self._change_table(table) as spark:
@@ -78,7 +78,7 @@ class SparkTableWriter(DeltaRsTableWriter):
     ) -> Operation:
         """For a clustered table by the executors, in one job."""
         by_delta_rs = super().replace_with(source, columns, partitions)
-        types = spark_schema(pa.schema([kept.field for kept in columns]))
+        types = spark_schema(pa.schema([target.field for target in columns]))
         wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
 
         def replace(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -144,8 +144,8 @@ class SparkTableWriter(DeltaRsTableWriter):
             with self._change_table(table) as spark:
                 spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
                 keep = "" if retain is None else f" RETAIN {to_hours(retain)} HOURS"
-                found = spark.sql(f"VACUUM {table_name(table.table_uri)}{keep}{' DRY RUN' if dry_run else ''}")
-                return found.count() if dry_run else None
+                files = spark.sql(f"VACUUM {table_name(table.table_uri)}{keep}{' DRY RUN' if dry_run else ''}")
+                return files.count() if dry_run else None
 
     def _alter_table(self, table: DeltaTable, change: str) -> None:
         try:
@@ -166,8 +166,8 @@ class SparkTableWriter(DeltaRsTableWriter):
         table.update_incremental()
 
 
-def _column_values(kept: TargetColumn) -> Column:
+def _column_values(target: TargetColumn) -> Column:
     """The values of a rewritten column."""
-    if not kept.emptied:
-        return column(kept.was)
-    return when(column(kept.while_null).isNotNull(), column(kept.was)) if kept.while_null else lit(None)
+    if not target.emptied:
+        return column(target.was)
+    return when(column(target.while_null).isNotNull(), column(target.was)) if target.while_null else lit(None)

@@ -31,9 +31,9 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def _spark_field(field: pa.Field) -> StructField:
-    kept = storage_type(field.type)
-    metadata = {} if kept.equals(field.type) else {STANDS_FOR: _type_to_text(field.type)}
-    return StructField(field.name, spark_type(kept), nullable=True, metadata=metadata)
+    stored_type = storage_type(field.type)
+    metadata = {} if stored_type.equals(field.type) else {STANDS_FOR: _type_to_text(field.type)}
+    return StructField(field.name, spark_type(stored_type), nullable=True, metadata=metadata)
 
 
 def spark_type(kind: pa.DataType) -> DataType:
@@ -76,7 +76,7 @@ def _restore_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArr
     if pa.types.is_time(kind) and pa.types.is_string(column.type):
         return _restore_times(column, kind)
     if pa.types.is_nested(kind):
-        return pa.chunked_array([_restore_nested(chunk, kind) for chunk in column.chunks], kind)
+        return pa.chunked_array([_restore_nested(array, kind) for array in column.chunks], kind)
     return pc.cast(column, kind)
 
 
@@ -99,8 +99,8 @@ def _item_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _restore_items(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = _restore_column(pa.chunked_array([column]), kind).combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.array([], kind)
+    items = _restore_column(pa.chunked_array([column]), kind).combine_chunks()
+    return items if isinstance(items, pa.Array) else pa.array([], kind)
 
 
 def _restore_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -139,8 +139,8 @@ def _text_to_type(text: str) -> pa.DataType:
 def value_expression(element: Column, kind: pa.DataType) -> Column:
     """The values of these elements, in Spark's types. `kind`: a type of
     `domain.sequence.get_display_type`."""
-    said = get_element(kind)
-    match said.form if said else None:
+    sequence = get_element(kind)
+    match sequence.form if sequence else None:
         case ElementForm.HEX:
             return sf.unhex(element)
         case ElementForm.UNSCALED:

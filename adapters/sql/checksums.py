@@ -341,8 +341,8 @@ def _without_digits(sql_type: str) -> str:
 
 
 def _read_numeric(sql_type: str) -> tuple[int, int] | None:
-    found = re.fullmatch(r"numeric\((\d+),(-?\d+)\)", sql_type)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"numeric\((\d+),(-?\d+)\)", sql_type)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _base_type(column_type: str) -> str:

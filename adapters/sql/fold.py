@@ -79,12 +79,12 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     delete made void, or null. A soft delete keeps its row, so it also uses values from before earlier deletes.
     """
     q = dialect.quote_name
-    place = q(ARRIVAL)
+    arrival = q(ARRIVAL)
     void = f"max({_cut_arrival(dialect)})"
     if plan.soft_deletes:
-        void = f"CASE WHEN max_by({q(OP)}, {place}) <> {dialect.text(Op.DELETE)} THEN {void} END"
+        void = f"CASE WHEN max_by({q(OP)}, {arrival}) <> {dialect.text(Op.DELETE)} THEN {void} END"
     return (
-        f"SELECT max({place}) AS {LAST}, {void} AS {VOID}\n"
+        f"SELECT max({arrival}) AS {LAST}, {void} AS {VOID}\n"
         f"FROM {changes}\nGROUP BY {keys_text(plan, dialect)}\nORDER BY {LAST}"
     )
 
@@ -92,19 +92,19 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
     """Adds `_last` and `_void` of each key, computed from its live changes; see `last_select`."""
     q = dialect.quote_name
-    place, over = q(ARRIVAL), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
+    arrival, over = q(ARRIVAL), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     void = f"max(CASE WHEN {LIVE} THEN {_cut_arrival(dialect)} END) {over}"
     if plan.soft_deletes:
-        last = f"max_by({q(OP)}, CASE WHEN {LIVE} THEN {place} END) {over}"
+        last = f"max_by({q(OP)}, CASE WHEN {LIVE} THEN {arrival} END) {over}"
         void = f"CASE WHEN {last} <> {dialect.text(Op.DELETE)} THEN {void} END"
-    return f"SELECT *, max(CASE WHEN {LIVE} THEN {place} END) {over} AS {LAST},\n  {void} AS {VOID} FROM {changes}"
+    return f"SELECT *, max(CASE WHEN {LIVE} THEN {arrival} END) {over} AS {LAST},\n  {void} AS {VOID} FROM {changes}"
 
 
 def _cut_arrival(dialect: Dialect) -> str:
     """The number of the last change whose values this change makes void; null when it makes none void."""
     q = dialect.quote_name
-    place = q(ARRIVAL)
-    return f"CASE WHEN {q(OP)} = {dialect.text(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
+    arrival = q(ARRIVAL)
+    return f"CASE WHEN {q(OP)} = {dialect.text(Op.DELETE)} THEN {arrival} WHEN {q(RESET)} THEN {arrival} - 1 END"
 
 
 # The last change of each key that sent a value.
@@ -122,10 +122,10 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
     - `a`, with soft deletes only: the last change that sent any value.
     """
     q, c = dialect.quote_name, dialect.column
-    unsent = c("c", UNCHANGED)
-    alive = _counts_condition(plan, dialect, f"c.{q(ARRIVAL)}", f"f.{VOID}", unsent)
+    unchanged = c("c", UNCHANGED)
+    alive = _counts_condition(plan, dialect, f"c.{q(ARRIVAL)}", f"f.{VOID}", unchanged)
     parts = [
-        f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND {was_sent_condition(dialect, unsent, name)}) AS c{i}"
+        f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND {was_sent_condition(dialect, unchanged, name)}) AS c{i}"
         for i, name in enumerate(names)
     ]
     parts.append(f"max(c.{q(ARRIVAL)}) FILTER (WHERE {alive} AND c.{q('_moved')}) AS m")
@@ -150,30 +150,30 @@ def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequenc
     over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     alive = f"{LIVE} AND {_counts_condition(plan, dialect, q(ARRIVAL), VOID, q(UNCHANGED))}"
 
-    def place(condition: str) -> str:
+    def find_last(condition: str) -> str:
         return f"CASE WHEN {alive} AND {condition} THEN {q(ARRIVAL)} END"
 
     parts = []
     for i, name in enumerate(names):
-        at = place(was_sent_condition(dialect, q(UNCHANGED), name))
+        at = find_last(was_sent_condition(dialect, q(UNCHANGED), name))
         parts += [f"max_by({q(name)}, {at}) {over} AS `_v{i}`", f"max({at}) {over} AS `_p{i}`"]
-    moved = place(f"{q(OLD_KEY)} IS NOT NULL")
-    parts += [f"max_by({q(OLD_KEY)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNCHANGED)} IS NULL')}) {over} AS `_w`"]
-    parts += [f"max({place('TRUE')}) {over} AS `_a`"] if plan.soft_deletes else []
+    moved = find_last(f"{q(OLD_KEY)} IS NOT NULL")
+    parts += [f"max_by({q(OLD_KEY)}, {moved}) {over} AS `_m`", f"max({find_last(f'{q(UNCHANGED)} IS NULL')}) {over} AS `_w`"]
+    parts += [f"max({find_last('TRUE')}) {over} AS `_a`"] if plan.soft_deletes else []
     return f"SELECT *, {', '.join(parts)} FROM {changes}"
 
 
-def _counts_condition(plan: ApplyPlan, dialect: Dialect, place: str, void: str, unsent: str) -> str:
+def _counts_condition(plan: ApplyPlan, dialect: Dialect, arrival: str, void: str, unchanged: str) -> str:
     """True when the values of a change are not void. For soft deletes: false when it is a delete without values."""
-    after = f"{place} > COALESCE({void}, -1)"
+    after = f"{arrival} > COALESCE({void}, -1)"
     if not plan.soft_deletes:
         return after
-    return f"{after} AND {was_sent_condition(dialect, unsent, KEEP_EXISTING)}"
+    return f"{after} AND {was_sent_condition(dialect, unchanged, KEEP_EXISTING)}"
 
 
-def was_sent_condition(dialect: Dialect, unsent: str, name: str) -> str:
+def was_sent_condition(dialect: Dialect, unchanged: str, name: str) -> str:
     """True when a change sent the column; `unsent` is the change's list of columns that were not sent."""
-    return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(name))})"
+    return f"({unchanged} IS NULL OR NOT {dialect.contains.format(list=unchanged, item=dialect.text(name))})"
 
 
 # The first of equal changes, for plans that keep every change.
@@ -256,15 +256,15 @@ def late_select(
     the relation.
     """
     q = dialect.quote_name
-    moment = micros or q(TS)
-    newest = f"CASE WHEN {_watermark_applies_condition(dialect)} THEN {moment} END"
+    time = micros or q(TS)
+    newest = f"CASE WHEN {_watermark_applies_condition(dialect)} THEN {time} END"
     before = f"ORDER BY {q(ARRIVAL)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     mark = f"max({newest}) OVER (PARTITION BY {q(TOPIC)}, {q(PARTITION)} {before})"
     if reached:
         mark = f"GREATEST({mark}, {_stored_watermark(dialect, reached)})"
     marked = f"SELECT *, {mark} - {get_grace(plan)} AS {q(MARK)} FROM {changes}"
-    is_late = f"{_watermark_applies_condition(dialect)} AND {moment} < {q(MARK)}"
-    why = _reject_expression(dialect, lane, {EVENT: moment, WATERMARK: q(MARK)})
+    is_late = f"{_watermark_applies_condition(dialect)} AND {time} < {q(MARK)}"
+    why = _reject_expression(dialect, lane, {EVENT: time, WATERMARK: q(MARK)})
     return f"SELECT *, CASE WHEN {is_late} THEN {why} END AS {q(LATE)}\nFROM ({marked})"
 
 

@@ -258,8 +258,8 @@ def _late_condition(plan: ApplyPlan, dialect: Dialect, lateness: LatenessLimit, 
     unknown = [f"{dialect.column('l', key)} IS NULL"]
     if lateness.truncated is not None:
         unknown.append(not_above_condition(dialect, "l", cdc_sequence_columns(plan.table.sequence), lateness.truncated))
-    known = [absent, unknown] if tombstones else [absent]
-    return " AND ".join([old, *(f"({' OR '.join(terms)})" for terms in known)])
+    conditions = [absent, unknown] if tombstones else [absent]
+    return " AND ".join([old, *(f"({' OR '.join(terms)})" for terms in conditions)])
 
 
 def render_constant(value: object, dialect: Dialect) -> str:
@@ -314,9 +314,11 @@ def _value_expression(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
         return _has_values_condition(plan, dialect)
     if not plan.reconcile.complete or name in table.keys or name not in table.column_names:
         return c("r", name)
-    unsent = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(name))
+    unchanged = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(name))
     moved = f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL"
-    return f"CASE WHEN {unsent} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
+    return (
+        f"CASE WHEN {unchanged} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"
+    )
 
 
 # Deletes that belong to another row than the target's row of the same key (see `apply.reconcile_in_process`).

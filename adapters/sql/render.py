@@ -38,8 +38,8 @@ def render_expression(expr: Expr, dialect: Dialect, source: str = "s", target: s
             case Lit(value):
                 return render_literal(value)
             case SentValue(name):
-                unsent = dialect.contains.format(list=dialect.column(source, UNCHANGED), item=dialect.text(name))
-                return f"CASE WHEN {unsent} THEN {dialect.column(target, name)} ELSE {dialect.column(source, name)} END"
+                unchanged = dialect.contains.format(list=dialect.column(source, UNCHANGED), item=dialect.text(name))
+                return f"CASE WHEN {unchanged} THEN {dialect.column(target, name)} ELSE {dialect.column(source, name)} END"
             case Compare(op, left, right):
                 return f"{render(left)} {op} {render(right)}"
             case Coalesce(first, other):

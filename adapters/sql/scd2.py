@@ -117,8 +117,8 @@ class _Scd2Steps(Scd2Terms):
     def is_batch_only(self) -> bool:
         """The only events are the changes of the batch, each once. A fold guarantees this, except under a
         watermark."""
-        known = self.known
-        return known.related is None and not known.absorbed and not known.truncates and self.plan.watermark is None
+        inputs = self.known
+        return inputs.related is None and not inputs.absorbed and not inputs.truncates and self.plan.watermark is None
 
     # Verdicts and completed values.
 
@@ -130,11 +130,11 @@ class _Scd2Steps(Scd2Terms):
         """
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         there = "max({}) OVER (" + same + ")" if self.known.absorbed else "{}"
-        found = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
+        columns = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
         number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(ROW_NUMBER)})"
         nth = f"{1 if self.is_batch_only else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
-        parts = [nth, *([touched] if self.known.missing else []), *found]
+        parts = [nth, *([touched] if self.known.missing else []), *columns]
         return f"SELECT *, {', '.join(parts)} FROM {relation}"
 
     def number_lives(self, relation: str) -> str:
@@ -165,8 +165,8 @@ class _Scd2Steps(Scd2Terms):
         before = f"lag({q(OP)}) {self.window_over()}"
         nothing = f"COALESCE({before}, {text_literal(Op.DELETE)}) = {text_literal(Op.DELETE)}"
         first = [f"NOT ({self.is_delete}) AND {nothing} AS {q('_cdc__first')}"]
-        told = first if self.known.missing else [self.opens_condition(nothing), *self.neighbour_columns()]
-        return f"SELECT *, {', '.join(told)}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
+        columns = first if self.known.missing else [self.opens_condition(nothing), *self.neighbour_columns()]
+        return f"SELECT *, {', '.join(columns)}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
 
     def group_values(self, relation: str) -> str:
         """Per column with missing values: groups events by the upsert that sent the column last."""
@@ -180,18 +180,18 @@ class _Scd2Steps(Scd2Terms):
 
     def fill_values(self, relation: str) -> str:
         """Fills in the values that were not sent."""
-        kept = [n for n in self.list_filled_columns() if n not in self.known.missing]
+        names = [n for n in self.list_filled_columns() if n not in self.known.missing]
         given = [
             f"first_value({self.q(name)}) {self.window_over('_cdc__life', f'_cdc__g{i}')} AS {self.q(name)}"
             for i, name in enumerate(self.known.missing)
         ]
-        return f"SELECT {', '.join([*map(self.q, kept), *given])} FROM {relation}"
+        return f"SELECT {', '.join([*map(self.q, names), *given])} FROM {relation}"
 
     def list_filled_columns(self) -> list[str]:
         """The columns that `fill_values` passes on."""
-        found = [FOUND + n for n in self.found_columns]
-        found += ["_cdc__touched"] if self.known.missing else []
-        made = [KIND, ROW_NUMBER, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *found]
+        columns = [FOUND + n for n in self.found_columns]
+        columns += ["_cdc__touched"] if self.known.missing else []
+        made = [KIND, ROW_NUMBER, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *columns]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
 
     def compare_values(self, relation: str) -> str:

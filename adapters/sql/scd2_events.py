@@ -200,25 +200,25 @@ class EventBranches(Scd2Terms):
         q = self.q
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
         was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
-        found = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
+        stored = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
         head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(ROW_NUMBER)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
-        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *found])}"
+        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *stored])}"
 
     def from_rows(self) -> str:
         """The changes of the batch, with missing values filled in from the old key's row."""
         c = self.dialect.column
         moved = f"{c('r', old_key_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
         plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
-        unsent, values = c("r", CDC_UNSENT), [c("r", n) for n in self.known.values]
+        unchanged, values = c("r", CDC_UNSENT), [c("r", n) for n in self.known.values]
         lost, join = "FALSE", ""
         if self.known.moves and self.known.related is None:
             lost = f"({moved})"
         elif self.known.moves:
             values = [self.row_value(moved, name) for name in self.known.values]
-            unsent = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unsent} END"
+            unchanged = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unchanged} END"
             lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
             join = f"\nLEFT JOIN {self.known.related} AS o ON {self.from_old_key()}"
-        head = self.render_branch(CHANGE, c("r", ROW_NUMBER), c("r", OP), [*plain, unsent, *values], lost=lost)
+        head = self.render_branch(CHANGE, c("r", ROW_NUMBER), c("r", OP), [*plain, unchanged, *values], lost=lost)
         return f"{head}\nFROM {self.known.rows} AS r{join}"
 
     def row_value(self, moved: str, name: str) -> str:
