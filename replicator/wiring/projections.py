@@ -134,8 +134,9 @@ def _list_committed(lanes: LaneRuns) -> dict[str, object]:
 def _build_projector(loaded: Loaded, opened: ExitStack) -> Any:
     """The projector of the engine. It finds lakes by their locations; other sinks that projections name are `opened`."""
     loaded = replace(loaded, settings=put_event_store(loaded.settings))
-    engine, settings = loaded.settings.engine, loaded.settings.sinks
-    lakes = {name: sink.for_projector(adapters.list_options(sink)) for name, sink in settings.items()}
+    engine, store = loaded.settings.engine, loaded.settings.event_store
+    sections = {**loaded.settings.sinks, **({} if store is None else {EVENT_STORE: store})}
+    lakes = {name: section.for_projector(adapters.list_options(section)) for name, section in sections.items()}
     sinks: dict[str, Any] = {name: lake for name, lake in lakes.items() if lake is not None}
     paths = (str(lake["path"]).partition("://") for lake in sinks.values())
     stores = sorted({scheme for scheme, is_url, _ in paths if is_url})
