@@ -366,7 +366,7 @@ class RowsDecoderOptions(RowOptions):
     - `tombstones`: `delete` makes a record without a value a delete of its key. Requires `inserts_only` and no
       `sequence_columns`.
     - `in_files`: offsets encode positions in files, which rejects then name.
-    - `truncates`: for each table the condition (`domain.policy.expr.Expr`) of its truncates, which need no key.
+    - `truncates`: for each table the condition (`domain.expr.Expr`) of its truncates, which need no key.
     """
 
     what: ClassVar[str] = "rows"

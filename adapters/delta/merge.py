@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.table import TableMerger
 
 from replicator.domain.change import OP, UNCHANGED, Op
-from replicator.domain.policy.expr import source as value_of
+from replicator.domain.expr import source as value_of
 from replicator.domain.policy.plan import (
     ApplyPlan,
     Clause,

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.change import OLD_KEY, UNCHANGED
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.policy.expr import (
+from replicator.domain.expr import (
     AllOf,
     AnyOf,
     Call,

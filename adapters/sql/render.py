@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from replicator.domain.change import UNCHANGED
-from replicator.domain.policy.expr import (
+from replicator.domain.expr import (
     AllOf,
     AnyOf,
     Call,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, KEEP_EXISTING, OLD_KEY, OP, UNCHANGED, Op
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.table import TableSpec
 from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, ColumnTransforms
 from replicator.domain.transform.expressions import resolve_expression

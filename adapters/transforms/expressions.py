@@ -13,7 +13,7 @@ from pyarrow import types as t
 
 from replicator.domain.change import UNCHANGED
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.sequence import to_plain_type
 from replicator.domain.transform.expressions import resolve_boolean as with_types
 from replicator.domain.transform.typed_expressions import WHOLE, TypedExpr

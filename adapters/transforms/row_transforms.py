@@ -19,8 +19,8 @@ from replicator.domain.change import (
     sequence_columns,
 )
 from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.expr import Expr
 from replicator.domain.patterns import ColumnSelection
-from replicator.domain.policy.expr import Expr
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms

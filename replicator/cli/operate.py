@@ -49,7 +49,7 @@ def list_lanes(session: CommandSession) -> None:
     """
     from replicator.application.lane_registry import list_lanes
     from replicator.application.operations.lanes import count_by_lane
-    from replicator.wiring.daemon import ask_status
+    from replicator.wiring.daemon_client import ask_status
 
     lanes, running = list_lanes(session.components), ask_status(session.loaded)
     states = {lane["id"]: lane for lane in (running or {"lanes": ()})["lanes"]}
@@ -100,12 +100,12 @@ def resume(session: CommandSession, lane: str, number: int | None) -> None:
     The daemon reads the config at its start only. Restart it if you changed the config.
     """
     from replicator.application.operations.lanes import accept_schema
-    from replicator.wiring import daemon
+    from replicator.wiring import daemon_client
 
     if number is None:
         _ask_daemon(session, "resume", lane, _await_outcome)
         return
-    by_daemon = daemon.ask_control(session.loaded, "resume", lane, str(number))
+    by_daemon = daemon_client.ask_control(session.loaded, "resume", lane, str(number))
     if not by_daemon:
         accept_schema(session.components, lane, number)
     became = _await_outcome(session, lane) if by_daemon else ", from the next start on"
@@ -144,9 +144,9 @@ def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) ->
     """Resync the lane. True if the running daemon does it."""
     from replicator.application.operations.lanes import resync_lane
     from replicator.domain.errors import ACCEPT_MISSING
-    from replicator.wiring import daemon
+    from replicator.wiring import daemon_client
 
-    by_daemon = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
+    by_daemon = daemon_client.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
     if not by_daemon:
         resync_lane(session.components, lane, accept_missing=accept_missing)
     return by_daemon
@@ -165,10 +165,10 @@ def skip(session: CommandSession, lane: str, until: str | None) -> None:
     The target lacks the skipped changes. Use it if the source has lost records that the lane needs.
     """
     from replicator.application.operations.lanes import skip_lane
-    from replicator.wiring import daemon
+    from replicator.wiring import daemon_client
 
-    position = daemon.parse_position(until) if until else None
-    by_daemon = daemon.ask_control(session.loaded, "skip", lane, until)
+    position = daemon_client.parse_position(until) if until else None
+    by_daemon = daemon_client.ask_control(session.loaded, "skip", lane, until)
     if not by_daemon:
         skip_lane(session.components, lane, position)
     session.emit({"lane": lane}, f"{lane}: position moved{_await_outcome(session, lane) if by_daemon else ''}")
@@ -176,7 +176,7 @@ def skip(session: CommandSession, lane: str, until: str | None) -> None:
 
 def _await_outcome(session: CommandSession, lane: str) -> str:
     """The new status of a resumed lane, for the end of a sentence. Raises its error if it is suspended again."""
-    from replicator.wiring.daemon import await_outcome
+    from replicator.wiring.daemon_client import await_outcome
 
     became = await_outcome(session.loaded, lane)
     return {"": "", "running": ", and running", "catching_up": ", and catching up"}.get(became, f", and now {became}")
@@ -185,7 +185,7 @@ def _await_outcome(session: CommandSession, lane: str) -> str:
 def _ask_daemon(
     session: CommandSession, action: str, lane: str, outcome: Callable[[CommandSession, str], str] = lambda *_: ""
 ) -> None:
-    from replicator.wiring.daemon import ask_control
+    from replicator.wiring.daemon_client import ask_control
 
     if not ask_control(session.loaded, action, lane, None):
         raise EnvironmentProblem("the daemon does not run", next_step="Start it with `replicator run`.")

@@ -49,6 +49,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
     from replicator.application.problem import to_problem
     from replicator.wiring.configuration import describe_defaults
+    from replicator.wiring.daemon import build_daemon
     from replicator.wiring.process_setup import configure_logs, raise_limit, tune_collector
 
     from .progress import log_progress
@@ -57,7 +58,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     raise_limit()
     if engine:
         session.overrides += (f"engine={engine}",)
-    daemon = _build_daemon(session)
+    daemon: Any = build_daemon(session.loaded)
     for sentence in describe_defaults(session.loaded):
         session.print_note(sentence)
     keeper, snapshotting, verifying = daemon.projection_scheduler(), daemon.checkpoint_scheduler(), daemon.diff_scheduler()
@@ -89,12 +90,6 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
         session.print_note(f"warning: {sentence}")
     _report_end(session, daemon, problem, code)
     return int(code)
-
-
-def _build_daemon(session: CommandSession) -> Any:
-    from replicator.wiring.container import Container
-
-    return Container(loaded=session.loaded)
 
 
 def handle_signals(stop: threading.Event) -> None:

@@ -70,7 +70,7 @@ def _read_report(session: CommandSession) -> dict[str, Any]:
     from replicator.application.operations.checkpoint_schedule import report_checkpoints as snapshots_report
     from replicator.application.operations.diff_runs import report_runs
     from replicator.application.operations.lanes import read_status
-    from replicator.wiring.daemon import ask_status
+    from replicator.wiring.daemon_client import ask_status
 
     running = ask_status(session.loaded)
     if running is not None:

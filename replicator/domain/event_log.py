@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.policy.expr import AllOf, source
+from replicator.domain.expr import AllOf, source
 from replicator.domain.policy.plan import ApplyPlan, Clause, ReconcileRule
 from replicator.domain.policy.policies import TIMESTAMP
 

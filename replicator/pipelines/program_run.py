@@ -15,7 +15,7 @@ from replicator.application.problem import Problem
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.settings import Loaded
 from replicator.wiring.components import ConfiguredComponents
-from replicator.wiring.container import PipelineSetup, build_container
+from replicator.wiring.daemon import build_daemon
 from replicator.wiring.process_setup import log_to_stderr_by_default
 
 
@@ -42,7 +42,7 @@ def run_pipeline(
     log_to_stderr_by_default()
     for warning in loaded.warnings:
         warnings.warn(str(warning), stacklevel=3)
-    daemon = build_container(PipelineSetup.from_config(loaded, files))
+    daemon = build_daemon(loaded, files)
     if stop is not None:
         daemon.stop.override(stop)
     daemon.instance().acquire()

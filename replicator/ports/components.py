@@ -10,8 +10,8 @@ from threading import Event
 from typing import Any, Literal, Protocol
 
 from replicator.domain.event_log import CheckpointSchedule
+from replicator.domain.expr import Expr
 from replicator.domain.policy import EVENT_LOG_POLICY
-from replicator.domain.policy.expr import Expr
 from replicator.domain.transform.columns import Mask
 
 from .decoder import Decoder

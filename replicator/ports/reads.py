@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import pyarrow as pa
 
 from replicator.domain.errors import Fatal, Retryable
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.position import Position
 from replicator.domain.timeline import HistoryEntry
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from replicator.domain.policy.expr import (
+from replicator.domain.expr import (
     AllOf,
     AnyOf,
     Call,

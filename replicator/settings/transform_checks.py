@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from replicator.domain.change import is_frame_column
 from replicator.domain.errors import ConfigProblem, suggest_name
+from replicator.domain.expr import Cast, Expr, Lit
 from replicator.domain.policy import CHANGE_POLICIES, CURRENT_ROW_POLICIES, VERSION_POLICIES
-from replicator.domain.policy.expr import Cast, Expr, Lit
 from replicator.domain.table import Column, TableSpec, is_reserved
 from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, find_duplicates, refuse_change
 from replicator.domain.transform.expressions import list_columns, refuse_condition, resolve_computed_column

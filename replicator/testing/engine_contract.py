@@ -14,7 +14,7 @@ from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, T
 from replicator.domain.erasures import UNKEYED_HASHES, KeyHashes
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import EMPTY_SPAN, Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec

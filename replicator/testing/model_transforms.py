@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
-from replicator.domain.policy.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 
 from .model import Change, Outcome, Policy, Row
 

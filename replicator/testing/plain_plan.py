@@ -23,7 +23,7 @@ from replicator.domain.change import (
     sequence_columns,
 )
 from replicator.domain.errors import AMBIGUOUS_DELETE, Reject, RejectCode
-from replicator.domain.policy.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, SentValue
+from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, SentValue
 from replicator.domain.policy.late_changes import LatenessLimit, make_watermark_reject
 from replicator.domain.policy.plan import (
     CDC_DELETED,

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from replicator.domain.expr import AnyOf, Call, Case, Compare, Expr, IsNull, Lit, Not, source
 from replicator.domain.patterns import ColumnSelection
 from replicator.domain.policy import POLICY_NAMES
-from replicator.domain.policy.expr import AnyOf, Call, Case, Compare, Expr, IsNull, Lit, Not, source
 from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import TableSpec

@@ -31,10 +31,11 @@ from replicator.settings.adapter_models import FORMATS, get_format
 from replicator.settings.plugins import load_adapter
 from replicator.settings.schema import to_plain_options
 from replicator.settings.tables import PolicyKeys, VerifySettings, find_private_columns
-from replicator.wiring import adapters, build, daemon
 
+from . import adapters, build
 from .components import ConfiguredComponents
 from .container import Container, run_until_caught_up
+from .daemon_client import ask_status
 
 ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/reference/debezium.md)."
 
@@ -69,7 +70,7 @@ def build_waiter(loaded: Loaded, table: str, source: str, report: ShowLine) -> B
         source,
         _list_lanes(loaded, table, source),
         rules.topic if rules else None,
-        partial(daemon.ask_status, loaded),
+        partial(ask_status, loaded),
         partial(_run_here, loaded),
         report,
     )

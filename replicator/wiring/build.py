@@ -14,10 +14,6 @@ from urllib.parse import quote
 
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
-from replicator.application.lane_runs import LaneRuns
-from replicator.application.operations import checkpoint_schedule
-from replicator.application.operations.checkpoint_schedule import CheckpointScheduler
-from replicator.application.operations.diff_runs import DiffScheduler
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.poison_records import PoisonRecordFinder
 from replicator.application.quarantine.rejects import Rejects
@@ -30,7 +26,6 @@ from replicator.ports.components import CONTINUE, RulesFor, TableRules, Transact
 from replicator.ports.decoder import Decoder
 from replicator.ports.frames import Lane
 from replicator.ports.options import to_timedelta
-from replicator.ports.runtime import Telemetry
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.settings import LaneSettings, Loaded, to_plain_options
@@ -202,20 +197,6 @@ def build_event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
     return tuple(
         make_event_log_lane(settings.pipeline, source, name, loaded.describe_origin("sinks", name)) for name in names
     )
-
-
-def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, of_sinks: Workers) -> CheckpointScheduler:
-    """The scheduler of checkpoints."""
-    from .components import ConfiguredComponents  # noqa: PLC0415 - it imports the container
-
-    return checkpoint_schedule.build_checkpoint_scheduler(ConfiguredComponents(loaded), lanes, of_sinks)
-
-
-def build_diff_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) -> DiffScheduler:
-    """The scheduler of comparisons."""
-    from .backfill import build_scheduler  # noqa: PLC0415 - it imports the container
-
-    return build_scheduler(loaded, lanes, telemetry)
 
 
 def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[Any]) -> list[str]:

@@ -16,8 +16,8 @@ from replicator.application.operations.read_side import ConfiguredTargets
 from replicator.application.state_folder import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.event_log import CheckpointSchedule
+from replicator.domain.expr import Expr
 from replicator.domain.patterns import is_exact
-from replicator.domain.policy.expr import Expr
 from replicator.ports.adapter_options import LogSinkOptions
 from replicator.ports.components import (
     CONTINUE,
@@ -41,7 +41,7 @@ from replicator.settings.adapter_models import EventStoreSinkSettings
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.settings.plugins import load_adapter
 
-from . import adapters, build, daemon, event_logs, rebuild
+from . import adapters, build, daemon_client, event_logs
 from .build import digest_lane, digest_rules
 from .container import Inputs, PipelineSetup, Workspace, build_container, run_until_caught_up
 
@@ -75,7 +75,7 @@ class ConfiguredComponents:
         return {f"{one.sink}.{one.into}": adapters.get_config_line(self.loaded, one) for one in lanes}
 
     def digest(self, lane: Lane, *, with_target: bool = False) -> str:
-        settings = rebuild.find_lane_settings(self.loaded, lane)
+        settings = event_logs.find_lane_settings(self.loaded, lane)
         return (digest_lane if with_target else digest_rules)(self.loaded, settings)
 
     def find_log(self, table: str) -> Lane:
@@ -90,9 +90,9 @@ class ConfiguredComponents:
         folder = self.folder / "replays" / quote(request.id, safe="")
         apart = folder / "rejected" if request.apart else self._workspace.dead_letters
         workspace = replace(self._workspace, folder=folder / self.pipeline, dead_letters=apart)
-        records = rebuild.open_log_records(self.loaded, request, topics, self.engine)
-        source = rebuild.make_source(self.loaded, request.lane.source, records)
-        lanes = rebuild.make_lanes(self.loaded, request, rebuild.PLAIN_LAKE_OPTIONS if is_plain else {})
+        records = event_logs.open_log_records(self.loaded, request, topics, self.engine)
+        source = event_logs.make_source(self.loaded, request.lane.source, records)
+        lanes = event_logs.make_lanes(self.loaded, request, event_logs.PLAIN_LAKE_OPTIONS if is_plain else {})
         return ConfiguredComponents(self.loaded, workspace, [(source, lanes)])
 
     def use_lake(self, sink: str, folder: Path) -> ConfiguredComponents:
@@ -109,12 +109,16 @@ class ConfiguredComponents:
             raise ConfigProblem(f"{text!r} is no condition: {why}", next_step="See docs/reference/expressions.md.") from None
 
     def use_records(self, lane: Lane, folder: Path, into: str, where: str = "") -> ConfiguredComponents:
-        keys = {**rebuild.PLAIN_LAKE_OPTIONS, **rebuild.CURRENT_ROWS, **rebuild.add_condition(self.loaded, lane, where)}
+        keys = {
+            **event_logs.PLAIN_LAKE_OPTIONS,
+            **event_logs.CURRENT_ROWS,
+            **event_logs.add_condition(self.loaded, lane, where),
+        }
         request = RebuildRequest(lane, into, policy="scd1")
-        source = rebuild.make_source(
-            self.loaded, lane.source, rebuild.open_archive(self.loaded, lane.source, folder / "records")
+        source = event_logs.make_source(
+            self.loaded, lane.source, event_logs.open_archive(self.loaded, lane.source, folder / "records")
         )
-        lanes = rebuild.make_lanes(self.loaded, request, keys, on_reject=CONTINUE)
+        lanes = event_logs.make_lanes(self.loaded, request, keys, on_reject=CONTINUE)
         return ConfiguredComponents(self.loaded, self._make_lake(lane.sink, folder), [(source, lanes)])
 
     def make_setup(self, *, in_batches: bool = False) -> PipelineSetup:
@@ -164,10 +168,10 @@ class ConfiguredComponents:
         return adapters.build_dead_letters(self.loaded) if folder is None else adapters.open_dead_letters(folder)
 
     def ask_daemon(self) -> dict[str, Any] | None:
-        return daemon.ask_status(self.loaded)
+        return daemon_client.ask_status(self.loaded)
 
     def command_daemon(self, action: str, lane: str, argument: str) -> None:
-        daemon.ask_control(self.loaded, action, lane, argument)
+        daemon_client.ask_control(self.loaded, action, lane, argument)
 
 
 def _build_source_rules(loaded: Loaded, name: str) -> SourceRules:

@@ -13,7 +13,6 @@ from typing import Any
 from dependency_injector import containers, providers
 
 from replicator import __version__
-from replicator.application.control import Control
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.operations.dead_letters import RetryResult, retry_selected
 from replicator.application.operations.rebuild import SPILL_FOLDER
@@ -29,10 +28,10 @@ from replicator.ports.sink import Sink
 from replicator.ports.stores import DeadLetterFilter, DeadLetters
 from replicator.settings import Loaded
 from replicator.settings.plugins import load_adapter
-from replicator.wiring import adapters, build, daemon, projections
 
+from . import adapters, build
 from .build import PipelineLanes, PipelineSource
-from .daemon import DaemonPage, ask_status
+from .daemon_client import ask_status
 
 # The setup of one run: the sources, lanes, sinks and files of a pipeline, and their differences from the config.
 
@@ -164,8 +163,8 @@ def build_telemetry() -> Any:
 
 
 class Container(containers.DeclarativeContainer):
-    """One running pipeline, and the only use of dependency_injector. `loaded` is given, or `setup` for another pipeline than
-    the configured one. Every other part is built once, at its first use."""
+    """One running pipeline. `loaded` is given, or `setup` for another pipeline than the configured one. Every other part is
+    built once, at its first use."""
 
     loaded: providers.Dependency[Loaded] = providers.Dependency(instance_of=Loaded)
     setup = providers.Singleton(PipelineSetup.from_config, loaded)
@@ -195,21 +194,6 @@ class Container(containers.DeclarativeContainer):
     )
     status = providers.Singleton(StatusReporter, pipelines.provided.values.call(), runtime)
     unmatched = providers.Callable(build.describe_unmatched, loaded, pipelines, rejects)
-    control = providers.Singleton(Control, lanes, pipelines)
-    monitor = providers.Singleton(DaemonPage, loaded, telemetry)
-    projection_scheduler = providers.Singleton(projections.build_scheduler, loaded, lanes)
-    checkpoint_scheduler = providers.Singleton(build.build_checkpoint_scheduler, loaded, lanes, workers)
-    diff_scheduler = providers.Singleton(build.build_diff_scheduler, loaded, lanes, telemetry)
-    heartbeat = providers.Callable(build.find_heartbeat, pipelines)
-    views = providers.Singleton(
-        daemon.build_views,
-        loaded,
-        status,
-        control,
-        heartbeat.provider,
-        projections=projection_scheduler,
-        checkpoints=checkpoint_scheduler,
-    )
 
 
 # Runs a pipeline as part of another command: until it has caught up, or to retry dead letters.

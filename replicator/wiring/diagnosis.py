@@ -33,7 +33,7 @@ from replicator.settings.schema import to_plain_options
 from replicator.wiring import adapters, build
 
 from .components import ConfiguredComponents
-from .daemon import ask_metrics, ask_status
+from .daemon_client import ask_metrics, ask_status
 
 GROUP = "replicator.checks"
 SOURCE_CHECKS = ("database", "registry")

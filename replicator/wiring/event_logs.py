@@ -1,21 +1,28 @@
-"""The event logs of a configuration: finds the log of a table, and opens it for reading."""
+"""The event logs of a configuration: finds and opens the log of a table, and makes the inputs of a rebuild from it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from replicator.application.operations.change_history import ChangeLogReader
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import TopicFilter
 from replicator.ports.adapter_options import LogSinkOptions
-from replicator.ports.components import make_event_log_lane
-from replicator.ports.source import BACKFILL_TOPICS
-from replicator.settings import Loaded
+from replicator.ports.components import RebuildRequest, TableRules, make_event_log_lane
+from replicator.ports.frames import Lane
+from replicator.ports.options import NO_RETENTION
+from replicator.ports.source import BACKFILL_TOPICS, Source
+from replicator.settings import LaneSettings, Loaded
+from replicator.settings.tables import find_private_columns
 
 from . import adapters, build
+from .build import PipelineLanes, PipelineSource
 
 NO_PERIOD: Mapping[str, str] = {}
 BACKFILLS = f"{BACKFILL_TOPICS}*"
@@ -86,3 +93,91 @@ def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:
     with closing(adapters.build_sink(loaded, sink)) as log:
         state = log.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
     return set() if state is None else {partition.topic for partition in state.position}
+
+
+# The inputs of a rebuild: the records of an event log or of an archive, and one lane with another target.
+
+PLAIN_LAKE_OPTIONS: Mapping[str, Any] = {
+    "partition_by": (),
+    "cluster_by": (),
+    "change_data_feed": False,
+    "deletion_vectors": False,
+    "tombstone_retention": NO_RETENTION,
+}
+"""Keys of the lane of a rebuild in a temporary lake. The physical layout does not change rows, and tombstones are kept."""
+CURRENT_ROWS: Mapping[str, Any] = {
+    "deletes": "hard",
+    "track_history_column_list": None,
+    "track_history_except_column_list": None,
+}
+"""Keys of a lane whose target is compared with the current rows of a table."""
+
+
+def open_log_records(
+    loaded: Loaded, request: RebuildRequest, topics: Collection[str], engine: str
+) -> Callable[[], Source[Any]]:
+    """Opens the event log of the request's table, for the records that the request asks for. `topics`: those of the table's
+    records, if known."""
+    source = request.lane.source
+    _, log = find_log(loaded, request.lane.table)
+    times = {name: value for name in ("since", "until", "below") if (value := getattr(request, name)) is not None}
+    options = {
+        **make_log_options(loaded, source, log, topics),
+        **times,
+        # Removed records do not matter to a part of the log.
+        **({"part": True} if request.since is not None else {}),
+        "batch_bytes": adapters.compute_batch_bytes(loaded, sinks=1),
+    }
+    return partial(adapters.open_transport, loaded, source, get_log(loaded, log).reader, options, engine)
+
+
+def open_archive(loaded: Loaded, source: str, folder: Path) -> Callable[[], Source[Any]]:
+    """Opens records of the source that are files in a folder of this machine."""
+    options = {"path": str(folder), "batch_bytes": adapters.compute_batch_bytes(loaded, sinks=1)}
+    return partial(adapters.open_transport, loaded, source, "archive", options, adapters.LOCAL)
+
+
+def make_source(loaded: Loaded, name: str, open_records: Callable[[], Source[Any]]) -> PipelineSource:
+    """Other records of the source `name`, decoded like its own. They have no backfills besides."""
+    return PipelineSource(
+        name, open_records, partial(adapters.build_decoder, loaded, name), adapters.is_private(loaded, name)
+    )
+
+
+def make_lanes(
+    loaded: Loaded, request: RebuildRequest, keys: Mapping[str, Any], *, on_reject: str | None = None
+) -> PipelineLanes:
+    """The lane of a rebuild, which builds the target of the request. `keys`: in place of those of the lane's entry in the
+    config. `on_reject`: in place of that of its table."""
+    settings, source, table = loaded.settings, request.lane.source, request.lane.table
+    policy = {"policy": request.policy, "stored_as_scd_type": None} if request.policy else {}
+    lane_settings = settings.resolve_changed_lane(find_lane_settings(loaded, request.lane), {**policy, **keys})
+    reaction = on_reject or settings.get_on_reject(table, source)
+    lane = replace(
+        adapters.build_lane(loaded, lane_settings),
+        id=request.id,
+        into=request.into,
+        refused="",
+        pattern="",
+        stops=reaction == "stop_lane",
+    )
+    entry = settings.find_table(table, source)
+    masks = {} if entry is None else find_private_columns(entry, settings.defaults)
+    rules = TableRules((lane,), lane.keys, on_reject=reaction, masks=masks)
+    return PipelineLanes({table: rules}.get, (lane.sink,), on_reject=settings.on_reject)
+
+
+def add_condition(loaded: Loaded, lane: Lane, where: str) -> dict[str, Any]:
+    """The keys of a lane with a condition in addition to its own."""
+    if not where:
+        return {}
+    _, table_at, _, entry_at = find_lane_settings(loaded, lane).at
+    table = loaded.settings.tables[cast(int, table_at)]
+    own = table.to[cast(int, entry_at)].where or table.where or loaded.settings.defaults.where
+    return {"where": f"({own}) and ({where})" if own else where}
+
+
+def find_lane_settings(loaded: Loaded, lane: Lane) -> LaneSettings:
+    """The settings of a configured lane."""
+    lanes = loaded.settings.resolve_lanes(lane.table, lane.source)
+    return next(one for one in lanes if (one.sink, one.into) == (lane.sink, lane.into))

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, Op
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
+from replicator.domain.expr import Expr
 from replicator.domain.out_of_range import null_out_of_range
-from replicator.domain.policy.expr import Expr
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ROUTE
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.reads import CHECKSUMS, ComparedColumn, KeyRange, TableSplit

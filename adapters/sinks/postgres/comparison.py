@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import psycopg
 import pyarrow as pa
 
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.position import Position
 from replicator.ports.frames import Lane
 from replicator.ports.reads import ComparedColumn, TableSplit

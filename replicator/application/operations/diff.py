@@ -37,9 +37,9 @@ from replicator.domain.differences import (
     to_shown,
 )
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
+from replicator.domain.expr import Expr
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.domain.policy.expr import Expr
 from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, START_AT
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery

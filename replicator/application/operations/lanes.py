@@ -7,14 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
-from replicator.application.control import (
-    LanePosition,
-    accept_pending_schema,
-    apply_skip,
-    check_skip,
-    describe_missing_when_stopped,
-    resync_stopped,
-)
 from replicator.application.lane_registry import (
     find_target_problem,
     list_lanes,
@@ -24,6 +16,14 @@ from replicator.application.lane_registry import (
     refuse_missing,
 )
 from replicator.application.lane_schema import refuse_changed_rule
+from replicator.application.operations.control import (
+    LanePosition,
+    accept_pending_schema,
+    apply_skip,
+    check_skip,
+    describe_missing_when_stopped,
+    resync_stopped,
+)
 from replicator.application.quarantine.rejects import count_for_lane
 from replicator.application.sink_features import read_schema_versions
 from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable

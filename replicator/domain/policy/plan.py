@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from replicator.domain.expr import Expr
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.schema_evolution import SchemaVersion
 from replicator.domain.sequence import Sequence, SequenceValue, get_element
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.expressions import to_text
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
-
-from .expr import Expr
 
 CDC_OP = "_cdc_op"
 CDC_TS = "_cdc_ts"

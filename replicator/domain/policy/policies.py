@@ -21,13 +21,26 @@ import pyarrow as pa
 
 from replicator.domain.change import OP, Op
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.expr import (
+    AllOf,
+    AnyOf,
+    Coalesce,
+    Compare,
+    Expr,
+    IsNull,
+    Lit,
+    Not,
+    SentValue,
+    source,
+    target,
+    tuple_after,
+)
 from replicator.domain.patterns import ColumnSelection
 from replicator.domain.sequence import get_display_type
 from replicator.domain.table import BYTE_ORDER, Column, TableSpec
 from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 
 from . import CURRENT_ROW_POLICIES
-from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, Not, SentValue, source, target, tuple_after
 from .late_changes import check_retention
 from .plan import (
     CDC_APPLIED_AT,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, TX, refuse_frame_names
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.expr import Expr
+from replicator.domain.expr import Expr
 from replicator.domain.table import Column, TableSpec
 
 from .expressions import list_columns, resolve_computed_column, to_text

@@ -1,6 +1,6 @@
 """Expressions of the configuration on the columns of a source: conditions, and computed columns.
 
-They use `domain.policy.expr` with the side `source`, and SQL's three-valued logic. In a condition, an unchanged value
+They use `domain.expr` with the side `source`, and SQL's three-valued logic. In a condition, an unchanged value
 is unknown: neither NULL nor anything else. A condition that is unknown for a row does not hold."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policy.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
+from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not
 from replicator.domain.table import TableSpec
 
 from .typed_expressions import (

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.expr import Expr
 from replicator.domain.patterns import ColumnSelection
-from replicator.domain.policy.expr import Expr
 from replicator.domain.sequence import get_element
 from replicator.domain.table import Column, TableSpec
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
-from replicator.domain.policy.expr import Lit
+from replicator.domain.expr import Lit
 from replicator.domain.sequence import to_plain_type
 
 MAX_DIGITS = 38

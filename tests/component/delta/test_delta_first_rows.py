@@ -14,7 +14,7 @@ from support.delta_writes import items, write_of
 from adapters.delta import merge
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.change import OP, Op
-from replicator.domain.policy.expr import AllOf
+from replicator.domain.expr import AllOf
 from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.ports.frames import Write
 from replicator.testing.delivery import make_lane

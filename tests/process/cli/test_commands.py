@@ -107,7 +107,7 @@ def test_lanes_list(answer, ask):
 
 def test_lanes_list_tells_what_the_daemon_says(answer, ask, monkeypatch):
     report = {"lanes": [{"id": "lake.orders", "status": "suspended", "dead_letters": 1200}]}
-    monkeypatch.setattr("replicator.wiring.daemon.ask_status", lambda _: report)
+    monkeypatch.setattr("replicator.wiring.daemon_client.ask_status", lambda _: report)
     listed = {lane["id"]: (lane["status"], lane["dead_letters"]) for lane in answer("lanes", "list")["result"]}
     assert listed["lake.orders"] == ("suspended", 1200)
     assert "suspended  1,200 open dead letters\n" in ask("lanes", "list").stdout

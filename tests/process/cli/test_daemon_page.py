@@ -17,8 +17,8 @@ from click.testing import Result
 from replicator.cli.run import _start_page
 from replicator.wiring.adapters import get_state_folder
 from replicator.wiring.configuration import read_config
-from replicator.wiring.container import Container
-from replicator.wiring.daemon import FILE, PageAddress
+from replicator.wiring.daemon import DaemonContainer
+from replicator.wiring.daemon_client import FILE, PageAddress
 
 
 def test_commands_reach_a_daemon_whose_port_is_taken(
@@ -26,7 +26,7 @@ def test_commands_reach_a_daemon_whose_port_is_taken(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         elsewhere = f"http.address=127.0.0.1:{stranger.getsockname()[1]}"
-        daemon: Any = Container(loaded=read_config(project / "config" / "replicator.yaml", None, (elsewhere,)))
+        daemon: Any = DaemonContainer(loaded=read_config(project / "config" / "replicator.yaml", None, (elsewhere,)))
         daemon.instance().acquire()
         page = daemon.monitor()
         page.start(daemon.views())
@@ -65,7 +65,7 @@ def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: boo
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1] if is_taken else 0
         loaded = read_config(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
-        daemon: Any = Container(loaded=loaded)
+        daemon: Any = DaemonContainer(loaded=loaded)
         (get_state_folder(loaded) / FILE).mkdir(parents=True)
         notes: list[str] = []
         page = _start_page(cast(Any, SimpleNamespace(print_note=notes.append)), daemon)
@@ -84,7 +84,7 @@ def test_a_daemon_at_its_configured_address_needs_no_file(project: Path) -> None
         port = free.getsockname()[1]
     loaded = read_config(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
     (get_state_folder(loaded) / FILE).mkdir(parents=True)
-    daemon: Any = Container(loaded=loaded)
+    daemon: Any = DaemonContainer(loaded=loaded)
     page = daemon.monitor()
     try:
         assert page.start(daemon.views()) == f"http://127.0.0.1:{port}" and page.hidden is None

@@ -17,7 +17,7 @@ from support.cli_program import start_program
 from replicator.application.problem import Stopped
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import load_settings
-from replicator.wiring import daemon
+from replicator.wiring import daemon, daemon_client
 
 ORDERS = "cdc.public.orders:0"
 
@@ -130,12 +130,12 @@ def silent(project):
 
 def test_a_daemon_that_breaks_off_is_not_taken_for_none(silent):
     with pytest.raises(EnvironmentProblem, match="did not confirm the command for lane"):
-        daemon.ask_control(silent, "resync", "lake.orders", None)
+        daemon_client.ask_control(silent, "resync", "lake.orders", None)
 
 
 def test_the_daemon_of_another_configuration_is_left_alone(silent, monkeypatch):
     """It has the port and the pipeline's name of this one, as two copies of an example do."""
-    assert daemon.ask_status(silent) is not None
+    assert daemon_client.ask_status(silent) is not None
     monkeypatch.setattr(Silent, "state", {"state": "/srv/other/state/shop"})
-    assert daemon.ask_status(silent) is None
-    assert daemon.ask_control(silent, "resync", "lake.orders", None) is False
+    assert daemon_client.ask_status(silent) is None
+    assert daemon_client.ask_control(silent, "resync", "lake.orders", None) is False

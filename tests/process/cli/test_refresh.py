@@ -26,6 +26,7 @@ from replicator.wiring import projections
 from replicator.wiring.config_checks import refuse_unusable
 from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container, run_until_caught_up
+from replicator.wiring.daemon import DaemonContainer
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -96,7 +97,7 @@ def config(project: Path) -> Loaded:
 
 def replicate(project: Path) -> None:
     """What `run --until-caught-up` does, in this process."""
-    made = Container(loaded=config(project))
+    made = DaemonContainer(loaded=config(project))
     run_until_caught_up(made)
     assert made.projection_scheduler().refresh_all(threading.Event()) is None
 
@@ -162,7 +163,7 @@ def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
 
 
 def test_gold_follows_while_the_program_runs(project: Path) -> None:
-    made = Container(loaded=config(project))
+    made = DaemonContainer(loaded=config(project))
     keeper, supervisor = made.projection_scheduler(), made.supervisor()
     running = threading.Thread(target=supervisor.run, kwargs={"once": False})
     keeper.start()

@@ -18,7 +18,7 @@ from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
 from replicator.wiring.components import ConfiguredComponents
 from replicator.wiring.configuration import read_config
-from replicator.wiring.container import Container
+from replicator.wiring.daemon import DaemonContainer
 
 CONFIG = """\
 pipeline: shop
@@ -57,8 +57,8 @@ def feed(project: Path, *messages: dict[str, Any] | str) -> None:
     (project / "in" / "0001.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
-def run(project: Path) -> tuple[Container, ExitCode]:
-    container = Container(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
+def run(project: Path) -> tuple[DaemonContainer, ExitCode]:
+    container = DaemonContainer(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
     return container, container.supervisor().run(once=True)
 
 

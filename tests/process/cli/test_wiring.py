@@ -11,7 +11,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.settings import Loaded, load_settings
 from replicator.wiring import adapters, build
 from replicator.wiring.components import ConfiguredComponents
-from replicator.wiring.container import Container
+from replicator.wiring.daemon import DaemonContainer
 from replicator.wiring.diagnosis import diagnose
 
 CONFIG = """\
@@ -145,7 +145,7 @@ def test_a_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tm
 
 def test_status_says_that_a_running_daemon_goes_by_another_config(project):
     file = project / "config" / "replicator.yaml"
-    report = Container(loaded=load_settings(file)).views().status
+    report = DaemonContainer(loaded=load_settings(file)).views().status
     assert report()["config"] == {"files": [str(file)], "changed": []} and told_of_config(report()) == []
     file.write_text(file.read_text() + "# more\n")
     assert report()["config"]["changed"] == [str(file)]

@@ -14,7 +14,8 @@ from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
-from replicator.application.control import (
+from replicator.application.lane_runs import LaneStatus
+from replicator.application.operations.control import (
     Control,
     LanePosition,
     SkipMove,
@@ -23,7 +24,6 @@ from replicator.application.control import (
     describe_missing_when_stopped,
     resync_stopped,
 )
-from replicator.application.lane_runs import LaneStatus
 from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ConfigProblem, DataLoss, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition

@@ -16,10 +16,10 @@ from support.shop_stream import COLUMNS, MARKS, Rows, Shop, frame
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from adapters.observability.prometheus import PrometheusTelemetry
-from replicator.application.control import Control
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_registry import SourceContext
 from replicator.application.lane_runs import LaneRun, LaneRuns
+from replicator.application.operations.control import Control
 from replicator.application.options import RuntimeOptions
 from replicator.application.quarantine.rejects import Rejects
 from replicator.application.runtime_context import RuntimeContext

@@ -15,7 +15,7 @@ from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
 from replicator.ports.stores import RegisterEntry
 from replicator.wiring.configuration import read_config
-from replicator.wiring.container import Container
+from replicator.wiring.daemon import DaemonContainer
 
 CONFIG = """\
 pipeline: shop
@@ -65,7 +65,7 @@ def append(
 def run(project: Path, event: str = "rows may be lost") -> tuple[dict[str, Any], int]:
     """The daemon's status after a run, and how often the log has the event."""
     with capture_logs() as logged:
-        container = Container(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
+        container = DaemonContainer(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
         assert container.supervisor().run(once=True) is ExitCode.OK
     return container.views().status(), sum(entry["event"] == event for entry in logged)
 

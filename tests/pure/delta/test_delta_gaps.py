@@ -12,7 +12,7 @@ from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import FoldedChanges, Lane, Write
-from replicator.wiring.daemon import parse_position
+from replicator.wiring.daemon_client import parse_position
 
 
 def test_the_command_that_accepts_a_gap_is_one_that_skip_takes() -> None:

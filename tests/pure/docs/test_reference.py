@@ -22,7 +22,7 @@ from replicator.domain.event_log import EVENT_LOG
 from replicator.domain.policy import plan
 from replicator.ports.stores import DeadLetter
 from replicator.settings.adapter_models import FORMATS
-from replicator.wiring import daemon
+from replicator.wiring import daemon_client
 
 REFERENCE = PROJECT / "docs" / "reference"
 SCRIPT = "scripts/generate-reference.py"
@@ -77,7 +77,7 @@ def test_layout_names_every_table_of_the_schema(table):
         DEAD_LETTERS_FOLDER,
         erasure_filter.LIST,
         erasure_filter.KEY,
-        daemon.FILE,
+        daemon_client.FILE,
     ],
 )
 def test_layout_names_the_file(name):

@@ -15,8 +15,8 @@ from adapters.engines.local import LocalEngine
 from adapters.transforms.expressions import cast_values
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.expr import AnyOf, Call, Compare, Lit, source
 from replicator.domain.patterns import ColumnSelection
-from replicator.domain.policy.expr import AnyOf, Call, Compare, Lit, source
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask

@@ -17,8 +17,8 @@ from adapters.engines.local import LocalEngine
 from adapters.transforms.expressions import evaluate_condition
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.expr import Compare, Lit, source
 from replicator.domain.patterns import ColumnSelection
-from replicator.domain.policy.expr import Compare, Lit, source
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.sequence import get_display_type, get_element
 from replicator.domain.table import Column, TableSpec

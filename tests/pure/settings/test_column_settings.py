@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from replicator.domain.policy.expr import Call, Case, Compare, IsNull, Lit, source
+from replicator.domain.expr import Call, Case, Compare, IsNull, Lit, source
 from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask
 from replicator.settings.tables import find_private_columns, find_type
 

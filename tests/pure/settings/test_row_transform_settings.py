@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from replicator.domain.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
 from replicator.domain.patterns import ColumnSelection
-from replicator.domain.policy.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
 from replicator.domain.transform.rows import RowTransforms
 from replicator.settings.expressions import InvalidExpressionText, parse_condition
 from replicator.wiring import adapters

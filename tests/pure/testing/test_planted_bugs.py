@@ -9,7 +9,7 @@ from support.overrides import override
 
 from adapters.engines.local import LocalEngine, LocalFrames
 from replicator.domain.errors import DataLoss
-from replicator.domain.policy.expr import AllOf
+from replicator.domain.expr import AllOf
 from replicator.domain.policy.plan import Clause, LaneState
 from replicator.domain.policy.policies import IS_DELETE, NOT_DELETE, plan_for
 from replicator.domain.position import Position

@@ -8,7 +8,7 @@ from adapters.arrow import key_change
 from adapters.engines import local as folding
 from adapters.engines.local import LocalEngine
 from adapters.transforms import row_transforms
-from replicator.domain.policy.expr import AllOf, Lit, source
+from replicator.domain.expr import AllOf, Lit, source
 from replicator.domain.policy.plan import CDC_DELETED, CDC_DELETED_AT
 from replicator.testing import plain_plan
 from replicator.testing.delivery import DeliveryRun, assert_equals_model

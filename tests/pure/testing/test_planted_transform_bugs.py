@@ -10,7 +10,7 @@ import pytest
 from adapters.arrow import key_change, masks
 from adapters.engines.local import LocalEngine
 from adapters.transforms import column_transforms, expressions, row_transforms
-from replicator.domain.policy.expr import Coalesce
+from replicator.domain.expr import Coalesce
 from replicator.domain.transform.columns import Mask
 from replicator.testing.delivery import DeliveryRun, assert_equals_model
 from replicator.testing.fakes import FakeTarget

@@ -21,7 +21,7 @@ from replicator.domain.errors import Fatal
 from replicator.ports.reads import PageRequest
 from replicator.wiring import projections
 from replicator.wiring.components import ConfiguredComponents, build_read_side
-from replicator.wiring.container import Container
+from replicator.wiring.daemon import DaemonContainer
 
 pytestmark = pytest.mark.postgres
 FIRST = {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
@@ -110,7 +110,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
 
     with pytest.raises(Fatal, match=r"gold\.sums, which does not exist yet"):
         shop.refresh(name="every")
-    assert Container(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
+    assert DaemonContainer(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(3, Decimal("9.50"))}
     assert shop.refresh(name="every").reads == {"sums": 1}
     assert shop.refresh(name="every").kind == "current"
@@ -119,7 +119,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
     assert total() == {(3, Decimal("0.00"))}
     shop.feed("orders", "d,3,Rome,5.00,5")
     shop.run()
-    assert Container(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
+    assert DaemonContainer(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(2, Decimal("4.50"))}
 
 

@@ -18,10 +18,10 @@ from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 from replicator.ports.stores import Register, RegisterEntry
 
-from .lane_registry import describe_missing, find_target_problem, refuse_missing
-from .lane_runs import LaneRun, LaneRuns, LaneStatus
-from .operations.rebuild import Cutover, make_rebuild_lane, refuse_lost_records, swap_tables
-from .sink_features import read_schema_versions, write_schema_version
+from ..lane_registry import describe_missing, find_target_problem, refuse_missing
+from ..lane_runs import LaneRun, LaneRuns, LaneStatus
+from ..sink_features import read_schema_versions, write_schema_version
+from .rebuild import Cutover, make_rebuild_lane, refuse_lost_records, swap_tables
 
 
 class Control(Generic[F]):
