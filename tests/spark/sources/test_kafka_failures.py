@@ -22,7 +22,7 @@ from adapters.sources.kafka.cluster import Cluster, Topic
 from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader, RecordBuffer
 from adapters.sources.kafka.source import GroupOffsets, KafkaSource, StreamLoop
-from adapters.sources.kafka.spark.streaming_query import translate_error as translated_on_spark
+from adapters.sources.kafka.spark import translate_query_error
 from adapters.sources.kafka.topic_poller import BELIEVED, FetchFailures, TopicPoller
 from adapters.stores import DeadLetterSettings
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
@@ -105,7 +105,7 @@ def test_a_damaged_batch_is_named_by_its_offset(reader: PartitionReader, named: 
     error = KafkaError(KafkaError._BAD_COMPRESSION)
     with pytest.raises(Fatal, match=rf"^Reading t\[0\] at offset {offset} failed: ") as caught:
         reader._handle_event(make_event(0, named, error), error)
-    for step in (caught.value.next_step, translated_on_spark(ArithmeticException("long overflow")).next_step):
+    for step in (caught.value.next_step, translate_query_error(ArithmeticException("long overflow")).next_step):
         assert "`replicator lanes skip LANE --until TOPIC:PARTITION:N` for each lane" in step
 
 
