@@ -97,7 +97,7 @@ class TargetSession(Protocol):
 
     def read_side_rows(self, rows: pa.Table | None) -> pa.Table:
         """The rows of the side table with the keys of `rows`; more are harmless. None: all rows. `rows` also names the
-        record of each row (`redelivery.RECORD`), or NULL.
+        record of each row (`domain.change.RECORD_POSITION`), or NULL.
 
         Rows that a failed attempt has stored do not count until their record is applied. A side table that is written
         in the transaction of the target has none.

@@ -22,7 +22,7 @@ SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")
 class ValueReader:
     """Reads values with one schema. `wire` is the type that msgspec decodes (without null), `build` builds the array.
 
-    `placeholder`: the form of Debezium's placeholder for unchanged values (`decoders.debezium.unchanged_values`).
+    `placeholder`: the form of Debezium's placeholder for unchanged values (`decoders.debezium.changes.Placeholders`).
     `out_of_range_text`: returns the text of a date or time that `type` cannot hold, for values that are not text.
     """
 

@@ -245,7 +245,7 @@ def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[Mess
 
 
 class CanalJsonDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of Canal's flat messages; `options` as in `decoders.messages.options.MessageOptions`."""
+    """`ports.decoder.Decoder` of Canal's flat messages; `options` as in `decoders.options.MessageOptions`."""
 
     FORMAT = CanalFormat()
     OPTIONS = CanalOptions

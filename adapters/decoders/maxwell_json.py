@@ -132,7 +132,7 @@ class MaxwellFormat(JsonMessageFormat):
 
 
 class MaxwellJsonDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `decoders.messages.options.MessageOptions`."""
+    """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `decoders.options.MessageOptions`."""
 
     FORMAT = MaxwellFormat()
     OPTIONS = MaxwellOptions

@@ -179,7 +179,7 @@ def _to_micros(text: str | None) -> int | None:
 
 
 class OggJsonDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `decoders.messages.options.MessageOptions`."""
+    """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `decoders.options.MessageOptions`."""
 
     FORMAT = GoldenGateFormat()
     OPTIONS = GoldenGateOptions

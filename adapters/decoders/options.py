@@ -97,7 +97,7 @@ class DebeziumOptions(DatedOptions):
 
     - `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as in Debezium.
     - `schema`: for each table (exact name or glob) the columns of events without a schema, as Arrow type names (see
-      `debezium.types.find_declared_reader`).
+      `debezium.schema.find_declared_reader`).
     - `keys`: for each table the key columns, instead of those in the message key.
     - `tombstones`: with `delete`, a null value is a delete and the table is ordered by (epoch, offset).
     - `decimals`: the form of decimals in JSON text without a schema: digits (`text`) or Base64 of the unscaled value

@@ -77,7 +77,7 @@ def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
 
 
 def split_unnameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Rows to write whose values can name partitions of `columns`, and the rest as `types.REJECTED`."""
+    """Rows to write whose values can name partitions of `columns`, and the rest as `apply.conform.REJECTED`."""
     rejected = []
     for name in columns:
         if name not in rows.column_names or not t.is_string(rows[name].type):

@@ -80,7 +80,7 @@ class LazySession:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """Raises ConfigProblem as `object_stores.configure_store`."""
+        """Raises ConfigProblem as `configure_store`."""
         made = open_session(self._options, self._stores)
         for folder, storage in self._reached:
             configure_store(made, folder, storage)

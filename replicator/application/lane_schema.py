@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -11,7 +12,8 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.event_log import LogCut
 from replicator.domain.out_of_range import find_reads
-from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
+from replicator.domain.policy.plan import EVENT_ID, ApplyPlan
 from replicator.domain.position import Position
 from replicator.domain.schema_evolution import (
     SchemaChangeKind,
@@ -260,6 +262,20 @@ class LaneSchema:
             Column(c.name, pa.string(), c.nullable) if pa.types.is_temporal(c.type) and self._reads.has_text(c.name) else c
             for c in columns
         )
+
+
+SEQUENCE_COLUMN = re.compile(r"_cdc_seq_\d+")
+"""A column with an element of the sequence of a row (`domain.policy.plan.cdc_sequence_columns`)."""
+
+
+def list_identity_columns(lane: Lane, source_keys: Sequence[str], names: Iterable[str]) -> list[str]:
+    """The columns that identify a row of the lane's target, which has the columns `names`. `source_keys`: the key of the
+    source's table. Versions have their sequence, because several of a key may start at the same time."""
+    if lane.policy in CHANGE_POLICIES:
+        return [EVENT_ID]
+    keys = [lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or source_keys]
+    sequence = filter(SEQUENCE_COLUMN.fullmatch, names) if lane.policy in VERSION_POLICIES else ()
+    return [*keys, *sequence]
 
 
 def find_plan(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:

@@ -86,7 +86,8 @@ class Sink(Protocol[F]):
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """Set the lane's state without applying anything: the operator accepts the loss."""
+        """Set the lane's state without applying anything. Called for an operator who accepts a loss, and for a lane whose
+        records were all ignored or rejected. The span in between is not applied later."""
 
     def reset(self, lane: Lane) -> None:
         """Remove the lane's rows and its state, also a damaged one, so that it starts from nothing. DataLoss, with

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from replicator.domain.connectors import Connector
 from replicator.domain.events import AppendedEvent, Event, NewEvent
-from replicator.domain.position import Position
+from replicator.domain.position import Position, RecordPosition
 
 if TYPE_CHECKING:  # Without it, the completion of names in a shell imports no pyarrow.
     from .sink import CompactionResult, VacuumResult
@@ -59,6 +59,11 @@ class DeadLetter:
     timestamp: datetime | None = None
     headers: str | None = None
     key: bytes | None = None
+
+    @property
+    def record_position(self) -> RecordPosition:
+        """The position of its record in the source."""
+        return self.topic, self.partition, self.offset
 
     @property
     def is_placed(self) -> bool:

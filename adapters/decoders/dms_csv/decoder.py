@@ -343,6 +343,6 @@ def _to_row(fields: dict[str, str | None], dialect: CsvDialect) -> bytes:
 
 
 def _find_record_header(record: RoutedRecord) -> bytes | None:
-    """The first header row, as in `headers.group_by_header`."""
+    """The first header row, as in `changes.group_by_header`."""
     headers: list[bytes] = [one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS]
     return headers[0] if headers else None

@@ -238,7 +238,7 @@ def _write_record(record: Mapping[str, Any], images: Mapping[str, Image], rest: 
 
 
 class DtsAvroDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of DTS records; `options` as in `decoders.messages.options.MessageOptions`."""
+    """`ports.decoder.Decoder` of DTS records; `options` as in `decoders.options.MessageOptions`."""
 
     FORMAT = DtsFormat()
     OPTIONS = DtsOptions

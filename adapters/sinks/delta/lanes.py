@@ -221,7 +221,7 @@ class DeltaLanes:
         with translate_errors(lane.into):
             if not has_table(self._path_of(lane)):
                 raise Fatal(
-                    f"lane {lane.id} has no table yet, so there is nothing to skip",
+                    f"lane {lane.id} has no table yet, so its position cannot be set",
                     next_step="Start it once; `start_from` of its source says where it begins.",
                 )
         self._run_briefly(lane, lambda held: held.record_state(state))
@@ -276,7 +276,7 @@ class DeltaLanes:
         return held
 
     def erase(self, lane: Lane, key: Mapping[str, str], side_table: Folder) -> ErasureResult:
-        """See `ports.sink.KeyErasure.erase`, for a lane with its own table. `beside`: the side table."""
+        """See `ports.sink.KeyErasure.erase`, for a lane with its own table. `side_table`: its folder."""
         path = self._path_of(lane)
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)

@@ -55,7 +55,7 @@ class DeltaTombstones:
         """Rows of other operations are left out. Tombstones are visible on return. Safe for use from several
         threads."""
         path = self._lake.tombstones(lane.into)
-        with self._recording, translate_errors(f"tombstones of {lane.into}"):
+        with self._recording, translate_errors(f"{lane.into} (its side table)"):
             table = self._open_table(path, lane, plan)
             entries = _to_entries(plan, deletes, read_schema(table))
             if entries.num_rows:
@@ -65,7 +65,7 @@ class DeltaTombstones:
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
         """See `testing.sink_contract.TombstoneStore.lookup`. `keys` is a folded or a rows frame."""
         path = self._lake.tombstones(lane.into)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             table = self._open_table(path, lane, plan)
             schema = read_schema(table)
             wanted, _ = conform_to_table(number_rows(keys.select(list(plan.table.keys))), schema)
@@ -76,14 +76,14 @@ class DeltaTombstones:
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
         """Files without other tombstones are removed once they are a week old."""
         path = self._lake.tombstones(lane.into)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             delete_entries(self._open_table(path, lane, plan), plan, high)
 
     def drop(self, lane: Lane) -> None:
         """Deletes all tombstones of this lane's target."""
         path = self._lake.tombstones(lane.into)
         self._open.pop(path, None)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             path.clear()
 
     def reopen(self, lane: Lane) -> None:
@@ -187,7 +187,7 @@ class DeltaAbsorbedChanges:
         Safe for use from several threads.
         """
         path = self._lake.tombstones(lane.into)
-        with self._recording, translate_errors(f"tombstones of {lane.into}"):
+        with self._recording, translate_errors(f"{lane.into} (its side table)"):
             table = open_absorbed_changes(path, lane, plan)
             schema = read_schema(table)
             columns = [
@@ -203,7 +203,7 @@ class DeltaAbsorbedChanges:
         are, too.
         """
         path = self._lake.tombstones(lane.into)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             table = open_absorbed_changes(path, lane, plan)
             found = lookup_rows(table, read_schema(table).names, {key: pc.unique(rows[key]) for key in plan.table.keys})
         found = select_applied(found, applied)
@@ -244,7 +244,7 @@ class DeltaColumnVersions:
     def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
         """The table at `version`, restored as its newest version; None: empty. `kept`: the target's columns."""
         path = self._path(lane)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             if version is None and has_table(path):
                 path.clear()
             if not has_table(path):
@@ -266,7 +266,7 @@ class DeltaColumnVersions:
         schema, wanted = read_schema(table), {}
         if rows is not None:
             wanted = {key: pc.unique(rows[key]).drop_null() for key in schema.names if key != BESIDE}
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             return lookup_rows(table, schema.names, wanted)
 
     def write(self, table: DeltaTable, rows: pa.Table, lane: Lane) -> int:
@@ -275,7 +275,7 @@ class DeltaColumnVersions:
         if not rows.num_rows:
             return int(table.version())
         q, keys = DELTA_RS.quote_name, [name for name in rows.column_names if name != BESIDE]
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             self._upkeep.after_commit(table, table.version())
             merger = table.merge(
                 rows.cast(read_schema(table)),

@@ -57,7 +57,8 @@ class PostgresTarget:
     - `side_table`: the table of tombstones, of absorbed changes (scd2) or of column versions, as SQL.
     - `filled`: the open transaction has written rows into the temporary tables.
     - `without_equality`: columns of an scd2 target that are compared as text.
-    - `is_lossless`: see `scd2_in_process`.
+    - `is_lossless`: every column stores and compares values as Arrow does (`scd2.has_lossless_columns`), so stage 3 can run
+      in this process.
     """
 
     lane: Lane
@@ -185,16 +186,21 @@ class PostgresTarget:
 
     def delete_foreign_deletes(self) -> bytes:
         """Removes deletes of other rows than the target's from the staging table."""
-        where = other_row_condition(self.plan, POSTGRES, as_text=True)
-        return self._render_once(
-            "leave", lambda: f"DELETE FROM {quote_name(self.stage)} AS r USING {self.relation} AS t WHERE {where}"
-        )
+
+        def render() -> str:
+            where = other_row_condition(self.plan, POSTGRES, as_text=True)
+            return f"DELETE FROM {quote_name(self.stage)} AS r USING {self.relation} AS t WHERE {where}"
+
+        return self._render_once("foreign deletes", render)
 
     def select_ambiguous_deletes(self) -> bytes:
         """The numbers of staged deletes that may belong to another row than the target's."""
-        where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
-        row, stage = quote_name(ROW), quote_name(self.stage)
-        return self._render_once("untold", lambda: f"SELECT r.{row} FROM {stage} AS r, {self.relation} AS t WHERE {where}")
+
+        def render() -> str:
+            where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
+            return f"SELECT r.{quote_name(ROW)} FROM {quote_name(self.stage)} AS r, {self.relation} AS t WHERE {where}"
+
+        return self._render_once("ambiguous deletes", render)
 
     def count_verdicts(self) -> bytes:
         """The number of completed rows per verdict."""

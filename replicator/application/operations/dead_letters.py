@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
@@ -191,7 +192,7 @@ class RetryAttempt(Generic[F]):
         self._shared = shared
         self._store = store
         self.is_patient = is_patient
-        self.dead_letters = {_record_position(letter): letter for letter in letters}
+        self.dead_letters = {letter.record_position: letter for letter in letters}
         self.raw: F = shared.engine.frames.from_arrow(to_raw_frame(self.dead_letters.values()))
         self.failed_positions: set[RecordPosition] = set()
 
@@ -241,7 +242,7 @@ class DeadLetterRetry(Generic[F]):
         """Retry the dead letters, in the order of their records. Errors of a sink or the store pass through;
         finished work stays."""
         done, usable = RetryResult(), []
-        letters = sorted(letters, key=_record_position)
+        letters = sorted(letters, key=attrgetter("record_position"))
         self._waiting = self._store.read(DeadLetterFilter(lane="", state=OPEN))
         for letter in letters:
             why = self._describe_unusable(letter)
@@ -290,7 +291,7 @@ class DeadLetterRetry(Generic[F]):
         without_lane = [letter for letter in letters if not letter.lane]
         first = RetryAttempt(self._shared, self._store, without_lane)
         tables = self._reject_undecodable(first)
-        failed_events = {letter.event_id for letter in without_lane if _record_position(letter) in first.failed_positions}
+        failed_events = {letter.event_id for letter in without_lane if letter.record_position in first.failed_positions}
         unapplied = self._find_unapplied(without_lane)
         without_lane = [letter for letter in without_lane if letter.event_id not in {*failed_events, *unapplied}]
         untried = {**unapplied, **self._find_blocked(without_lane)}
@@ -302,9 +303,9 @@ class DeadLetterRetry(Generic[F]):
         letters_of_lane = {}
         for lane in lanes.values():
             own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in misplaced]
-            positions = {_record_position(letter) for letter in own}
-            own += [letter for letter in without_lane if _record_position(letter) not in positions]
-            letters_of_lane[lane.id] = sorted(own, key=_record_position)
+            positions = {letter.record_position for letter in own}
+            own += [letter for letter in without_lane if letter.record_position not in positions]
+            letters_of_lane[lane.id] = sorted(own, key=attrgetter("record_position"))
         failed_events |= self._retry_lanes(lanes, letters_of_lane)
         tried = [letter for letter in letters if letter.event_id not in misplaced]
         # A dead letter of a lane that was rejected again is stored with more `attempts` now, so `mark` leaves it open.
@@ -364,7 +365,7 @@ class DeadLetterRetry(Generic[F]):
             letter.event_id: letter for letter in (*self._waiting, *letters) if letter.source in ("", self._context.name)
         }
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
-        held = find_blocked(sorted(by_event.values(), key=_record_position), tried)
+        held = find_blocked(sorted(by_event.values(), key=attrgetter("record_position")), tried)
         stuck = [event for event, waits in held.items() if waits and event in tried]
         self._waiting = [*self._waiting, *(by_event[event] for event in stuck)]
         return dict.fromkeys(stuck, "an earlier record of its key is not replayed yet")
@@ -519,10 +520,6 @@ class DeadLetterRetry(Generic[F]):
                     next_step="Repeat the command when the sink answers again.",
                 ) from None
             return answer.result()
-
-
-def _record_position(letter: DeadLetter) -> RecordPosition:
-    return (letter.topic, letter.partition, letter.offset)
 
 
 def to_raw_frame(letters: Iterable[DeadLetter]) -> pa.Table:

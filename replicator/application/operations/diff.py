@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.application.lane_schema import list_identity_columns
 from replicator.application.sink_features import get_reader, open_comparison
 from replicator.domain.differences import (
     DifferenceKind,
@@ -40,7 +41,7 @@ from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal
 from replicator.domain.expr import Expr
 from replicator.domain.plain_values import format_count
 from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, START_AT
+from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position
 from replicator.domain.read_query import InvalidReadQuery
 from replicator.domain.table import is_reserved
@@ -56,7 +57,7 @@ from replicator.ports.stores import DeadLetter, DeadLetterFilter
 
 from .as_of import AsOf, read_rows_as_of, resolve_as_of
 from .checkpoint import list_topics
-from .diff_records import ChangeTail, DiffWait, TableRecords, build_rows, merge_keys, to_place
+from .diff_records import ChangeTail, DiffWait, TableRecords, build_rows, merge_keys
 from .diff_runs import DiffProgressFile, UnfinishedDiff, hash_compared, open_work_folder
 
 TRIES = 3
@@ -379,14 +380,14 @@ class LaneComparison:
         """The keys of the rows whose last record was rejected, with the names of the target, and these records. A record
         without a key that can be read is one missing row."""
         pairs = list(self.records.read_keys(letters))
-        located = {to_place(letter) for letter, _ in pairs}
+        located = {letter.record_position for letter, _ in pairs}
         for letter in letters:
-            if to_place(letter) not in located:
+            if letter.record_position not in located:
                 self.totals.add_rejected(letter, {}, is_present=False, show=self.operation.show)
         keys = pa.table({name: [key[name] for _, key in pairs] for name in self.source.keys})
         chosen: dict[str, int] = {}
         for at, text in enumerate(to_key_texts(keys.columns, len(pairs)).to_pylist()):
-            position = to_place(pairs[at][0])
+            position = pairs[at][0].record_position
             if self.tail.last.get(text, position) == position:
                 chosen[text] = at
         keys = keys.take(pa.array(list(chosen.values()), pa.int64())).rename_columns(self.columns.keys)
@@ -623,7 +624,8 @@ def compare_with_log(parts: Components, lane: Lane, report: ShowLine, *, patienc
         actual = target.read_all()
         names = [name for name in expected.column_names if name != CDC_APPLIED_AT and name in actual.column_names]
         converted = pa.table({name: target.convert(name, expected[name].combine_chunks()) for name in names})
-        diff = compare_rows(converted, actual.select(names), find_row_keys(parts, lane))
+        source_keys = parts.register.load(lane.source).keys.get(lane.table, ())
+        diff = compare_rows(converted, actual.select(names), list_identity_columns(lane, source_keys, names))
         others = sorted({*expected.column_names} ^ {*actual.column_names})
         return LaneDiff(
             lane=lane.id,
@@ -640,15 +642,6 @@ def compare_with_log(parts: Components, lane: Lane, report: ShowLine, *, patienc
             begun=begun.isoformat(),
             seconds=round(time.monotonic() - started, 3),
         )
-
-
-def find_row_keys(parts: Components, lane: Lane) -> list[str]:
-    """The columns that identify a row of the target."""
-    if lane.policy in CHANGE_POLICIES:
-        return [EVENT_ID]
-    source_keys = parts.register.load(lane.source).keys.get(lane.table, ())
-    keys = [lane.row_transforms.column_transforms.get_new_name(name) for name in lane.keys or source_keys]
-    return [*keys, START_AT] if lane.policy in VERSION_POLICIES else keys
 
 
 def _await_log(parts: Components, lane: Lane, target: TargetSnapshot, patience: float) -> AsOf:

@@ -20,12 +20,14 @@ from replicator.domain.change import OFFSET, OLD_KEY, OP, PARTITION, RAW, RECORD
 from replicator.domain.differences import to_key_texts
 from replicator.domain.errors import EnvironmentProblem, Fatal
 from replicator.domain.plain_values import format_count
-from replicator.domain.position import Position, TopicPartition
+from replicator.domain.position import Position, RecordPosition, TopicPartition
 from replicator.ports.components import Components
 from replicator.ports.frames import Batch, Lane
 from replicator.ports.reads import SourceSnapshot
 from replicator.ports.source import BACKFILL_TOPICS, Source
 from replicator.ports.stores import DeadLetter
+
+from .dead_letters import to_raw_frame
 
 CHANGE_COLUMNS = [OP, OLD_KEY, TOPIC, PARTITION, OFFSET]
 MANY_RECORDS = 50_000
@@ -44,22 +46,18 @@ class StoredRecords:
                 yield pa.Table.from_batches([batch])
 
 
-RecordPlace = tuple[str, int, int]
-"""Topic, partition and offset."""
-
-
 @dataclass(frozen=True)
 class ChangeTail:
     """The changes of a table between two positions.
 
     - `frames`: their records.
-    - `keys`: the keys that they name, each once. `last`: per text of such a key, the place of its last change.
+    - `keys`: the keys that they name, each once. `last`: per text of such a key, the position of its last change.
     - `is_truncated`: one of them deleted all rows.
     """
 
     frames: Iterable[pa.Table]
     keys: pa.Table
-    last: Mapping[str, RecordPlace]
+    last: Mapping[str, RecordPosition]
     is_truncated: bool
 
     def with_keys(self, more: pa.Table) -> ChangeTail:
@@ -75,7 +73,7 @@ class TableRecords:
         self._decoder, self._engine = parts.build_decoder(lane.source), parts.build_engine()
         self._catalog = Catalog(self._engine.frames, self._decoder, parts.sources[lane.source].rules_for)
         self._parts, self._source = parts, lane.source
-        self._looked: dict[str, bool] = {}
+        self._has_own_records: dict[str, bool] = {}
 
     def only_own(self, source: Source[pa.Table], position: Position) -> Position:
         """The position in the topics of the table. The register names a topic once a pipeline has read a record of it.
@@ -90,7 +88,7 @@ class TableRecords:
 
     def _has_records(self, source: Source[pa.Table], topic: str) -> bool:
         """True if the first records of a topic are of the table."""
-        if not self._looked.get(topic):
+        if topic not in self._has_own_records:
             first, end = source.beginning(), source.end()
             partitions = [p for p in end if p.topic == topic and first.get(p, 0) < end[p]]
             frames, stop = list[pa.Table](), Event()
@@ -103,8 +101,8 @@ class TableRecords:
             for partition in partitions:
                 source.read(first.only([partition]), end.only([partition]), read_batch, stop)
             runs = [run for frame in frames for run in self._engine.route(frame, self._decoder).slices]
-            self._looked[topic] = any(run.table == self._table for run in runs)
-        return self._looked[topic]
+            self._has_own_records[topic] = any(run.table == self._table for run in runs)
+        return self._has_own_records[topic]
 
     def read_tail(self, source: Source[pa.Table], start: Position, end: Position, file: Path) -> ChangeTail:
         """The changes in `source` from `start` to `end`. Their records go into the new `file`, as there may be many. A
@@ -129,20 +127,16 @@ class TableRecords:
 
     def read_keys(self, letters: Sequence[DeadLetter]) -> Iterator[tuple[DeadLetter, dict[str, Any]]]:
         """Dead letters whose key can be read, with their key columns."""
-        rows = [
-            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "key": one.key, "value": one.record}
-            for one in letters
-        ]
-        by_place = {to_place(letter): letter for letter in letters}
-        for _, decoded in self._decode(pa.Table.from_pylist(rows, schema=RAW)):
+        by_position = {letter.record_position: letter for letter in letters}
+        for _, decoded in self._decode(to_raw_frame(letters)):
             names = [name for name in decoded.column_names if name not in CHANGE_COLUMNS]
             for row in decoded.to_pylist():
                 key = {name: row[name] for name in names}
                 if None not in key.values():
-                    yield by_place[row[TOPIC], row[PARTITION], row[OFFSET]], key
+                    yield by_position[row[TOPIC], row[PARTITION], row[OFFSET]], key
 
     def _decode(self, raw: pa.Table) -> Iterable[tuple[pa.Table, pa.Table]]:
-        """The records of the table, and their changes: key, old key, operation and place."""
+        """The records of the table, and their changes: key, old key, operation and position."""
         for run in self._engine.route(raw, self._decoder).slices:
             if run.table == self._table:
                 schema = self._catalog.learn_schema(run)
@@ -151,13 +145,8 @@ class TableRecords:
                 yield run.frame, pa.concat_tables([changes.select(named), rejects.select(named)])
 
 
-def to_place(letter: DeadLetter) -> RecordPlace:
-    """The place of its record."""
-    return letter.topic, letter.partition, letter.offset
-
-
-def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPlace, str]]:
-    """The place and the text of the key of each change."""
+def _locate_keys(changes: pa.Table) -> Iterator[tuple[RecordPosition, str]]:
+    """The position and the text of the key of each change."""
     keys = changes.drop_columns(CHANGE_COLUMNS)
     positions = zip(*(changes[name].to_pylist() for name in RECORD_POSITION), strict=True)
     yield from zip(positions, to_key_texts(keys.combine_chunks().columns, len(keys)).to_pylist(), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.application.lane_registry import find_target_problem
+from replicator.application.lane_schema import list_identity_columns
 from replicator.application.sink_features import get_reader
 from replicator.application.state_folder import InstanceLock
 from replicator.domain.differences import TableDiff, compare_tables
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.plain_values import format_count, to_json_value
-from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
-from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, LaneState
+from replicator.domain.policy.plan import CDC_APPLIED_AT, LaneState
 from replicator.domain.position import Position
 from replicator.ports.components import Components, RebuildRequest
 from replicator.ports.frames import Lane
@@ -178,7 +178,6 @@ def _swap_here(parts: Components, positions: SwapPositions) -> LaneState:
 
 # `replay --dry-run`: shows how the rows of a target would differ under the current rules. Changes nothing.
 
-SEQUENCE = "_cdc_seq_"
 MAX_SHOWN = 5
 
 
@@ -196,10 +195,10 @@ def compare_target(
     try:
         totals = catch_up_with_lane(parts, rebuild, wanted, make)
         before, after, there = _read_tables(parts, lane.into, wanted)
-        keys = rebuild.register.load(lane.source).keys.get(lane.table, lane.keys)
-        diff = compare_tables(
-            before, after, _list_identity_columns(wanted, keys, before), ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN
-        )
+        source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
+        rebuilt_lane = replace(lane, policy=wanted.policy or lane.policy)
+        keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
+        diff = compare_tables(before, after, keys, ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN)
     finally:
         remove_rebuild(parts, wanted)
     rules = parts.sources[lane.source].transactions
@@ -225,14 +224,6 @@ def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[
         names = set(reader.tables())
         tables = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
     return tables[0], tables[1], there
-
-
-def _list_identity_columns(wanted: RebuildRequest, keys: Sequence[str], rows: pa.Table) -> Sequence[str]:
-    """The columns that identify a row of the target."""
-    policy = wanted.policy or wanted.lane.policy
-    if policy in CHANGE_POLICIES:
-        return [EVENT_ID]
-    return [*keys, *(n for n in rows.column_names if n.startswith(SEQUENCE))] if policy in VERSION_POLICIES else keys
 
 
 def _to_json(diff: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:

@@ -5,8 +5,8 @@ Other code that branches on a policy:
 
 - The sets of `domain.policy`: `git grep _POLICIES` shows each use.
 - Fields of the plan: `fold`, `merge_keys`, `truncates`, `watermark`, `soft_deletes`, `has_column_versions`, `history`
-  (stage 3 is `adapters/sql/scd2.py`), and every field of `reconcile`. Engines and sinks branch on them,
-  `_bookkeeping_columns` in both `rows_frame.py` too.
+  (stage 3 is `adapters/sql/scd2.py`), and every field of `reconcile`. Engines and sinks branch on them, and so do
+  `copied_columns` and `_computed_columns` in `adapters/apply/rows_frame.py`, and `adapters/spark/rows.py`.
 - Policies by name: `git grep -E '"(scd1|scd2|append)"' replicator adapters` shows the defaults of the settings, the import
   of connectors, the stores of events, and the lists in `replicator/testing`.
 """

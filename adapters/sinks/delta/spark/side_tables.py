@@ -70,7 +70,7 @@ class SparkTombstones:
         few = deletes.limit(THROUGH_DRIVER + 1).toArrow()
         if few.num_rows > THROUGH_DRIVER:
             deletes.write.format("delta").mode("append").save(to_spark_path(path.uri))
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             table = open_table(path)
             if 0 < few.num_rows <= THROUGH_DRIVER:
                 write_deltalake(table, few.cast(read_schema(table)), mode="append")
@@ -94,13 +94,13 @@ class SparkTombstones:
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
         """The driver deletes them."""
         path = self._ensure_table(lane, plan)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             delete_entries(open_table(path), plan, high)
 
     def drop(self, lane: Lane) -> None:
         """Deletes all tombstones of this lane's target."""
         path = self._lake.tombstones(lane.into)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             path.clear()
 
     def reopen(self, lane: Lane) -> None:
@@ -108,7 +108,7 @@ class SparkTombstones:
 
     def _ensure_table(self, lane: Lane, plan: ApplyPlan) -> Folder:
         path = self._lake.tombstones(lane.into)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             if not has_table(path):
                 create_table(path, lane.into, tombstone_columns(plan, lane, self._lake), settings={}, partition_by=[])
         return path
@@ -133,7 +133,7 @@ class SparkAbsorbedChanges:
         few = changes.limit(THROUGH_DRIVER + 1).toArrow()
         if not few.num_rows:
             return False
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             table = open_absorbed_changes(path, lane, plan)
             if few.num_rows <= THROUGH_DRIVER:
                 kinds = {f.name: f for f in read_schema(table)}
@@ -141,7 +141,7 @@ class SparkAbsorbedChanges:
                 write_deltalake(table, few.from_arrays(columns, names=few.column_names), mode="append", schema_mode="merge")
         if few.num_rows > THROUGH_DRIVER:
             changes.write.format("delta").mode("append").save(to_spark_path(path.uri))
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             table = open_absorbed_changes(path, lane, plan)
             self._upkeep.after_commit(table, table.version())
         return True
@@ -151,7 +151,7 @@ class SparkAbsorbedChanges:
     ) -> DataFrame:
         """See `DeltaAbsorbedChanges.lookup`. `_place` is -1."""
         path = self._lake.tombstones(lane.into)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             open_absorbed_changes(path, lane, plan)
         changes = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = [column(k) for k in plan.table.keys]
@@ -192,7 +192,7 @@ class SparkColumnVersions(DeltaColumnVersions):
         """
         if count <= THROUGH_DRIVER:
             return self.write(table, rows.toArrow(), lane)
-        with translate_errors(f"tombstones of {lane.into}"):
+        with translate_errors(f"{lane.into} (its side table)"):
             self._upkeep.after_commit(table, table.version())
             app = f"replicator/{lane.pipeline}/{lane.id}/beside"
             attempt = Attempt(app, table.version() + 1, token_hex(8), self._path(lane))
