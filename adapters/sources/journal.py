@@ -23,7 +23,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.columns import ColumnRule, Mask, refuse_change, refuse_unknown_masks
 from replicator.local_files import FileLock, FileLocked
 from replicator.ports.adapter_options import ROWS
-from replicator.ports.frames import Stop
+from replicator.ports.frames import ApplyBatch, Stop
 from replicator.ports.source import SourceFeatures
 
 from ..arrow.masks import mask_values
@@ -32,7 +32,7 @@ from ..delta.folders import sync_commit, write_json
 from ..delta.lake import encode_name, local_folder
 from ..delta.tables import has_table
 from .delta_options import DeltaSourceSettings
-from .delta_table.source import ApplyBatch, TableRows
+from .delta_table.source import TableRows
 from .journal_options import CHANGE, VERSION, JournalOptions
 
 # The journal of a source: it stores the rows that it read, and lanes read them from there. A commit or file is complete or
@@ -262,7 +262,7 @@ class JournalRows(TableRows):
         """Process the next snapshot, if there is one."""
         self._intake.poll()
 
-    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[Any], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the newest snapshot at the start; for a database, up to one new snapshot."""
         self._intake.begin()
         if once:

@@ -43,6 +43,10 @@ class Batch(Generic[F]):
     identity: Mapping[str, str] = field(default_factory=dict)
 
 
+ApplyBatch = Callable[[Batch[F]], None]
+"""Applies a batch that a source has read."""
+
+
 @dataclass(frozen=True)
 class RecordSlice(Generic[F]):
     """Records of one table under one schema. `frame` is a raw frame, per partition in offset order."""

@@ -13,7 +13,7 @@ from replicator.domain.errors import ConfigProblem
 from replicator.domain.plain_values import format_count
 from replicator.domain.position import Position, Span, TopicPartition
 
-from .frames import Batch, F, Stop
+from .frames import ApplyBatch, F, Stop
 
 
 class Source(Protocol[F]):
@@ -31,7 +31,7 @@ class Source(Protocol[F]):
     def features(self) -> SourceFeatures:
         """Everything that the source can do besides these methods. The same for all its life; needs no connection."""
 
-    def run(self, start: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """Read from `start` until `stop`, or, with `once`, up to the end of the stream at the time of the call.
 
         Partitions and topics that appear while running are read from their beginning. The same holds for partitions
@@ -49,7 +49,7 @@ class Source(Protocol[F]):
         (test_error_passes_through).
         """
 
-    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
         """Read exactly [start, until) of the partitions in `until`, in bounded batches, as `run` does
         (test_bounded_read).
 
@@ -230,7 +230,7 @@ class BackfillJournal(Protocol[F]):
     def get_newest_time(self) -> datetime | None:
         """The source's clock when the newest stored record was read; None if there are no records."""
 
-    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
         """As `ports.source.Source.read`. Removed records are holes, not data loss: a snapshot is only removed as a
         whole, after a newer one exists."""
 

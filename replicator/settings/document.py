@@ -363,33 +363,33 @@ def _split_path(text: str) -> tuple[str | int, ...]:
 
 def _find_parent(base: Document, parts: Path, origin: Origin) -> tuple[Any, Path] | None:
     """The container of the last part, made on the way where a mapping is missing, and the path with real indexes."""
-    here = base.data
+    node = base.data
     path: Path = ()
     for depth, part in enumerate(parts):
-        step = _find_step(base, here, part, path, origin)
+        step = _find_step(base, node, part, path, origin)
         if step is None:
             return None
         path = (*path, step)
         if depth == len(parts) - 1:
-            return here, path
-        if isinstance(here, dict) and here.get(step) is None:
-            here[step] = {}
+            return node, path
+        if isinstance(node, dict) and node.get(step) is None:
+            node[step] = {}
             base.origins.setdefault(path, origin)
-        here = here[step]
+        node = node[step]
     return None
 
 
-def _find_step(base: Document, here: Any, part: str | int, path: Path, origin: Origin) -> str | int | None:
+def _find_step(base: Document, node: Any, part: str | int, path: Path, origin: Origin) -> str | int | None:
     """The key or index that `part` means inside `here`; None, and a problem, when it means nothing there."""
-    if isinstance(here, dict) and isinstance(part, str):
+    if isinstance(node, dict) and isinstance(part, str):
         return part
-    if isinstance(here, list) and str(part).isdigit():
-        if int(part) < len(here):
+    if isinstance(node, list) and str(part).isdigit():
+        if int(part) < len(node):
             return int(part)
         _add_problem(
-            base, origin, "set_path", f"{describe_path(path)} has {format_count(len(here), 'entry')}, the first is 0"
+            base, origin, "set_path", f"{describe_path(path)} has {format_count(len(node), 'entry')}, the first is 0"
         )
         return None
-    kind = "a list: give an index" if isinstance(here, list) else "not a mapping or a list with such an entry"
+    kind = "a list: give an index" if isinstance(node, list) else "not a mapping or a list with such an entry"
     _add_problem(base, origin, "set_path", f"{describe_path(path)} is {kind}")
     return None

@@ -58,11 +58,11 @@ class _Interpolation:
         return value
 
     def replace_text(self, value: str, path: Path) -> str:
-        given = {reference: self.resolve_reference(reference, path) for reference in REFERENCE.finditer(value)}
-        texts = iter(given.values())
+        resolved = {reference: self.resolve_reference(reference, path) for reference in REFERENCE.finditer(value)}
+        texts = iter(resolved.values())
         text = REFERENCE.sub(lambda _: next(texts), value)
         if path[-1:] == ("dsn",) and path not in self.failed and has_unclear_user(text):
-            names = [reference["name"] for reference, part in given.items() if BREAKS_URL.search(part)]
+            names = [reference["name"] for reference, part in resolved.items() if BREAKS_URL.search(part)]
             why = f"has a user or password with characters that end it too early, from {' and '.join(names) or 'its text'}"
             return self.add_problem(path, "dsn", why, ENCODE)
         return text

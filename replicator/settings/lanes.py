@@ -152,8 +152,8 @@ def _resolve_target(name: str, match: str, into: str | None) -> tuple[str, str]:
     They stay if `name` is the pattern itself."""
     if into is None or not is_regex(match) or not matches(match, name):
         return into or get_unqualified_name(name), ""
-    made = expand_template(into, match, name)
-    return made, describe_target_problem(made)
+    target = expand_template(into, match, name)
+    return target, describe_target_problem(target)
 
 
 def _resolve_schema_rules(levels: SettingsLevels) -> SchemaRules:

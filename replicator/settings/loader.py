@@ -278,12 +278,12 @@ class KeyCheck:
     problems: list[PathProblem] = field(default_factory=list)
     judged: set[Path] = field(default_factory=set)
 
-    def add_problem(self, problem: PathProblem, meant: str | None) -> bool:
+    def add_problem(self, problem: PathProblem, intended_key: str | None) -> bool:
         """Record the problem; False, as its value is to be left out. `meant` is then not missing."""
         self.problems.append(problem)
         self.judged.add(problem.path)
-        if meant is not None:
-            self.judged.add((*problem.path[:-1], meant))
+        if intended_key is not None:
+            self.judged.add((*problem.path[:-1], intended_key))
         return False
 
 

@@ -116,8 +116,8 @@ def list_targets(projections: Mapping[str, Any]) -> dict[str, Target]:
 def sort_projections(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[str, Target]) -> list[str]:
     """The projections, each after those whose tables it reads; those that read each other in a circle are left out.
     `inputs`: by projection what its tables are."""
-    made = {".".join(target): name for name, target in targets.items()}
-    waits = {name: {made[value] for value in tables.values() if value in made} for name, tables in inputs.items()}
+    writers = {".".join(target): name for name, target in targets.items()}
+    waits = {name: {writers[value] for value in tables.values() if value in writers} for name, tables in inputs.items()}
     order: list[str] = []
     while ready := [name for name, others in waits.items() if name not in order and others <= {*order}]:
         order += ready

@@ -457,9 +457,9 @@ def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
 
 
 def _refuse_without_demand(inner: exp.Expr, among: Iterable[exp.Expr], scope: Scope, clause: str, node: exp.Expr) -> None:
-    there = {to_canonical_text(one, scope) for one in among}
+    demanded = {to_canonical_text(one, scope) for one in among}
     columns = {to_canonical_text(column, scope) for column in inner.find_all(exp.Column)}
-    if to_canonical_text(inner, scope) not in there and not columns <= there:
+    if to_canonical_text(inner, scope) not in demanded and not columns <= demanded:
         raise NotPushable(f"{clause} has no {inner.sql(dialect='spark')}", _find_line_node(node, scope.query))
 
 

@@ -113,10 +113,10 @@ class ColumnSettings(Strict):
 
     def _refuse_mask(self, keys: set[str]) -> None:
         needed = {"hmac": {"key"}, "truncate": {"key", "length"}, "fixed": {"text"}}.get(self.mask or "", set())
-        given = keys & {"key", "length", "text"}
-        for name in sorted(needed - given):
+        present = keys & {"key", "length", "text"}
+        for name in sorted(needed - present):
             raise make_value_error("place", f"needs '{name}' for 'mask: {self.mask}'")
-        for name in sorted(given - needed):
+        for name in sorted(present - needed):
             raise make_value_error("place", f"has '{name}', but only another mask uses this key")
 
     @property
@@ -140,8 +140,8 @@ class ColumnSettings(Strict):
         """The column to add, or None for a rule of a source column."""
         if self.metadata is None and self.constant is None and self.expression is None:
             return None
-        made = parse_expression(self.expression) if self.expression is not None else None
-        return AddedColumn(self.metadata or "", self.constant, find_type(self.cast) if self.cast else None, made)
+        expression = parse_expression(self.expression) if self.expression is not None else None
+        return AddedColumn(self.metadata or "", self.constant, find_type(self.cast) if self.cast else None, expression)
 
 
 def _expand_short(value: Any) -> Any:

@@ -199,16 +199,16 @@ def _check_names(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     own = [*others, *(name for name, (_, rule) in rules.items() if not is_added(rule))]
     twice = {name.casefold() for name in find_duplicates([*filter(None, now.values()), *others], own)}
     for name, (path, rule) in rules.items():
-        made = now[name]
-        if made and (is_added(rule) or made != name):
-            at = (*path, "rename") if made != name else path
-            if is_reserved(made) or is_frame_column(made):
+        new_name = now[name]
+        if new_name and (is_added(rule) or new_name != name):
+            at = (*path, "rename") if new_name != name else path
+            if is_reserved(new_name) or is_frame_column(new_name):
                 sentence = (
-                    f"{describe_path(at)} gives a column the name {quote_name(made)}, which replicator keeps for itself"
+                    f"{describe_path(at)} gives a column the name {quote_name(new_name)}, which replicator keeps for itself"
                 )
                 yield PathProblem(at, "reserved_name", sentence, "choose another name")
-            elif made.casefold() in twice:
-                sentence = f"{describe_path(at)} makes another column of the name {quote_name(made)}"
+            elif new_name.casefold() in twice:
+                sentence = f"{describe_path(at)} makes another column of the name {quote_name(new_name)}"
                 yield PathProblem(at, "contradiction", sentence, "choose another name")
 
 
@@ -261,21 +261,21 @@ def _refuse_added(name: str, rule: Rule, into: pa.DataType, table: TableSpec) ->
         AddedColumn(metadata=rule["metadata"], cast=into).get_type(name, table)
     elif isinstance(rule.get("constant"), str | int | float):
         AddedColumn(constant=rule["constant"], cast=into).get_type(name, table)
-    made = _parse_typed_expression(rule.get("expression"), table)
-    if made is not None:
-        AddedColumn(expression=made, cast=into).get_type(name, table)
+    expression = _parse_typed_expression(rule.get("expression"), table)
+    if expression is not None:
+        AddedColumn(expression=expression, cast=into).get_type(name, table)
 
 
 def _parse_typed_expression(text: object, table: TableSpec) -> Expr | None:
     """The expression, where the type of its value is known; of one that ends in a cast any value of that type stands for
     it."""
     try:
-        made = parse_expression(text) if isinstance(text, str) else None
+        expression = parse_expression(text) if isinstance(text, str) else None
     except InvalidExpressionText:
         return None  # Which is said of the value itself.
-    if made is None or list_columns(made) <= set(table.column_names):
-        return made
-    return Cast(Lit(None), made.type) if isinstance(made, Cast) else None
+    if expression is None or list_columns(expression) <= set(table.column_names):
+        return expression
+    return Cast(Lit(None), expression.type) if isinstance(expression, Cast) else None
 
 
 # Checks rules for the columns of an outbox's events, which are fixed, and for the fields of their payloads.
@@ -451,32 +451,32 @@ def _to_names(setting: Any) -> list[str]:
 
 def check_expressions(table: TableView) -> Iterator[PathProblem]:
     """Everything wrong with the expressions of a table."""
-    for path, made in _list_expressions((*table.path, "columns"), table.columns):
-        yield from _check_expression(table, path, made)
+    for path, expression in _list_expressions((*table.path, "columns"), table.columns):
+        yield from _check_expression(table, path, expression)
     for entry in table.to or ():
         own = list(_list_expressions((*entry.path, "columns"), entry.columns))
-        for path, made in own:
-            yield from _check_expression(table, path, made)
-        for path, made in (*own, *_list_expressions((*table.path, "columns"), table.columns)):
-            yield from _check_masked(table, entry, path, made)
-            yield from _check_partly_sent(entry, path, made)
+        for path, expression in own:
+            yield from _check_expression(table, path, expression)
+        for path, expression in (*own, *_list_expressions((*table.path, "columns"), table.columns)):
+            yield from _check_masked(table, entry, path, expression)
+            yield from _check_partly_sent(entry, path, expression)
 
 
 def check_conditions(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Conditions that make no sense for the columns that the config declares, all of which they name."""
     for key in CONDITIONS:
         path, setting = entry.row_transforms.get(key, ((), None))
-        made = _parse(setting, parse_condition)
+        condition = _parse(setting, parse_condition)
         types = get_declared_table(table)
-        if made is not None and types is not None and list_columns(made) <= set(types.column_names):
-            yield from _check_types(path, partial(refuse_condition, made, types, key))
+        if condition is not None and types is not None and list_columns(condition) <= set(types.column_names):
+            yield from _check_types(path, partial(refuse_condition, condition, types, key))
 
 
 def _list_expressions(path: Path, rules: dict[str, Rule]) -> Iterator[tuple[Path, Expr]]:
     for name, rule in rules.items():
-        made = _parse(rule.get("expression"), parse_expression)
-        if made is not None:
-            yield (*path, name), made
+        expression = _parse(rule.get("expression"), parse_expression)
+        if expression is not None:
+            yield (*path, name), expression
 
 
 def _parse(text: object, reader: Callable[[str], Expr]) -> Expr | None:
@@ -486,8 +486,8 @@ def _parse(text: object, reader: Callable[[str], Expr]) -> Expr | None:
         return None  # Which is said of the value itself.
 
 
-def _check_expression(table: TableView, path: Path, made: Expr) -> Iterator[PathProblem]:
-    for name in sorted(list_columns(made) & table.private):
+def _check_expression(table: TableView, path: Path, expression: Expr) -> Iterator[PathProblem]:
+    for name in sorted(list_columns(expression) & table.private):
         sentence = f"{describe_path(path)} is computed from {quote_name(name)}, whose values its table keeps private"
         yield PathProblem(
             path,
@@ -497,14 +497,14 @@ def _check_expression(table: TableView, path: Path, made: Expr) -> Iterator[Path
         )
     if table.declared is None:
         return
-    unknown = sorted(list_columns(made) - set(table.declared))
+    unknown = sorted(list_columns(expression) - set(table.declared))
     for name in unknown:
         sentence = f"{describe_path(path)} names {quote_name(name)}, which is {table.unknown}"
         hint = suggest_name(name, table.declared) or table.known
         yield PathProblem(path, "unknown_column", sentence, hint)
     types = get_declared_table(table)
     if types is not None and not unknown:
-        yield from _check_types(path, partial(resolve_computed_column, str(path[-1]), made, types))
+        yield from _check_types(path, partial(resolve_computed_column, str(path[-1]), expression, types))
 
 
 def get_declared_table(table: TableView) -> TableSpec | None:
@@ -521,9 +521,9 @@ def _check_types(path: Path, ask: Callable[[], object]) -> Iterator[PathProblem]
         yield PathProblem(path, "expression", f"{describe_path(path)}: {why.sentence}", why.next_step)
 
 
-def _check_masked(table: TableView, entry: EntryView, path: Path, made: Expr) -> Iterator[PathProblem]:
+def _check_masked(table: TableView, entry: EntryView, path: Path, expression: Expr) -> Iterator[PathProblem]:
     """Refuse a column that would show the values of a column that the target masks."""
-    for name in sorted(list_columns(made)):
+    for name in sorted(list_columns(expression)):
         rule = {**table.columns, **entry.columns}.get(name, {})
         if "mask" in rule and "mask" not in table.columns.get(name, {}):
             sentence = (
@@ -533,10 +533,10 @@ def _check_masked(table: TableView, entry: EntryView, path: Path, made: Expr) ->
             yield PathProblem(path, "contradiction", sentence, "compute it from other columns, or leave one of the two out")
 
 
-def _check_partly_sent(entry: EntryView, path: Path, made: Expr) -> Iterator[PathProblem]:
+def _check_partly_sent(entry: EntryView, path: Path, expression: Expr) -> Iterator[PathProblem]:
     """See `domain.transform.columns.ColumnTransforms`."""
     mode, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
-    of = list_columns(made) - set(keys[1] if isinstance(keys[1], list) else ())
+    of = list_columns(expression) - set(keys[1] if isinstance(keys[1], list) else ())
     if mode[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:
         sentence = (
             f"{describe_path(path)} is computed from several columns, but with 'by_column' one change may lack some of them"

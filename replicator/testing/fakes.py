@@ -27,7 +27,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED, DecoderFeatures
-from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
+from replicator.ports.frames import ApplyBatch, ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
 from replicator.ports.sink import LaneArtifact, LaneRemoval, SinkFeatures
 from replicator.ports.source import SourceFeatures
 from replicator.ports.stores import (
@@ -276,7 +276,7 @@ class FakeSource:
             self.pieces.append(piece)
             self.fed.notify_all()
 
-    def run(self, start: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop, *, once: bool) -> None:
         until = len(self.pieces)
         number, position = 0, start
         while not stop.is_set() and not (once and number >= until):
@@ -292,7 +292,7 @@ class FakeSource:
         with self.fed:
             return self.fed.wait_for(lambda: len(self.pieces) > number or stop.is_set(), 0.2)
 
-    def _hand_over(self, piece: pa.Table, position: Position, apply_batch: Callable[[Batch[pa.Table]], None]) -> Position:
+    def _hand_over(self, piece: pa.Table, position: Position, apply_batch: ApplyBatch[pa.Table]) -> Position:
         start = Position({**find_bounds([piece], first=True), **position})
         keep = [offset >= start[partition] for partition, offset in list_positions(piece)]
         frame = piece.filter(pa.array(keep, pa.bool_()))
@@ -301,7 +301,7 @@ class FakeSource:
         apply_batch(make_batch(frame, Span(start.only(touched), end.only(touched)), self.identity))
         return end
 
-    def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> None:
         position = start.only(until)
         for piece in list(self.pieces):
             if stop.is_set():

@@ -54,8 +54,8 @@ def build_source(
     more: dict[str, Any] = {**list_kept_options(loaded, name), "batch_bytes": size}
     if files is not None:
         more["through"] = list(files)
-    made = open_transport(loaded, name, settings.transport, make_options(settings, more), engine)
-    return add_backfills(loaded, name, made, size, engine) if has_backfills(loaded, name) else made
+    source = open_transport(loaded, name, settings.transport, make_options(settings, more), engine)
+    return add_backfills(loaded, name, source, size, engine) if has_backfills(loaded, name) else source
 
 
 def get_transport_settings(loaded: Loaded, name: str) -> SourceOptions:
@@ -72,8 +72,8 @@ def open_transport(loaded: Loaded, name: str, transport: str, options: Options, 
     factory = _load_for_engine(loaded, "replicator.sources", transport, ("sources", name, "transport"), engine)
     if isinstance(options, Mapping) and transport in TRANSPORTS:
         options = TRANSPORTS[transport].read(options)
-    made: Source[Any] = call_factory(factory, _add_session(loaded, options, engine))
-    return made
+    source: Source[Any] = call_factory(factory, _add_session(loaded, options, engine))
+    return source
 
 
 def _list_limits(loaded: Loaded) -> dict[str, int]:
@@ -97,9 +97,9 @@ def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str])
     source `named`, or of the only one. ConfigProblem if the source is not clear."""
     settings = get_transport_settings(loaded, _find_kafka_source(loaded, named))
     topic_settings = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
-    given = make_options(topic_settings, {"batch_bytes": compute_batch_bytes(loaded)})
-    made: Source[Any] = call_factory(load_adapter("replicator.sources", settings.transport), given)
-    return made
+    options = make_options(topic_settings, {"batch_bytes": compute_batch_bytes(loaded)})
+    source: Source[Any] = call_factory(load_adapter("replicator.sources", settings.transport), options)
+    return source
 
 
 def _find_kafka_source(loaded: Loaded, named: str | None) -> str:
@@ -118,12 +118,12 @@ def has_backfills(loaded: Loaded, name: str) -> bool:
     return get_format(settings.format).has_backfills and getattr(settings, "database", None) is not None
 
 
-def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int, engine: str | None = None) -> Source[Any]:
+def add_backfills(loaded: Loaded, name: str, source: Source[Any], size: int, engine: str | None = None) -> Source[Any]:
     """The source plus the journal of its backfills. Without a journal on this engine, only the source."""
     if not has_journal(loaded, engine):
-        return made
+        return source
     options = {"state": str(get_backfills_folder(loaded, name)), "batch_bytes": size, **_list_engine_options(loaded, engine)}
-    return BackfilledSource(made, call_factory(load_adapter("replicator.sources", _find_journal(loaded, engine)), options))
+    return BackfilledSource(source, call_factory(load_adapter("replicator.sources", _find_journal(loaded, engine)), options))
 
 
 def has_journal(loaded: Loaded, engine: str | None = None) -> bool:
@@ -198,10 +198,10 @@ def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...],
     if engine == LOCAL:
         return load_adapter(group, name, f"{loaded.describe_origin(*at)}: ")
     if f"{name}_{engine}" not in list_names(group):
-        there = sorted(n.removesuffix(f"_{engine}") for n in list_names(group) if n.endswith(f"_{engine}"))
+        supported = sorted(n.removesuffix(f"_{engine}") for n in list_names(group) if n.endswith(f"_{engine}"))
         raise ConfigProblem(
             f"{loaded.describe_origin(*at)}: {name!r} does not run on the engine {engine!r}",
-            next_step=f"This engine supports: {', '.join(there)}. Or use `engine: local`.",
+            next_step=f"This engine supports: {', '.join(supported)}. Or use `engine: local`.",
         )
     return load_adapter(group, f"{name}_{engine}", f"{loaded.describe_origin(*at)}: ")
 
@@ -211,8 +211,8 @@ def _list_engine_options(loaded: Loaded, engine: str | None) -> dict[str, Any]:
     engine = engine or loaded.settings.engine
     if engine == LOCAL:
         return {}
-    there = list_object_stores(loaded)
-    return {engine: dict(getattr(loaded.settings, engine)), **({"stores": there} if there else {})}
+    stores = list_object_stores(loaded)
+    return {engine: dict(getattr(loaded.settings, engine)), **({"stores": stores} if stores else {})}
 
 
 def list_object_stores(loaded: Loaded) -> list[str]:
@@ -273,11 +273,11 @@ def build_decoder(loaded: Loaded, name: str) -> Decoder:
 
     ConfigProblem if rows of a source were erased that the config no longer names.
     """
-    made, erased = build_unfiltered_decoder(loaded, name), open_erasure_list(loaded).load()
+    decoder, erased = build_unfiltered_decoder(loaded, name), open_erasure_list(loaded).load()
     if erased is None:
-        return made
+        return decoder
     _refuse_unknown_sources(loaded, erased)
-    return filter_erased(made, erased.hashes, erased.select_source(name))
+    return filter_erased(decoder, erased.hashes, erased.select_source(name))
 
 
 def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
@@ -312,15 +312,15 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
     }
     own = settings.for_decoder({key: value for key, value in to_plain_options(settings).items() if key in DECODER_KEYS})
     options = form.read({**form.select_given(values), **own}) if settings.format in FORMATS else {**values, **own}
-    made: Decoder = call_factory(factory, options)
-    return made
+    decoder: Decoder = call_factory(factory, options)
+    return decoder
 
 
 def build_plain_decoder(name: str) -> Decoder:
     """A decoder of the format `name`, without options."""
     factory = load_adapter("replicator.decoders", name)
-    made: Decoder = call_factory(factory, FORMATS[name].read({}) if name in FORMATS else {})
-    return made
+    decoder: Decoder = call_factory(factory, FORMATS[name].read({}) if name in FORMATS else {})
+    return decoder
 
 
 def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
@@ -358,15 +358,15 @@ def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) ->
 def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
     """The sink `name` in this process, by its kind. It reads a target and its lanes, whichever engine writes them."""
     factory, options = _load_sink(loaded, name, LOCAL)
-    made: Sink[Any] = call_factory(factory, options)
-    return made
+    sink: Sink[Any] = call_factory(factory, options)
+    return sink
 
 
 def build_engine_sink(loaded: Loaded, name: str, engine: str | None = None) -> Sink[Any]:
     """The sink `name` for an engine, by default that of the pipeline. It writes targets."""
     factory, options = _load_sink(loaded, name, engine)
-    made: Sink[Any] = call_factory(factory, _add_session(loaded, options, engine))
-    return made
+    sink: Sink[Any] = call_factory(factory, _add_session(loaded, options, engine))
+    return sink
 
 
 def _load_sink(loaded: Loaded, name: str, engine: str | None) -> tuple[Any, Options]:
@@ -399,8 +399,8 @@ def build_event_limits(loaded: Loaded) -> EventLimits:
 def build_engine(loaded: Loaded, engine: str | None = None, **more: Any) -> Engine[Any]:
     """An engine, by default that of the pipeline, with `more` options."""
     factory = load_adapter("replicator.engines", engine or loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
-    made: Engine[Any] = call_factory(factory, {**_list_engine_options(loaded, engine), **more})
-    return made
+    built: Engine[Any] = call_factory(factory, {**_list_engine_options(loaded, engine), **more})
+    return built
 
 
 DECODER_PROCESS_BYTES = 512 << 20
@@ -418,14 +418,14 @@ def build_dead_letters(loaded: Loaded) -> DeadLetters:
     """The dead-letter store, by its location."""
     settings = loaded.settings.dead_letters
     factory = load_adapter("replicator.dead_letters", settings.adapter, f"{loaded.describe_origin('dead_letters')}: ")
-    made: DeadLetters = call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
-    return made
+    store: DeadLetters = call_factory(factory, make_options(settings, {"pipeline": loaded.settings.pipeline}))
+    return store
 
 
 def open_dead_letters(folder: Path) -> DeadLetters:
     """A dead-letter store in a folder of this machine."""
-    made: DeadLetters = load_adapter("replicator.dead_letters", find_lake())({"path": str(folder)})
-    return made
+    store: DeadLetters = load_adapter("replicator.dead_letters", find_lake())({"path": str(folder)})
+    return store
 
 
 def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:
@@ -485,10 +485,10 @@ def list_options(settings: Any) -> Mapping[str, Any]:
     return {name: to_timedelta(value).total_seconds() if name in timed else value for name, value in options.items()}
 
 
-def call_factory(factory: Any, given: Options) -> Any:
+def call_factory(factory: Any, options: Options) -> Any:
     """The adapter. ConfigProblem for options that its own model refuses."""
     try:
-        return factory(given)
+        return factory(options)
     except ValueError as wrong:
         # Raised by the adapter's own options model. Its text contains keys, but no values.
         raise ConfigProblem(f"{getattr(factory, '__name__', factory)}: {wrong}") from wrong

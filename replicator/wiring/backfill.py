@@ -134,10 +134,10 @@ def _list_lanes(loaded: Loaded, table: str, source: str) -> list[Lane]:
 
 def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
     settings: Any = loaded.settings.sources[source]
-    made: Backfill = load_adapter("replicator.backfills", settings.database.kind)(
+    reader: Backfill = load_adapter("replicator.backfills", settings.database.kind)(
         build_reader_options(loaded, table, source)
     )
-    return made
+    return reader
 
 
 def build_reader_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
@@ -193,9 +193,9 @@ def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
 
 
 def _run_here(loaded: Loaded) -> Sequence[Mapping[str, Any]]:
-    made = Container(loaded=loaded)
-    run_until_caught_up(made)
-    lanes: Sequence[Mapping[str, Any]] = made.status().report().to_dict()["lanes"]
+    container = Container(loaded=loaded)
+    run_until_caught_up(container)
+    lanes: Sequence[Mapping[str, Any]] = container.status().report().to_dict()["lanes"]
     return lanes
 
 
@@ -291,10 +291,10 @@ def build_comparison(loaded: Loaded, table: str, name: str, patience: float | No
     source, in seconds; None is no limit."""
     find_source(loaded, table, name)
     settings: Any = loaded.settings.sources[name]
-    made: ComparableTable = load_adapter("replicator.comparisons", settings.database.kind)(
+    comparison: ComparableTable = load_adapter("replicator.comparisons", settings.database.kind)(
         {**build_reader_options(loaded, table, name), "patience": patience}
     )
-    return made
+    return comparison
 
 
 def build_scheduler(loaded: Loaded, lanes: LaneRuns, telemetry: Telemetry) -> DiffScheduler:

@@ -122,12 +122,12 @@ def build_options(loaded: Loaded, sinks: int | None = None, *, is_whole: bool | 
     size = adapters.compute_batch_bytes(loaded, sinks)
     waiting = adapters.compute_waiting_bytes(loaded, size, sinks)
     patience = to_timedelta(loaded.settings.dead_letters.patience).total_seconds()
-    most = loaded.settings.max_rejects
-    made = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=most, reject_patience=patience)
+    max_rejects = loaded.settings.max_rejects
+    options = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=max_rejects, reject_patience=patience)
     if is_whole is None:
         is_whole = are_whole(loaded, [table.source for table in loaded.settings.tables])
     # A lane that is behind reads in slices, unless its sources are one batch each.
-    return replace(made, catch_up_offsets=MAX_OFFSETS) if is_whole else made
+    return replace(options, catch_up_offsets=MAX_OFFSETS) if is_whole else options
 
 
 def are_whole(loaded: Loaded, sources: Iterable[str]) -> bool:
@@ -143,10 +143,10 @@ PATIENCE_SECONDS = 75.0
 
 def build_batch_options(loaded: Loaded, sinks: int | None = None, *, is_whole: bool | None = None) -> RuntimeOptions:
     """`build_options` for a batch run, without readers that wait for new rows. Fewer, larger commits are less work."""
-    made = build_options(loaded, sinks, is_whole=is_whole)
-    most = adapters.compute_gathering_bytes(loaded, made.hold_bytes, sinks)
-    made = replace(made, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
-    return replace(made, handover_bytes=most, gather=GATHER_SECONDS)
+    options = build_options(loaded, sinks, is_whole=is_whole)
+    queue_bytes = adapters.compute_gathering_bytes(loaded, options.hold_bytes, sinks)
+    options = replace(options, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
+    return replace(options, handover_bytes=queue_bytes, gather=GATHER_SECONDS)
 
 
 REGISTER_FOLDER = "sources"

@@ -129,10 +129,10 @@ class ConfiguredComponents:
 
     def catch_up(self, stop: Event | None = None, *, in_batches: bool = False) -> None:
         # Its dead letters are temporary, too: no command could show them.
-        made = build_container(replace(self.make_setup(in_batches=in_batches), log_rejects=False))
+        container = build_container(replace(self.make_setup(in_batches=in_batches), log_rejects=False))
         if stop is not None:
-            made.stop.override(providers.Object(stop))
-        run_until_caught_up(made)
+            container.stop.override(providers.Object(stop))
+        run_until_caught_up(container)
 
     def use_local(self) -> ConfiguredComponents:
         workspace = replace(self._workspace, engine=adapters.find_reading_engine(self.loaded))
@@ -224,11 +224,11 @@ SERVER_KEYS = ("address", "token", "max_rows")
 def build_server(loaded: Loaded) -> Server[Endpoints]:
     """The server that receives events and shows rows over HTTP."""
     options = adapters.list_options(loaded.settings.serve)
-    given = {name: options[name] for name in SERVER_KEYS if name in options}
-    made: Server[Endpoints] = load_adapter("replicator.servers", "http")(
-        {**given, "message_bytes": loaded.settings.limits.message_bytes}
+    server_options = {name: options[name] for name in SERVER_KEYS if name in options}
+    server: Server[Endpoints] = load_adapter("replicator.servers", "http")(
+        {**server_options, "message_bytes": loaded.settings.limits.message_bytes}
     )
-    return made
+    return server
 
 
 def build_read_side(loaded: Loaded) -> ConfiguredTargets:

@@ -39,8 +39,8 @@ def list_plugins() -> Plugins:
 
 def _list_names(group: str) -> frozenset[str]:
     """The names of a group as in the config: `kafka_spark` is `kafka` on the engine `spark`."""
-    there, engines = list_names(group), list_names("replicator.engines")
-    return frozenset(next((n.removesuffix(f"_{e}") for e in engines if n.endswith(f"_{e}")), n) for n in there)
+    names, engines = list_names(group), list_names("replicator.engines")
+    return frozenset(next((n.removesuffix(f"_{e}") for e in engines if n.endswith(f"_{e}")), n) for n in names)
 
 
 def read_config(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:

@@ -101,9 +101,9 @@ class PipelineSetup:
     def build_options(self) -> RuntimeOptions:
         """The limits of the run."""
         make = build.build_batch_options if self.in_batches else build.build_options
-        made = make(self.loaded, len(self._list_sinks()), is_whole=self.is_whole)
-        most = None if self.workspace.is_temporary else made.max_rejects
-        return replace(made, max_rejects=most, log_rejects=self.log_rejects)
+        options = make(self.loaded, len(self._list_sinks()), is_whole=self.is_whole)
+        max_rejects = None if self.workspace.is_temporary else options.max_rejects
+        return replace(options, max_rejects=max_rejects, log_rejects=self.log_rejects)
 
     def build_engine(self) -> Engine[Any]:
         """The engine."""
@@ -207,19 +207,19 @@ def build_container(setup: PipelineSetup) -> Container:
     return Container(loaded=setup.loaded, setup=providers.Object(setup))
 
 
-def run_until_caught_up(made: Container, telling: ShowProgress = nullcontext) -> Any:
+def run_until_caught_up(container: Container, show_progress: ShowProgress = nullcontext) -> Any:
     """Like `run --until-caught-up`; returns the supervisor.
 
     Fenced while another instance runs. The error of a lane or source that stopped. Fatal if not everything was
     applied.
     """
-    made.instance().acquire()
+    container.instance().acquire()
     try:
-        supervisor = made.supervisor()
-        with telling(made.status()):
+        supervisor = container.supervisor()
+        with show_progress(container.status()):
             code: ExitCode = supervisor.run(once=True)
     finally:
-        made.instance().release()
+        container.instance().release()
     if code is not ExitCode.OK:
         problem = supervisor.problem
         raise problem.to_error() if problem is not None else Fatal("Not everything could be applied.")

@@ -146,11 +146,11 @@ def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any
     settings = loaded.settings
     for table in (table for table in settings.tables if table.source == name):
         for lane in settings.resolve_entry_lanes(table, table.match):
-            who = {"match": table.match, "lane": f"{lane.sink} into {lane.into}"}
+            entry = {"match": table.match, "lane": f"{lane.sink} into {lane.into}"}
             if lane.row_transforms.sequence_by and not lane.row_transforms.without_deletes:
-                yield {**who, "of": "deletes", "columns": list(lane.row_transforms.sequence_by), "key": "sequence_by"}
+                yield {**entry, "of": "deletes", "columns": list(lane.row_transforms.sequence_by), "key": "sequence_by"}
             if lane.row_transforms.where is not None:
-                yield {**who, "of": "updates", "columns": sorted(list_columns(lane.row_transforms.where)), "key": "where"}
+                yield {**entry, "of": "updates", "columns": sorted(list_columns(lane.row_transforms.where)), "key": "where"}
 
 
 def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Iterator[Task]:
@@ -217,9 +217,9 @@ def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]
         every = [name for name, lane in named.items() if lane.policy not in CURRENT_ROW_POLICIES or form == OUTBOX]
         blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == DEBEZIUM_JSON]
         match = "*" if form == OUTBOX else table.match
-        there = by_table.setdefault(match, {"every": [], "ignores_tombstones": []})
-        there["every"] += [*logs, *every]
-        there["ignores_tombstones"] += [name for name in blind if name not in every]
+        readers = by_table.setdefault(match, {"every": [], "ignores_tombstones": []})
+        readers["every"] += [*logs, *every]
+        readers["ignores_tombstones"] += [name for name in blind if name not in every]
     return by_table
 
 
@@ -246,8 +246,10 @@ ERROR = "error"
 
 def inspect_archive(path: Path, form: str, most: int) -> pa.Table:
     """The first `most` records (0: all) of the archive at `path`, with the columns of the format `form`."""
-    given = {"format": form, "path": str(path.absolute()), **_make_bounds(most)}
-    return _describe_records(load_adapter("replicator.sources", "archive")(given), adapters.build_plain_decoder(form), most)
+    options = {"format": form, "path": str(path.absolute()), **_make_bounds(most)}
+    return _describe_records(
+        load_adapter("replicator.sources", "archive")(options), adapters.build_plain_decoder(form), most
+    )
 
 
 def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa.Table:

@@ -34,8 +34,8 @@ def open_store(loaded: Loaded) -> EventStore:
         kind = f"{kind}_{engine}"
         values = {"session": session, engine: session, "stores": (scheme,) if is_url else ()}
     factory = load_adapter(GROUP, kind, f"{loaded.describe_origin('event_store')}: ")
-    made: EventStore = call_factory(factory, make_options(settings, values))
-    return made
+    store: EventStore = call_factory(factory, make_options(settings, values))
+    return store
 
 
 @dataclass(frozen=True, slots=True)

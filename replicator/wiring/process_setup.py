@@ -117,8 +117,8 @@ class RepeatedLines:
 def reduce_exception(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Replace an exception by its classes and code positions. Its message and variables may contain rows or
     secrets; the event's `sentence` describes it."""
-    given = event.pop("exc_info", None)
-    error = given if isinstance(given, BaseException) else sys.exc_info()[1] if given else None
+    exception = event.pop("exc_info", None)
+    error = exception if isinstance(exception, BaseException) else sys.exc_info()[1] if exception else None
     seen: set[int] = set()
     chain = []
     while error is not None and id(error) not in seen:

@@ -89,8 +89,8 @@ def _describe_slow(
 
 def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection, ...]:
     """The named projections, or all. ConfigProblem for an unknown name, and if none is configured."""
-    there = build_projections(loaded)
-    known_names = [one.name for one in there]
+    projections = build_projections(loaded)
+    known_names = [one.name for one in projections]
     if not known_names:
         raise ConfigProblem(
             "the configuration has no projection",
@@ -100,7 +100,7 @@ def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection
         if name not in known_names:
             hint = suggest_name(name, known_names) or f"there are: {', '.join(known_names)}"
             raise ConfigProblem(f"there is no projection {name!r}", next_step=f"{hint[:1].upper()}{hint[1:]}")
-    return tuple(one for one in there if not names or one.name in names)
+    return tuple(one for one in projections if not names or one.name in names)
 
 
 @contextmanager
@@ -156,8 +156,8 @@ def _build_lineage(loaded: Loaded) -> Lineage | None:
     if settings is None:
         return None
     kind = "file" if settings.path is not None else "http"
-    made: Lineage = load_adapter(LINEAGE, kind, f"{loaded.describe_origin('lineage')}: ")(adapters.list_options(settings))
-    return made
+    lineage: Lineage = load_adapter(LINEAGE, kind, f"{loaded.describe_origin('lineage')}: ")(adapters.list_options(settings))
+    return lineage
 
 
 def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.local_files import FileLock, FileLocked, make_folder, remove_drafts, replace_file, write_whole
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import BACKFILL_TOPICS
 
 from ..scan import open_scan
@@ -202,7 +202,6 @@ def list_tables(folder: Path) -> list[str]:
 # Records of backfills as a source for lanes.
 
 
-ApplyBatch = Callable[[Batch[Any]], None]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -243,7 +242,7 @@ class JournalSource:
     def _find_files(self, partition: TopicPartition) -> list[JournalFile]:
         return list(list_files(self._folder / quote(partition.topic.removeprefix(BACKFILL_TOPICS), safe="")))
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[Any], stop: Stop) -> None:
         for partition, end in until.items():
             at = start.get(partition, 0)
             for piece in self._find_files(partition):
@@ -253,7 +252,12 @@ class JournalSource:
                     return
 
     def _deliver(
-        self, piece: JournalFile, partition: TopicPartition, within: tuple[int, int], apply_batch: ApplyBatch, stop: Stop
+        self,
+        piece: JournalFile,
+        partition: TopicPartition,
+        within: tuple[int, int],
+        apply_batch: ApplyBatch[Any],
+        stop: Stop,
     ) -> int:
         """Deliver the records `within`; the first span begins there. Returns the offset up to which it did."""
         at, end = within

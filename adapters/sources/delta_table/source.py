@@ -8,7 +8,7 @@ from typing import Any
 
 from replicator.domain.errors import DataLoss, EnvironmentProblem, ReplicatorError, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import SourceFeatures
 
 from ..delta_options import DeltaSourceSettings
@@ -38,7 +38,7 @@ class TableRows:
     def features(self) -> SourceFeatures:
         return SourceFeatures(sparse_offsets=True, after_snapshots=self.after_snapshots)
 
-    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[Any], stop: Stop, *, once: bool) -> None:
         """See the port. With `once`, up to the version that is newest at the start."""
         at = Position({**self.start(), **start})
         self._refuse_losses(self.losses(at, {}))
@@ -50,7 +50,7 @@ class TableRows:
     def before_refresh(self) -> None:
         """A hook before each search for the newest version: sources that write the table themselves do so here."""
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[Any], stop: Stop) -> None:
         """See the port. Opens only files with rows in the requested range."""
         requested = start.only(until)
         self._refuse_losses({**self.losses(until, {}), **self.losses(requested, {})})
@@ -161,8 +161,6 @@ class RowsSource(TableRows):
 
 # Reading of a table's rows, version after version.
 
-ApplyBatch = Callable[[Batch[Any]], None]
-
 
 @dataclass(frozen=True)
 class RowWindow:
@@ -206,7 +204,7 @@ class RowVersionReader:
         end = first_change_offset(self._table.find_newest() + 1)
         self._end = end if self._until is None else min(self._until, end)
 
-    def deliver(self, apply_batch: ApplyBatch, stop: Stop) -> bool:
+    def deliver(self, apply_batch: ApplyBatch[Any], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
         handed = False
         while not stop.is_set() and self._next < self._end:

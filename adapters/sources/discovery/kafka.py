@@ -62,7 +62,7 @@ def discover_topics(url: str, _: str | None) -> Sequence[DiscoveredSource]:
 def _read_samples(options: KafkaSettings, cluster: Cluster, topics: Iterable[str]) -> pa.Table:
     """The last records of each topic, schema `RAW`."""
     partitions = list_partitions(cluster.describe_topics(topics))
-    firsts, ends = cluster.firsts(partitions), cluster.ends(partitions)
+    firsts, ends = cluster.beginnings(partitions), cluster.ends(partitions)
     reader, batches, until = PartitionReader(options, cluster.note_error), [], time.monotonic() + SECONDS
     try:
         reader.assign({p: max(firsts[p], ends[p] - SAMPLE) for p in partitions}, ends)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Batch, F, Stop
+from replicator.ports.frames import ApplyBatch, Batch, F, Stop
 from replicator.ports.options import StorageSettings
 
 from ...delta.commits import LaneLog, PositionFiles
@@ -23,7 +23,7 @@ from ...delta.log_retention import removal_app_id
 from ...delta.tables import read_schema
 from ...event_log import LogBounds, describe_removed, recreated_error, refuse_losses
 from ..delta_reader import FileRewritten, SourceDeltaTable, WindowSize, WindowTooLarge, open_parquet
-from .source import ApplyBatch, iterate, read_ahead
+from .source import iterate, read_ahead
 
 # An event log as a list of files per table version.
 

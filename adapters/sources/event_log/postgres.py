@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.adapter_options import AdapterOptions
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.options import Dsn
 
 from ...arrow.record_positions import payload_bytes
@@ -140,7 +140,7 @@ class PostgresLogReader:
         self._next.update(at)
         self._ends = bounds.ends
 
-    def deliver(self, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> bool:
+    def deliver(self, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> bool:
         """Deliver everything new. Returns True if there was anything."""
         if not self._find_left():
             return False

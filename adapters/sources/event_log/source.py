@@ -9,12 +9,10 @@ from typing import Generic, Protocol, TypeVar
 
 from replicator.domain.patterns import TopicFilter
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Batch, F, Stop
+from replicator.ports.frames import ApplyBatch, Batch, F, Stop
 from replicator.ports.source import SourceFeatures
 
 from ...event_log import LogBounds, describe_loss, refuse_losses
-
-ApplyBatch = Callable[[Batch[F]], None]
 
 
 class LogSource(ABC, Generic[F]):
@@ -104,7 +102,7 @@ class VersionReader(Protocol[F]):
     def refresh(self) -> None:
         """Look for new versions."""
 
-    def deliver(self, apply_batch: Callable[[Batch[F]], None], stop: Stop, /) -> bool:
+    def deliver(self, apply_batch: ApplyBatch[F], stop: Stop, /) -> bool:
         """Deliver everything new. Returns True if there was anything."""
 
 
@@ -112,7 +110,7 @@ def follow_versions(
     versions: VersionReader[F],
     start: Position,
     nothing: Callable[[Span], Batch[F]],
-    apply_batch: Callable[[Batch[F]], None],
+    apply_batch: ApplyBatch[F],
     stop: Stop,
     *,
     once: bool,

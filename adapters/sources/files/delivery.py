@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Batch
+from replicator.ports.frames import ApplyBatch, Batch
 
 from ...arrow.record_positions import payload_bytes
 from ..file_options import FileSourceOptions
@@ -98,14 +97,13 @@ class DeliveryProgress:
 
 # Batches of records from archive files.
 
-ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 ROWS = 10_000
 
 
 class BatchBuilder:
     """Splits records into batches within the limits, and delivers them."""
 
-    def __init__(self, options: FileSourceOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch) -> None:
+    def __init__(self, options: FileSourceOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch[pa.Table]) -> None:
         self._options, self._delivered, self._apply = options, delivered, apply_batch
         self._chunks: list[pa.RecordBatch] = []
         self._rows = RecordColumns()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from replicator.domain.change import RAW
 from replicator.domain.position import TopicPartition
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import ApplyBatch, Batch, Stop
 
 from ...spark.errors import translate_error, translate_errors
 from ...spark.frames import cache_frame, cache_with_size, column, filter_rows, from_arrow, keep_parents
@@ -94,7 +94,6 @@ class SparkOffsetIndex(OffsetIndex):
 
 # Batches of records that executors have read. The driver uses only facts about them, and sees no record.
 
-ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 CHUNK_BYTES = 8 * 1024 * 1024
 UNBOUNDED = 2**62
 WAVE_BYTES = 128 * 1024 * 1024
@@ -168,7 +167,7 @@ class SparkDelivery:
         form: FileFormat,
         options: FileSourceOptions,
         delivered: DeliveryProgress,
-        apply_batch: ApplyBatch,
+        apply_batch: ApplyBatch[DataFrame],
         *,
         stop: Stop,
     ) -> None:

@@ -56,7 +56,7 @@ class KafkaCheck:
             yield from self._check_replicas(cluster, sorted(topics))
             settings = cluster.settings(sorted(topics))
             yield from check_compaction(self._name, settings, self._readers)
-            firsts, ends = (at(list_partitions(topics)) for at in (cluster.firsts, cluster.ends))
+            firsts, ends = (at(list_partitions(topics)) for at in (cluster.beginnings, cluster.ends))
             now = time.time()
             for lane, position in sorted(self._positions.items()):
                 behind = LaneBacklog(self._name, lane, position, firsts, ends)
@@ -123,7 +123,7 @@ OffsetsAt = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, 
 """For each partition the offset of the first record not older than a time in seconds; the end if there is none."""
 Settings = Mapping[str, Mapping[str, str]]
 
-HALF, MOST = 0.5, 0.1
+WARNING_SHARE, ERROR_SHARE = 0.5, 0.1
 """Remaining shares of the retention time for a warning, and for an error."""
 
 
@@ -163,7 +163,7 @@ def _check_time(
     behind: LaneBacklog, unread: list[TopicPartition], settings: Settings, offsets_at: OffsetsAt, now: float
 ) -> Diagnosis | None:
     limits = {p: int(settings[p.topic].get("retention.ms", -1)) / 1000 for p in unread if _is_deleting(settings[p.topic])}
-    for share, severity in ((MOST, "error"), (HALF, "warning")):
+    for share, severity in ((ERROR_SHARE, "error"), (WARNING_SHARE, "warning")):
         for seconds in sorted({limit for limit in limits.values() if limit >= 0}):
             mine = [p for p, limit in limits.items() if limit == seconds]
             old = offsets_at(mine, now - seconds * (1 - share))
@@ -183,9 +183,11 @@ def _check_size(behind: LaneBacklog, unread: list[TopicPartition], settings: Set
     for p in unread:
         bounded = _is_deleting(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
         share = (behind.ends[p] - behind.position[p]) / max(1, behind.ends[p] - behind.firsts[p])
-        if bounded and behind.firsts[p] > 0 and share > HALF:
+        if bounded and behind.firsts[p] > 0 and share > WARNING_SHARE:
             sentence = f"Lane {behind.lane} has not read {share:.0%} of {p}, and retention.bytes drops the oldest records."
-            return Diagnosis("error" if share > 1 - MOST else "warning", behind.name, sentence, _next_step(p, "bytes"))
+            return Diagnosis(
+                "error" if share > 1 - ERROR_SHARE else "warning", behind.name, sentence, _next_step(p, "bytes")
+            )
     return None
 
 

@@ -30,7 +30,7 @@ TIMEOUT = 5.0
 EARLIEST: Any = cast(Any, admin).OffsetSpec.earliest()
 LATEST: Any = cast(Any, admin).OffsetSpec.latest()
 ConfigResource: Any = cast(Any, admin).ConfigResource
-LOOKS = 3
+TOPIC_REQUESTS = 3
 """Requests that must all miss a topic before it counts as removed."""
 
 
@@ -94,7 +94,7 @@ class Cluster:
     def find_topics(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
         """The wanted topics of `position`. Requested again if one is missing, as may happen while a broker starts."""
         expected = {p.topic for p in position if self.wanted(p.topic)}
-        for _ in range(LOOKS - 1):
+        for _ in range(TOPIC_REQUESTS - 1):
             topics = self.describe_topics(expected)
             if expected <= topics.keys():
                 return topics
@@ -111,7 +111,7 @@ class Cluster:
             futures = client.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
             return {TopicPartition(p.topic, p.partition): _read_result(f).offset for p, f in futures.items()}
 
-    def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
+    def beginnings(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
         """For each partition the offset of the first available record."""
         return self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
 
@@ -149,11 +149,11 @@ class Cluster:
             by_name = {resource.name: _read_result(future) for resource, future in futures.items()}
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in by_name.items()}
 
-    def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def configured_starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """For each partition the start according to `start_from`; the end for a time after all records."""
         wanted, partitions = self._options.start_from, tuple(partitions)
         if wanted == "earliest":
-            return self.firsts(partitions)
+            return self.beginnings(partitions)
         ends = self.ends(partitions)
         if wanted == "latest":
             return ends
@@ -188,13 +188,13 @@ def find_losses(
     cluster: Cluster, topics: Mapping[str, Topic], position: Position, identity: Mapping[str, str]
 ) -> dict[TopicPartition, str]:
     """For each partition of `position` that `topics` cannot continue, the error. Unwanted topics are ignored."""
-    there = set(list_partitions(topics))
+    existing = set(list_partitions(topics))
     requested = [p for p in position if cluster.wanted(p.topic)]
-    losses = {p: describe_missing(p, topics) for p in requested if p not in there}
-    losses |= {p: s for p in requested if p in there and (s := describe_recreated(p.topic, topics[p.topic].id, identity))}
+    losses = {p: describe_missing(p, topics) for p in requested if p not in existing}
+    losses |= {p: s for p in requested if p in existing and (s := describe_recreated(p.topic, topics[p.topic].id, identity))}
     left = [p for p in requested if p not in losses]
-    firsts, ends = cluster.firsts(left), cluster.log_ends(left)
-    return losses | {p: s for p in left if (s := describe_out_of_range(p, position[p], firsts[p], ends[p]))}
+    beginnings, ends = cluster.beginnings(left), cluster.log_ends(left)
+    return losses | {p: s for p in left if (s := describe_out_of_range(p, position[p], beginnings[p], ends[p]))}
 
 
 def describe_missing(partition: TopicPartition, topics: Mapping[str, Topic]) -> str:

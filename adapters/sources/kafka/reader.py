@@ -130,7 +130,7 @@ class PartitionReader:
         """True if every partition has an end and was read up to it."""
         return self._bounded and all(map(self._is_finished, self.next))
 
-    def is_doubtful(self) -> bool:
+    def take_doubt(self) -> bool:
         """True once after the broker reported that a topic changed or is missing."""
         doubt, self._doubt = self._doubt, False
         return doubt
@@ -158,7 +158,7 @@ class PartitionReader:
 
     def gather(self, wait: float) -> RecordBuffer:
         """All available records. If there are none, the first record within `wait` seconds, or nothing."""
-        got = RecordBuffer()
+        buffer = RecordBuffer()
         first = self._consumer.poll(wait)
         if first is not None:
             self._quiet_since, self._reopen_after = time.monotonic(), REOPEN
@@ -167,11 +167,11 @@ class PartitionReader:
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
         until = time.monotonic() + LINGER
         while messages:
-            moved = self._take_messages(messages, got)
+            moved = self._take_messages(messages, buffer)
             # Released before more are created, so that their memory is reused.
             messages.clear()
-            messages = self._read_more(got, moved, until)
-        return got
+            messages = self._read_more(buffer, moved, until)
+        return buffer
 
     def _check_client(self) -> None:
         """Request a topic, without waiting. Open the client again if it reaches no broker: see `REOPEN`."""
@@ -181,8 +181,8 @@ class PartitionReader:
             if self._broker_check.result():
                 self._reopen_after = REOPEN
             else:
-                tell = log.warning if self._reopen_after == REOPEN else log.debug
-                tell("The Kafka client reaches no broker at %s. It is opened again.", self._options.bootstrap_servers)
+                write_log = log.warning if self._reopen_after == REOPEN else log.debug
+                write_log("The Kafka client reaches no broker at %s. It is opened again.", self._options.bootstrap_servers)
                 self._reopen_after = min(2 * self._reopen_after, REOPEN_MAX)
                 fresh = self._open_consumer()
                 self.close()
@@ -190,10 +190,10 @@ class PartitionReader:
                 self._consumer.incremental_assign([KafkaPartition(*p, self.next[p]) for p in self._assigned])
             self._broker_check, self._quiet_since = None, time.monotonic()
 
-    def _read_more(self, got: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
+    def _read_more(self, buffer: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
         """The next messages of a batch with room left: queued ones, or ones that a known backlog will provide."""
-        mean = max(1, got.size // max(1, got.records))
-        room = min(CHUNK, self._options.batch_records - got.records, (self._options.batch_bytes - got.size) // mean)
+        mean = max(1, buffer.size // max(1, buffer.records))
+        room = min(CHUNK, self._options.batch_records - buffer.records, (self._options.batch_bytes - buffer.size) // mean)
         if room <= 0:
             return []
         messages: list[Message] = self._consumer.consume(room, 0)
@@ -207,7 +207,7 @@ class PartitionReader:
         ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in unfinished]
         return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
 
-    def _take_messages(self, messages: list[Message], got: RecordBuffer) -> Iterable[TopicPartition]:
+    def _take_messages(self, messages: list[Message], buffer: RecordBuffer) -> Iterable[TopicPartition]:
         """Add the records among `messages` to `got`, advance `next`, handle events. Returns advanced partitions."""
         events = [m for m in messages if m.error()] if any(map(Message.error, messages)) else []
         if events:
@@ -218,7 +218,7 @@ class PartitionReader:
             messages = [m for m in messages if offset_of(m) < self._until[to_partition(m)]]
         moved = self._move(messages) if messages else ()
         if messages:
-            got.add(record_batch(messages))
+            buffer.add(record_batch(messages))
         for partition in past.union(p for p in moved if self._is_finished(p)):
             self._release(partition)
         # After the records: an end is reported when the records before it were read.
@@ -271,13 +271,13 @@ class PartitionReader:
         if self._is_finished(partition):
             self._release(partition)
 
-    def to_batch(self, got: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
+    def to_batch(self, buffer: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
         """`got` with its span: partitions that advanced since the last call, and newly assigned ones."""
         moved = self.take_skipped_offsets() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)
         self._announce.clear()
-        return Batch(pa.Table.from_batches(got.chunks, schema=RAW), span, got.records, got.size, identity)
+        return Batch(pa.Table.from_batches(buffer.chunks, schema=RAW), span, buffer.records, buffer.size, identity)
 
 
 def to_partition(message: Message) -> TopicPartition:

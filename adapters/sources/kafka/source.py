@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import ApplyBatch, Stop
 from replicator.ports.source import SourceFeatures
 
 from ...kafka.clients import REOPEN, client_log, close_consumer
 from .cluster import Cluster, Topic, find_losses, list_partitions, refuse_losses
 from .options import KafkaSettings
 from .reader import PartitionReader, RecordBuffer
-from .topic_poller import TICK, WAIT, FetchFailures, TopicPoller, retry_patiently
+from .topic_poller import EMPTY_BATCH_SECONDS, STOP_CHECK_SECONDS, FetchFailures, TopicPoller, retry_patiently
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class KafkaSource:
     def features(self) -> SourceFeatures:
         return SourceFeatures(unmatched=self.unmatched)
 
-    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop, *, once: bool) -> None:
         """See the port. A topic that is created again while it is read is a DataLoss within about a second."""
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
@@ -58,7 +58,7 @@ class KafkaSource:
         starts: Mapping[TopicPartition, int],
         until: Mapping[TopicPartition, int] | None,
         topics: Mapping[str, Topic],
-        apply_batch: ApplyBatch,
+        apply_batch: ApplyBatch[pa.Table],
         stop: Stop,
         *,
         failures: FetchFailures,
@@ -71,15 +71,15 @@ class KafkaSource:
 
     def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
         refuse_losses(find_losses(self._cluster, topics, start, {}))
-        there = list_partitions(topics)
-        fresh = self._cluster.firsts(p for p in there if p not in start)
-        return {p: start[p] if p in start else fresh[p] for p in there}
+        existing = list_partitions(topics)
+        fresh = self._cluster.beginnings(p for p in existing if p not in start)
+        return {p: start[p] if p in start else fresh[p] for p in existing}
 
     def _warn(self, topics: Mapping[str, Topic]) -> None:
         for pattern in self._cluster.wanted.find_unmatched(topics):
             log.warning("No topic matches %r yet. The first matching topic is read as soon as it exists.", pattern)
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> None:
         """See the port. Uses a consumer of its own; an `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         unread = {p: at for p, at in starts.items() if at < until[p]}
@@ -94,19 +94,19 @@ class KafkaSource:
         refuse_losses(
             find_losses(self._cluster, topics, start.only(wanted), {}) | find_losses(self._cluster, topics, until, {})
         )
-        firsts = self._cluster.firsts(p for p in wanted if p not in start)
-        return topics, {p: start.get(p, firsts.get(p, 0)) for p in wanted}
+        beginnings = self._cluster.beginnings(p for p in wanted if p not in start)
+        return topics, {p: start.get(p, beginnings.get(p, 0)) for p in wanted}
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """See the port. Topics that `topics` does not match are never lost."""
         return find_losses(self._cluster, self._cluster.find_topics(position), position, identity)
 
     def start(self) -> Position:
-        """See the port. A time after all records means the end."""
-        return Position(self._cluster.beginnings(list_partitions(self._cluster.topics())))
+        """See the port. A time after all records means the end. Not `beginning`: by default the two are equal."""
+        return Position(self._cluster.configured_starts(list_partitions(self._cluster.topics())))
 
     def beginning(self) -> Position:
-        return Position(self._cluster.firsts(list_partitions(self._cluster.topics())))
+        return Position(self._cluster.beginnings(list_partitions(self._cluster.topics())))
 
     def end(self) -> Position:
         """See the port: the end of readable records."""
@@ -128,10 +128,9 @@ class KafkaSource:
 
 # The loop of a stream: batches from a reader, while a poller checks the topics.
 
-PACE = 0.1
+NEW_TOPIC_SECONDS = 0.1
 """Seconds between the starts of two new topics, at most one per batch. Each start causes work in all later steps, and the
 other topics wait for it. A thousand new topics at once would delay them by half a minute."""
-ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 
 
 class StreamLoop:
@@ -142,12 +141,12 @@ class StreamLoop:
         self._handed = self._begun = time.monotonic()
         self._fresh: dict[TopicPartition, int] = {}
 
-    def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
+    def run(self, apply_batch: ApplyBatch[pa.Table], stop: Stop) -> None:
         """Deliver batches until `stop`, or until all partitions with an end were read."""
         self._failures.begin_run()
         self._deliver(RecordBuffer(), apply_batch)
         while not stop.is_set() and not self._reader.is_finished():
-            got = self._reader.gather(WAIT)
+            buffer = self._reader.gather(STOP_CHECK_SECONDS)
             for partition, message in self._reader.take_refused().items():
                 self._watch.confirm_loss(partition, self._reader.next[partition], message)
                 self._reader.resume(partition)
@@ -155,20 +154,20 @@ class StreamLoop:
             for partition, error in self._reader.take_failed().items():
                 self._failures.add(partition, self._reader.next[partition], error)
             self._failures.clear(self._reader.next)
-            if self._begin_topic() or got.records or time.monotonic() - self._handed >= TICK:
-                self._deliver(got, apply_batch)
+            if self._begin_topic() or buffer.records or time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
+                self._deliver(buffer, apply_batch)
         if self._reader.is_finished() and self._reader.take_skipped_offsets():
             self._deliver(RecordBuffer(), apply_batch)
 
-    def _deliver(self, got: RecordBuffer, apply_batch: ApplyBatch) -> None:
-        if got.records:
+    def _deliver(self, buffer: RecordBuffer, apply_batch: ApplyBatch[pa.Table]) -> None:
+        if buffer.records:
             self._watch.note_answer()
-        apply_batch(self._reader.to_batch(got, self._watch.identity))
+        apply_batch(self._reader.to_batch(buffer, self._watch.identity))
         self._handed = time.monotonic()
 
     def _refresh_topics(self) -> None:
         moved = {p.topic for p in self._reader.take_skipped_offsets()}
-        if self._reader.is_doubtful():
+        if self._reader.take_doubt():
             moved |= {p.topic for p in self._reader.next}
         elif not self._watch.is_due(moved):
             return
@@ -176,7 +175,7 @@ class StreamLoop:
 
     def _begin_topic(self) -> bool:
         """Start with the topic that appeared first, if it is time."""
-        if not self._fresh or time.monotonic() - self._begun < PACE:
+        if not self._fresh or time.monotonic() - self._begun < NEW_TOPIC_SECONDS:
             return False
         topic = next(iter(self._fresh)).topic
         self._reader.assign({p: self._fresh.pop(p) for p in tuple(self._fresh) if p.topic == topic})
@@ -187,7 +186,7 @@ class StreamLoop:
 
 # Offsets of the consumer group, for people and lag tools. The program never reads them.
 
-PATIENCE = 2.0
+CLOSE_SECONDS = 2.0
 
 
 class GroupOffsets:
@@ -241,8 +240,10 @@ class GroupOffsets:
 
     def _log_failure(self, error: KafkaError | KafkaException) -> None:
         """Log the first of consecutive failures."""
-        tell = log.debug if self._failing else log.warning
-        tell("Group offsets of %s were not published: %s", self._options.group_id, self._options.hide_secrets(str(error)))
+        write_log = log.debug if self._failing else log.warning
+        write_log(
+            "Group offsets of %s were not published: %s", self._options.group_id, self._options.hide_secrets(str(error))
+        )
         self._failing = True
 
     def _serve(self, seconds: float) -> None:
@@ -254,8 +255,8 @@ class GroupOffsets:
                 return
 
     def close(self) -> None:
-        """Wait up to `PATIENCE` seconds for answers, and close the connection."""
-        self._serve(PATIENCE)
+        """Wait up to `CLOSE_SECONDS` seconds for answers, and close the connection."""
+        self._serve(CLOSE_SECONDS)
         self._disconnect()
 
     def _disconnect(self) -> None:

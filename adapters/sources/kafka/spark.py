@@ -35,7 +35,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError, Retryable, describe_reload_or_skip
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Batch, Stop
+from replicator.ports.frames import ApplyBatch, Batch, Stop
 from replicator.ports.source import Pace, SourceFeatures
 
 from ...kafka.clients import SKIP
@@ -47,13 +47,11 @@ from ...spark.types import spark_schema
 from .java_client import allow_endpoint, java_client
 from .options import KafkaSettings
 from .source import KafkaSource
-from .topic_poller import TICK, WAIT, TopicPoller, retry_patiently
+from .topic_poller import EMPTY_BATCH_SECONDS, STOP_CHECK_SECONDS, TopicPoller, retry_patiently
 
 log = logging.getLogger(__name__)
 BEGUN = ("offsets", "commits")
 """Folders that every checkpoint has."""
-
-ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 
 
 class KafkaSparkSource(KafkaSource):
@@ -77,7 +75,7 @@ class KafkaSparkSource(KafkaSource):
     def features(self) -> SourceFeatures:
         return replace(super().features, engine="spark", pace=self.pace)
 
-    def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
+    def run(self, start: Position, apply_batch: ApplyBatch[DataFrame], stop: Stop, *, once: bool) -> None:
         """See the port. Calls `apply_batch` in the caller's thread."""
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
@@ -118,7 +116,7 @@ class KafkaSparkSource(KafkaSource):
             "assign": partitions_to_json(position),
         }
 
-    def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[DataFrame], stop: Stop) -> None:
         """See the port. An `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         identity = {name: topic.id for name, topic in topics.items()}
@@ -138,7 +136,7 @@ class _SparkRun:
         self,
         streaming: Callable[..., StreamingRecords],
         watch: TopicPoller,
-        apply_batch: ApplyBatch,
+        apply_batch: ApplyBatch[DataFrame],
         nothing: DataFrame,
         spark: SparkSession,
     ) -> None:
@@ -165,7 +163,7 @@ class _SparkRun:
 
     def wait(self, stop: Stop) -> None:
         """Wait while there is no partition."""
-        stop.wait(WAIT)
+        stop.wait(STOP_CHECK_SECONDS)
         self._pause()
 
     def stream(self, stop: Stop, *, once: bool) -> None:
@@ -173,7 +171,7 @@ class _SparkRun:
         count = len(self.position)
         with closing(self._streaming(self.position, once=once)) as query:
             while not stop.is_set() and len(self.position) == count:
-                batch = query.next(WAIT)
+                batch = query.next(STOP_CHECK_SECONDS)
                 if batch is not None:
                     self._apply(batch)
                 elif query.has_ended():
@@ -186,7 +184,7 @@ class _SparkRun:
             fresh = self._watch.refresh(self.position, {p.topic for p in self.position})
             if fresh:
                 self.announce(Position(fresh))
-        if time.monotonic() - self._handed >= TICK:
+        if time.monotonic() - self._handed >= EMPTY_BATCH_SECONDS:
             self.announce(Position())
 
     def _apply(self, batch: MicroBatch) -> None:
@@ -291,7 +289,7 @@ class StreamingRecords:
         """Wait in Spark's thread until the batch is applied."""
         batch = MicroBatch(frame, self._read_end(number))
         self._handed.put(batch)
-        while not batch.applied.wait(WAIT) and not self._closed.is_set():
+        while not batch.applied.wait(STOP_CHECK_SECONDS) and not self._closed.is_set():
             pass
 
     def _read_end(self, number: int) -> Position:

@@ -21,22 +21,22 @@ from .cluster import Cluster, Topic, describe_missing, describe_recreated, find_
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-TICK = 1.0
+EMPTY_BATCH_SECONDS = 1.0
 """Seconds without a record after which an empty batch is delivered."""
-LOOK = 0.4
+TOPIC_CHECK_SECONDS = 0.4
 """Seconds between two checks of topic ids. Shorter than `fetch.error.backoff.ms`, so that a topic that was created again
 is detected before its first record is delivered. An exception is a recreation that is faster than this while no fetch is
 pending."""
-SOME = 20
+TOPICS_PER_CHECK = 20
 """The number of topics without news that are checked along with the others. Records wait for the check, which takes a
 loaded broker about a millisecond for each topic."""
-GROW = 2.0
+DISCOVERY_SECONDS = 2.0
 """Seconds between two searches for new topics and partitions."""
-GONE = 3.0
+REMOVED_AFTER_SECONDS = 3.0
 """Seconds for which a topic must be missing before it counts as removed: a starting broker may not know all topics."""
-BELIEVED = 5
+MAX_REFUSALS = 5
 """Consecutive refusals of one offset after which the refusal is final, although the broker lists the offset."""
-WAIT = 0.2
+STOP_CHECK_SECONDS = 0.2
 """Seconds after which a call that waits for records checks for a stop."""
 
 
@@ -62,7 +62,7 @@ def retry_patiently(ask: Callable[[], T], patience: float, stop: Stop) -> T | No
 
 
 class TopicPoller:
-    """The topics of one run. A topic that is created again, or missing for `GONE` seconds, is a DataLoss. A broker
+    """The topics of one run. A topic that is created again, or missing for `REMOVED_AFTER_SECONDS`, is a DataLoss. A broker
     without an answer for `patience` seconds is a Retryable. With `grow`, new partitions are returned."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, Topic], patience: float, *, grow: bool) -> None:
@@ -95,16 +95,19 @@ class TopicPoller:
     def is_due(self, moved: Iterable[str]) -> bool:
         """True if it is time for a check, given that offsets of the topics `moved` advanced."""
         last = next(reversed(self._looked.values()), 0.0)
-        return bool(self._missed) or time.monotonic() - min([last, *(self._looked.get(t, 0.0) for t in moved)]) >= LOOK
+        return (
+            bool(self._missed)
+            or time.monotonic() - min([last, *(self._looked.get(t, 0.0) for t in moved)]) >= TOPIC_CHECK_SECONDS
+        )
 
     def refresh(self, partitions: Collection[TopicPartition], moved: Iterable[str]) -> dict[TopicPartition, int]:
         """Compare the topics `moved`, missing topics, and some others in turn with their known state. Returns the
         partitions that are not in `partitions`, with their first offsets."""
         fresh: dict[TopicPartition, int] = {}
         self._looked = {p.topic: 0.0 for p in partitions if p.topic not in self._looked} | self._looked
-        some = {*moved, *self._missed, *islice(self._looked, SOME)}
+        topics = {*moved, *self._missed, *islice(self._looked, TOPICS_PER_CHECK)}
         try:
-            self._refuse_changed(some)
+            self._refuse_changed(topics)
             self.note_answer()
             if self._grow:
                 fresh = self._take_new(partitions)
@@ -116,7 +119,7 @@ class TopicPoller:
             if not self._away:
                 log.warning("%s Waiting for it.", away.sentence)
             self._away = True
-        for name in some:
+        for name in topics:
             del self._looked[name]
             self._looked[name] = time.monotonic()
         return fresh
@@ -127,26 +130,26 @@ class TopicPoller:
         are final."""
         refusals = self._refusals.add(partition, offset).count
         losses = find_losses(self._cluster, self._topics, Position({partition: offset}), self.identity)
-        if losses or refusals > BELIEVED:
+        if losses or refusals > MAX_REFUSALS:
             sentence = losses.get(partition) or f"{partition} cannot be read on from offset {offset}: {answer}."
             raise DataLoss(sentence, next_step=describe_reload_or_skip())
         log.warning("The broker refused offset %d of %s (%s), but has it; it is requested again.", offset, partition, answer)
 
     def _refuse_changed(self, names: Set[str]) -> None:
-        now, at = self._cluster.describe_topics(names, timeout=TICK), time.monotonic()
+        now, at = self._cluster.describe_topics(names, timeout=EMPTY_BATCH_SECONDS), time.monotonic()
         self._missed = {name: self._missed.get(name, at) for name in names - now.keys()}
-        gone = [name for name, since in self._missed.items() if at - since >= GONE]
+        removed = [name for name, since in self._missed.items() if at - since >= REMOVED_AFTER_SECONDS]
         before = self.identity
         changed = [
             (name, loss) for name in names if name in now and (loss := describe_recreated(name, now[name].id, before))
         ]
-        refuse_losses({TopicPartition(name, 0): describe_missing(TopicPartition(name, 0), now) for name in gone})
+        refuse_losses({TopicPartition(name, 0): describe_missing(TopicPartition(name, 0), now) for name in removed})
         refuse_losses({TopicPartition(name, 0): loss for name, loss in changed})
 
     def _take_new(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The result of the last search if it is done; otherwise start a search if it is time."""
         if self._search is None:
-            if time.monotonic() - self._grown >= GROW:
+            if time.monotonic() - self._grown >= DISCOVERY_SECONDS:
                 self._search = self._pool.submit(self._find_new, frozenset(partitions))
             return {}
         if not self._search.done():
@@ -161,9 +164,9 @@ class TopicPoller:
         return fresh.firsts
 
     def _find_new(self, partitions: Collection[TopicPartition]) -> NewPartitions:
-        fresh = {p for p in self._cluster.partitions(timeout=TICK) if p not in partitions}
-        now = self._cluster.describe_topics({p.topic for p in fresh}, timeout=TICK)
-        firsts = self._cluster.firsts(fresh.intersection(list_partitions(now)), timeout=TICK)
+        fresh = {p for p in self._cluster.partitions(timeout=EMPTY_BATCH_SECONDS) if p not in partitions}
+        now = self._cluster.describe_topics({p.topic for p in fresh}, timeout=EMPTY_BATCH_SECONDS)
+        firsts = self._cluster.beginnings(fresh.intersection(list_partitions(now)), timeout=EMPTY_BATCH_SECONDS)
         # For a partition that was just created the broker may have no offset yet: the next search finds it
         # again.
         return NewPartitions(now, {p: first for p, first in firsts.items() if first >= 0})
@@ -177,7 +180,7 @@ def _list_some(partitions: Collection[TopicPartition], most: int = 20) -> str:
 # Transient fetch errors, by partition: how often and how long in a row.
 
 
-QUIET = 10.0
+STREAK_GAP_SECONDS = 10.0
 """Seconds without an error that end a streak: librdkafka repeats a failed fetch every half second."""
 
 
@@ -193,12 +196,12 @@ class Streak:
 
 
 class Streaks(dict[TopicPartition, Streak]):
-    """Streaks by partition. After progress, or `QUIET` seconds without an error, a partition starts a new streak."""
+    """Streaks by partition. After progress, or `STREAK_GAP_SECONDS` without an error, a partition starts a new streak."""
 
     def add(self, partition: TopicPartition, offset: int) -> Streak:
         """Add an error at the next offset."""
         now, streak = time.monotonic(), self.get(partition)
-        if streak is None or streak.offset != offset or now - streak.last > QUIET:
+        if streak is None or streak.offset != offset or now - streak.last > STREAK_GAP_SECONDS:
             streak = self[partition] = Streak(offset, now, now)
         streak.last, streak.count = now, streak.count + 1
         return streak
@@ -223,8 +226,8 @@ class FetchFailures:
         """Add a failed fetch. Logged once; raises Retryable after `patience` seconds of failures in this run."""
         streak = self._streaks.add(partition, offset)
         streak.error = error
-        tell = log.warning if streak.count == 1 else log.debug
-        tell("Reading %s at offset %d failed: %s. It is tried again.", partition, offset, error)
+        write_log = log.warning if streak.count == 1 else log.debug
+        write_log("Reading %s at offset %d failed: %s. It is tried again.", partition, offset, error)
         if streak.last - max(streak.since, self._began) >= self._patience:
             raise _to_error(partition, streak)
 
@@ -232,7 +235,7 @@ class FetchFailures:
         """Remove partitions that made progress or no longer fail. `positions`: the next offsets."""
         now = time.monotonic()
         for partition, streak in list(self._streaks.items()):
-            if positions.get(partition) != streak.offset or now - streak.last > QUIET:
+            if positions.get(partition) != streak.offset or now - streak.last > STREAK_GAP_SECONDS:
                 del self._streaks[partition]
 
     def check(self) -> None:

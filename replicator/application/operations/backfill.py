@@ -16,7 +16,7 @@ from replicator.domain.plain_values import format_count
 from replicator.domain.policy import CHANGE_POLICIES, VERSION_POLICIES
 from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.frames import Batch, F, Lane, Stop
+from replicator.ports.frames import ApplyBatch, Batch, F, Lane, Stop
 from replicator.ports.runtime import ShowLine
 from replicator.ports.source import BACKFILL_TOPICS, Backfill, BackfillJournal, BackfillSnapshot, Source, SourceFeatures
 
@@ -263,8 +263,6 @@ def _compare_lower(columns: Sequence[str], than: Sequence[int]) -> str:
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks for new records in the journal."""
-
-ApplyBatch = Callable[[Batch[F]], None]
 
 
 class BackfilledSource(Generic[F]):

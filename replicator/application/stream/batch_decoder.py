@@ -21,7 +21,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.components import CONTINUE, HOLD_KEY, STOP_LANE
 from replicator.ports.decoder import Decoder
 from replicator.ports.engine import Prefetch
-from replicator.ports.frames import Batch, F, RecordSlice, RoutedBatch
+from replicator.ports.frames import ApplyBatch, Batch, F, RecordSlice, RoutedBatch
 from replicator.ports.runtime import RecordsRead
 
 from .source_progress import SourceProgress
@@ -259,8 +259,6 @@ class CountedSpans:
 
 
 # Prefetch: an engine starts to decode the next batches while the current one is applied.
-
-ApplyBatch = Callable[[Batch[F]], None]
 
 
 @dataclass(frozen=True, slots=True)

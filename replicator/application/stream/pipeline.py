@@ -28,7 +28,7 @@ from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span
 from replicator.domain.transactions import TransactionPart
 from replicator.ports.decoder import Decoder
-from replicator.ports.frames import Batch, F, Lane, RoutedBatch
+from replicator.ports.frames import ApplyBatch, Batch, F, Lane, RoutedBatch
 from replicator.ports.runtime import SourceLag, StreamPace
 from replicator.ports.sink import Sink
 
@@ -205,7 +205,7 @@ class SourcePipeline(Generic[F]):
         finally:
             self.progress.call = before
 
-    def _pause_source_call(self, take: Callable[[Batch[F]], None]) -> Callable[[Batch[F]], None]:
+    def _pause_source_call(self, take: ApplyBatch[F]) -> ApplyBatch[F]:
         """Wrap `take`: while it runs, the pipeline does not wait for the source."""
 
         def take_outside_call(batch: Batch[F]) -> None:

@@ -21,7 +21,7 @@ from adapters.sources.kafka.cluster import Cluster
 from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader
 from adapters.sources.kafka.source import KafkaSource
-from adapters.sources.kafka.topic_poller import BELIEVED, TopicPoller
+from adapters.sources.kafka.topic_poller import MAX_REFUSALS, TopicPoller
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -360,7 +360,7 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
             seen += [o for chunk in reader.gather(1).chunks for o in chunk["offset"].to_pylist()]
         assert seen == [*range(10)]
     watch = TopicPoller(cluster, cluster.topics(), 5, grow=False)
-    for _ in range(BELIEVED):
+    for _ in range(MAX_REFUSALS):
         watch.confirm_loss(place, 10, "out of range")
     with pytest.raises(DataLoss, match="cannot be read on from offset 10: out of range"):
         watch.confirm_loss(place, 10, "out of range")

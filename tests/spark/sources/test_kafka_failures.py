@@ -23,7 +23,7 @@ from adapters.sources.kafka.options import KafkaSettings
 from adapters.sources.kafka.reader import PartitionReader, RecordBuffer
 from adapters.sources.kafka.source import GroupOffsets, KafkaSource, StreamLoop
 from adapters.sources.kafka.spark import translate_query_error
-from adapters.sources.kafka.topic_poller import BELIEVED, FetchFailures, TopicPoller
+from adapters.sources.kafka.topic_poller import MAX_REFUSALS, FetchFailures, TopicPoller
 from adapters.stores import DeadLetterSettings
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -208,7 +208,7 @@ def test_a_check_covers_changed_topics_and_some_others_in_turn(monkeypatch: pyte
 
     now = 100.0
     monkeypatch.setattr(topic_poller, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(topic_poller, "SOME", 10)
+    monkeypatch.setattr(topic_poller, "TOPICS_PER_CHECK", 10)
     looked = TopicPoller(cast(Any, SimpleNamespace(describe_topics=describe_topics)), topics, 30, grow=False)
     known = [TopicPartition(name, 0) for name in topics]
     assert not looked.is_due(["t0"])
@@ -233,7 +233,7 @@ def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_la
     cluster: Any = SimpleNamespace(
         partitions=lambda timeout: (PLACE, OTHER),
         describe_topics=lambda names, timeout: {"t": Topic("1", 2)},
-        firsts=lambda partitions, timeout: {p: firsts[p] for p in partitions},
+        beginnings=lambda partitions, timeout: {p: firsts[p] for p in partitions},
     )
     looked = TopicPoller(cluster, {}, 30, grow=True)
     assert looked._find_new(()).firsts == {OTHER: 0}
@@ -244,9 +244,9 @@ def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_la
 def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_poller, "find_losses", lambda *_: {})
     looked: Any = TopicPoller(cast(Any, None), {"t": Topic("1", 1)}, 30, grow=False)
-    for offset in range(2 * BELIEVED):
+    for offset in range(2 * MAX_REFUSALS):
         looked.confirm_loss(PLACE, offset, "out of range")
-    for _ in range(BELIEVED):
+    for _ in range(MAX_REFUSALS):
         looked.confirm_loss(PLACE, 100, "out of range")
     with pytest.raises(DataLoss, match="cannot be read on from offset 100"):
         looked.confirm_loss(PLACE, 100, "out of range")
