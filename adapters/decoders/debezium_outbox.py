@@ -1,13 +1,13 @@
 """Events of an outbox table: Debezium's change events of the table, or messages of its EventRouter transform.
 
 An event is a row `(id, aggregatetype, aggregateid, type, payload, event_offset)` with the key `id`.
-`outbox_events.route_to` names its table, by default `outbox.event.{aggregatetype}`.
+`outbox.route_to` names its table, by default `outbox.event.{aggregatetype}`.
 
 | | change event of the outbox table | message of EventRouter |
 | --- | --- | --- |
 | recognised by | its `op` and `source` | its header `id` |
 | table | `route_to` with its aggregatetype | its topic |
-| id, aggregatetype | columns of the row (`outbox_events.columns`) | header `id`, topic |
+| id, aggregatetype | columns of the row (`outbox.columns`) | header `id`, topic |
 | aggregateid, type | columns of the row | message key, header `type` or `eventType` |
 | payload | a column: text that contains JSON, or a JSON value | the message: the same, or below a schema |
 | time | commit at the source | the record's |

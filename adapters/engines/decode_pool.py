@@ -3,7 +3,8 @@
 Decoding holds the GIL for most of its time, and the threads that read, pack and write slow it down. It costs 6
 microseconds per record there, and 3.5 in a process that does nothing else (measured). Decoders are pure and picklable
 (`ports.decoder`), so worker processes can decode the next batches while this process uses the last one. Frames are
-exchanged as Arrow streams in shared memory, and are read without a copy.
+exchanged as Arrow streams in shared memory, and are read without a copy. A `ProcessPoolExecutor` would pickle frames through
+pipes, and one killed worker would end the pool.
 
 A batch is decoded ahead only if it is like the batch that was routed here last. It needs at least `FEW` records, all with
 a key and a value, and with the topics, table and schema of that batch. Such a batch does not depend on the state that

@@ -333,8 +333,8 @@ def type_name(kind: AnyType) -> str | None:
 
 
 def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetReshape) -> None:
-    """Renames and removes the same columns in a side table, if it exists. `tombstones.align_types` changes its
-    types."""
+    """Renames and removes the same columns in a side table, if it exists. `sinks.postgres.target.align_types`
+    changes its types."""
     names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     there = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
     for old, new in reshaping.renames:

@@ -108,7 +108,7 @@ class KafkaDeadLetters:
         return journal, topic.read_messages(journal.apply_message)
 
 
-# The dead letters that the messages of a topic say, in their order.
+# The dead letters in the messages of a topic, in their order.
 
 Name = tuple[str, str, str]
 """Pipeline, event and lane."""

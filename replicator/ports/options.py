@@ -478,6 +478,15 @@ class CsvSettings(Strict):
     inserts_only: bool = False
     """True if rows of change files can lack an operation because all are inserts (`CdcInsertsOnly`)."""
 
+    @model_validator(mode="after")
+    def _check_signs(self) -> CsvSettings:
+        signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign not in (None, "none")]
+        if len(set(signs)) < len(signs):
+            raise make_value_error("contradiction", "has one character twice: 'delimiter', 'quote' and 'escape' must differ")
+        if self.null_value == self.unsent_value:
+            raise make_value_error("contradiction", "has one text twice: 'null_value' and 'unsent_value' must differ")
+        return self
+
 
 class RegistrySettings(Strict):
     """The schema registry that contains the schemas of the records."""

@@ -65,7 +65,7 @@ class TableView:
     columns: dict[str, dict[str, Any]]
     """The rules for single columns, for all its lanes."""
     renamed: tuple[tuple[str, str], ...]
-    """Old names of columns and new ones, wherever they are said."""
+    """Old and new names of columns, from all levels."""
     on_reject: str | None
     to: tuple[EntryView, ...] | None
     """None when `to` is missing or not a list."""
@@ -102,7 +102,7 @@ class ConfigView:
 
     engine: str
     sources: dict[str, dict[str, Any]] | None
-    """None when missing or not a mapping, so that nothing is said about references to it."""
+    """None if missing or not a mapping. References to it are not checked then."""
     sinks: dict[str, dict[str, Any]] | None
     tables: tuple[TableView, ...]
     levels: tuple[tuple[Path, frozenset[str]], ...]

@@ -49,7 +49,7 @@ SettingsLevels = tuple[EntrySettings, TableSettings, PolicyKeys]
 
 
 class LaneSettings(Strict):
-    """One lane of one source table, after entry, table and defaults have had their say (in that order)."""
+    """One lane of one source table, resolved from its entry, its table and the defaults, in this order of precedence."""
 
     table: str
     """The source table's name on the database side."""
@@ -62,18 +62,18 @@ class LaneSettings(Strict):
     into: str
     """The target's name inside the sink."""
     refused: str
-    """Why this cannot be a target's name, where it is made of the table's; completes a sentence, empty where it can."""
+    """Why `into`, made from the table's name, cannot be a target's name. Completes a sentence; empty if it can."""
     policy: Policy
     keys: tuple[str, ...] | None
-    """The key columns; None when they are to be learnt from the change events."""
+    """The key columns. None if they are learnt from the change events."""
     watermark: timedelta | None
-    """The grace after which a change is late; None: no change is, as under every policy but append."""
+    """The grace after which a change is late. None: no change is late, as under all policies but append."""
     retention: timedelta | None
-    """How long deletes are remembered; None: for ever, as under every policy but scd1, and with sequences per column."""
+    """How long deletes are remembered. None: for ever, as under all policies but scd1, and with sequences per column."""
     row_transforms: InstanceOf[RowTransforms]
     """The transforms of the table's changes before the policy."""
     tracked: InstanceOf[ColumnSelection] | None
-    """The columns whose change begins a version; None: all, as under every policy but scd2."""
+    """The columns whose change begins a version. None: all, as under all policies but scd2."""
     deletes: Deletes
     tombstones: Tombstones | None
     """None: ignore."""
@@ -84,11 +84,11 @@ class LaneSettings(Strict):
     declared: Mapping[str, str] | None
     """Columns and Arrow types that the config declares."""
     options: Mapping[str, Any]
-    """Options of the target itself (`tables.TABLE_OPTIONS`), those that are said; empty where the sink has none."""
+    """Options of the target itself (`tables.TABLE_OPTIONS`), those that are set. Empty if the sink has none."""
     verify: VerifySettings | None
-    """When its target is compared; None: never."""
+    """When its target is compared. None: never."""
     at: Path
-    """The path of its `to` entry in the config: `Loaded.where(*lane.at)` gives file and line."""
+    """The path of its `to` entry in the config: `Loaded.describe_origin(*lane.at)` gives file and line."""
 
     @property
     def is_mirror(self) -> bool:
@@ -142,7 +142,7 @@ def resolve_lane(
 
 
 def _resolve_verify(levels: SettingsLevels) -> VerifySettings | None:
-    """The nearest level that says anything of it counts, whole."""
+    """The first level that sets it decides alone."""
     verify = find_first(*(level.verify for level in levels))
     return None if verify is None or verify.every == NO_RETENTION else verify
 
@@ -157,7 +157,7 @@ def _resolve_target(name: str, match: str, into: str | None) -> tuple[str, str]:
 
 
 def _resolve_schema_rules(levels: SettingsLevels) -> SchemaRules:
-    """The nearest level that says anything of a key counts, whole."""
+    """The first level that sets a key decides alone."""
     setting: Any = find_first(*(level.schema_changes for level in levels)) or "evolve"
     modes = setting if isinstance(setting, SchemaChangeModes) else SchemaChangeModes(others=setting)
     of_kinds = {
@@ -235,7 +235,7 @@ def _resolve_columns(level: PolicyKeys) -> ColumnSelection | None:
 
 
 def _resolve_ignore_null(levels: SettingsLevels) -> ColumnSelection | None:
-    """The columns in which NULL changes nothing; the nearest level that says anything of it counts, whole."""
+    """The columns in which NULL changes nothing. The first level that sets them decides alone."""
     for level in levels:
         lists = ((level.ignore_null_updates_column_list, False), (level.ignore_null_updates_except_column_list, True))
         named = next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)

@@ -484,7 +484,7 @@ def _list_partition_expressions(query: exp.Select, window: exp.Window) -> Iterab
 # The tables and queries that a SELECT joins, and which of their columns are equal there.
 
 Demands = dict[str, exp.Expr]
-"""By relation what of its columns is the value that is asked for."""
+"""By relation, the expression of its columns that must equal the value."""
 
 
 @dataclass(frozen=True, slots=True)

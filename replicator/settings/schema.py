@@ -149,6 +149,7 @@ class Settings(Strict):
         """The lane under other rules: those that its entry would give with the keys `changes`."""
         _, table_at, _, entry_at = lane.at
         table = self.tables[cast(int, table_at)]
+        # `model_copy` runs no validators: the program chose the keys, and they fit together.
         return self._resolve_entry(lane.table, table, table.to[cast(int, entry_at)].model_copy(update=changes), lane.at)
 
     def _resolve_entry(self, name: str, table: TableSettings, entry: EntrySettings, at: Path) -> LaneSettings:

@@ -29,11 +29,11 @@ LOG_KEYS = ("topics", "since", "until")
 TABLE_ROW_KEYS = ("changes", "start_from", "table")
 """Keys of a Delta table that is read as rows."""
 DATABASE_KEYS = ("table", "query", "every")
-"""Keys of snapshots that a database is asked for."""
+"""Keys of snapshots of a database."""
 TYPED_TRANSPORTS = {"delta": "a Delta table", SNAPSHOTS: "snapshots", QUERY: "a table of a database"}
-"""Transports whose rows have types of their own, and what the rows are of."""
+"""Transports whose rows have types of their own, and what they read."""
 NEW_ROW_TRANSPORTS = (FILES, "kafka", "archive")
-"""Transports whose rows are new ones where no column says what became of them."""
+"""Transports whose rows are inserts if no column has their operation."""
 KEYED_TRANSPORTS = (SNAPSHOTS, QUERY)
 """Transports that need the key for every policy."""
 UNITS = {
@@ -178,7 +178,7 @@ def _check_csv(source: dict[str, Any], at: Path) -> Iterator[PathProblem]:
 
 
 def _check_format_keys(name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
-    """Keys of one format where records are of another."""
+    """Problems with keys of another format than that of the source."""
     of_csv = {"csv"} if get_text(source, "files") == "csv" and get_text(source, "transport") in (SNAPSHOTS, FILES) else set()
     others = set(FORMAT_KEYS - list_format_keys(source["format"]) - of_csv)
     if get_text(source, "transport") == "delta":
@@ -333,8 +333,6 @@ def _has_header(source: dict[str, Any]) -> bool:
 
 # Checks sources that query a database for new rows.
 
-DECODER_KEYS = ("operation_column", "sequence_columns", "operations")
-
 
 def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) -> Iterator[PathProblem]:
     """The problems of the source `name`, with those of the tables that read it; a warning where deletes would be missed."""
@@ -346,7 +344,7 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
             f"{quote_name(source['format'])}"
         )
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
-    for key in (key for key in DECODER_KEYS if key in source):
+    for key in (key for key in FEED_KEYS if key in source):
         sentence = (
             f"key '{key}' in {describe_path(at)} means nothing for a query: its rows have the order in which they are read"
         )

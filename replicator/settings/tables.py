@@ -363,7 +363,7 @@ class PolicyKeys(Strict):
     """When the running daemon compares the target with its source. By default never."""
 
     def get_policy(self) -> Policy | None:
-        """The policy said here, by either of its two names; None when nothing is said."""
+        """The policy of this level, by either of its two names. None if the level sets none."""
         return self.policy or POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
 
     @model_validator(mode="after")

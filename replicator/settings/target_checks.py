@@ -68,7 +68,7 @@ def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
 
 
 def _has_options(config: ConfigView, entry: EntryView) -> bool:
-    """True as well for a sink that is not known: that is said elsewhere."""
+    """Also true for an unknown sink, which is reported elsewhere."""
     return config.get_sink_model(entry.sink).has_table_options
 
 

@@ -21,7 +21,6 @@ from replicator.domain.table import Column, TableSpec
 from replicator.domain.transactions import TransactionPart
 from replicator.domain.transform.expressions import list_columns
 from replicator.domain.transform.rows import RowTransforms
-from replicator.domain.transform.rows import RowTransforms as PerColumn
 from replicator.ports.decoder import TABLE_DROPPED, Decoder
 from replicator.ports.engine import Engine, Frames, Prefetch
 from replicator.ports.frames import RecordSlice
@@ -315,7 +314,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, shuffle=5)
         history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *make_writes(3, 0, 7)))
         plan, whole = (
-            plan_for("scd1", history.table(), None, PerColumn(has_column_versions=True)),
+            plan_for("scd1", history.table(), None, RowTransforms(has_column_versions=True)),
             self.to_arrow(self.read_changes(history)),
         )
         positions = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))

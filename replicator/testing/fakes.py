@@ -264,7 +264,7 @@ class FakeSource:
     def __init__(self, pieces: Sequence[pa.Table] = (), identity: Mapping[str, str] | None = None) -> None:
         self.pieces = list(pieces)
         self.identity = dict(identity or {})
-        self.told: list[Position] = []
+        self.committed_positions: list[Position] = []
         self.fed = threading.Condition()
         self.features = SourceFeatures()
 
@@ -337,8 +337,8 @@ class FakeSource:
         return find_bounds(self.pieces)
 
     def committed(self, position: Position) -> None:
-        """Recorded in `told`."""
-        self.told.append(position)
+        """Recorded in `committed_positions`."""
+        self.committed_positions.append(position)
 
     def close(self) -> None:
         """See `ports.source.Source.close`."""

@@ -16,7 +16,7 @@ from replicator.domain.policy.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.transform.rows import RowTransforms as LaneShape
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Lane, Write
 from replicator.ports.sink import Sink
@@ -81,7 +81,7 @@ CHAINED = (
 
 def plan_soft_deletes(policy: str, table: TableSpec) -> ApplyPlan:
     """`plan_for` with soft deletes."""
-    return plan_for(policy, table, row_transforms=LaneShape(soft_deletes=True))
+    return plan_for(policy, table, row_transforms=RowTransforms(soft_deletes=True))
 
 
 def make_alike(offset: int, position: tuple[int, int], count: int, value: int) -> tuple[SourceEvent, Change]:

@@ -96,6 +96,7 @@ def build_topic_reader(loaded: Loaded, named: str | None, topics: Sequence[str])
     """A reader of `topics` from their start in this process. The broker, security and options are those of the Kafka
     source `named`, or of the only one. ConfigProblem if the source is not clear."""
     settings = get_transport_settings(loaded, _find_kafka_source(loaded, named))
+    # `model_copy` runs no validators: both values are valid.
     topic_settings = settings.model_copy(update={"topics": list(topics), "start_from": "earliest"})
     options = make_options(topic_settings, {"batch_bytes": compute_batch_bytes(loaded)})
     source: Source[Any] = call_factory(load_adapter("replicator.sources", settings.transport), options)

@@ -193,7 +193,7 @@ class TupleSource:
         self.lost: Callable[[Position], Mapping[TopicPartition, str]] = lambda position: {}
         self.first: dict[TopicPartition, int] | None = None
         self.identity: dict[str, str] = {"t": "id-1"}
-        self.told: list[Position] = []
+        self.committed_positions: list[Position] = []
         self.reads: list[tuple[Position, Position]] = []
         self.on_batch: Callable[[int], None] = lambda number: None
         self.fed = threading.Condition()
@@ -261,7 +261,7 @@ class TupleSource:
         return TupleEngine().frames.ends(tuple(self.log))
 
     def committed(self, position: Position) -> None:
-        self.told.append(position)
+        self.committed_positions.append(position)
 
     def close(self) -> None:
         self.closed = True

@@ -1,5 +1,5 @@
 """MySQL types as text (`decimal(10,2) unsigned`, as in column definitions) to Arrow types. DTS sends numbers of types
-instead: see `dts_avro/types.py`.
+instead: see `decoders.dts_avro.rows`.
 
 | MySQL | Arrow |
 | --- | --- |

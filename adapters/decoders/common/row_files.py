@@ -10,9 +10,8 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
-from pydantic import BeforeValidator, ValidationError, model_validator
+from pydantic import BeforeValidator
 
-from replicator.domain.errors import ConfigProblem
 from replicator.ports.options import Character, CsvSettings
 
 NONE = "none"
@@ -28,21 +27,8 @@ class CsvDialect(CsvSettings):
 
     @classmethod
     def from_settings(cls, settings: CsvSettings | None) -> CsvDialect:
-        """The dialect of a section of the config. Raises ConfigProblem for one that contradicts itself."""
-        try:
-            return cls() if settings is None else cls.model_validate(settings.model_dump())
-        except ValidationError as error:
-            wrong = "; ".join(e["msg"] for e in error.errors(include_input=False, include_url=False))
-            raise ConfigProblem(f"`csv` of a source is not valid: {wrong}.", next_step="Correct it.") from None
-
-    @model_validator(mode="after")
-    def _check_signs(self) -> CsvDialect:
-        signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign is not None]
-        if len(set(signs)) < len(signs):
-            raise ValueError("delimiter, quote and escape must differ")
-        if self.null_value == self.unsent_value:
-            raise ValueError("null_value and unsent_value must differ")
-        return self
+        """The dialect of a section of the config."""
+        return cls() if settings is None else cls.model_validate(settings.model_dump())
 
     @property
     def signs(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ CONTROL_ENDINGS = {
 STRUCT = "struct"
 NESTED = (STRUCT, "array", "map")
 SOURCE_NAMES = ("db", "schema", "table")
-"""The names by which source blocks are compared without parsing (see `origin.make_block_pattern`)."""
+"""The names by which source blocks are compared without parsing (see `router.make_block_pattern`)."""
 
 
 class ConnectSchema(msgspec.Struct, frozen=True, gc=False):

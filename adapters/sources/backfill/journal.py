@@ -1,4 +1,7 @@
-"""The journal of one table's backfills: files of records, named by their offsets, and the state of the run."""
+"""The journal of one table's backfills: files of records, named by their offsets, and the state of the run.
+
+It is not the journal of `sources.journal`: its records have the form of the source's stream, and topics of their own.
+"""
 
 from __future__ import annotations
 

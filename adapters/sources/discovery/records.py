@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.patterns import TopicFilter
+from replicator.ports.adapter_options import ROWS
 from replicator.ports.decoder import Decoder
 from replicator.ports.source import DiscoveredSource, DiscoveredTable
 
 from ...arrow.record_errors import UNREADABLE
 from ...decoders.json.format_detection import detect_format
 
-DEBEZIUM, ROWS = "debezium_json", "rows"
+DEBEZIUM = "debezium_json"
 AVRO = "debezium_avro"
 REGISTRY = {"registry": {"url": "${SCHEMA_REGISTRY_URL:-http://localhost:8081}"}}
 UNNAMED_KEY = ("of the message",)

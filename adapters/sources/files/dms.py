@@ -185,7 +185,6 @@ class DmsCsvFormat:
         self._known: tuple[ArchiveFile, str, DmsFileName, Headers] | None = None
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `FileFormat.files`."""
         return list_files(path, self.suffixes)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
@@ -289,7 +288,6 @@ class DmsParquetFormat:
         self._operation = operation_column
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `FileFormat.files`."""
         return list_files(path, self.suffixes)
 
     def lines(self, _: Iterable[bytes]) -> Iterator[bytes]:

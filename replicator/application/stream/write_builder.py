@@ -10,7 +10,6 @@ from typing import Generic, cast
 import structlog
 
 from replicator.application.catalog import ALL_COLUMNS, Catalog, TargetColumns
-from replicator.application.catalog import TargetColumns as Columns
 from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
 from replicator.application.delivery.bounded_queue import WriteRequest
 from replicator.application.lane_runs import LaneRun, LaneStatus
@@ -246,7 +245,7 @@ class WriteBuilder(Generic[F]):
         return out
 
     def _build_lane_writes(
-        self, run: LaneRun, slice_: TableSlice[F], columns: Columns, folds: _SharedFolds[F], identity: TopicIdentity
+        self, run: LaneRun, slice_: TableSlice[F], columns: TargetColumns, folds: _SharedFolds[F], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
         out: list[WriteRequest[F]] = []
         plan = self._plan_lane(run, slice_.table, columns)
@@ -318,7 +317,7 @@ class WriteBuilder(Generic[F]):
         write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
         return [self._make_request(run, write, span.end, (), 0)]
 
-    def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> ApplyPlan | None:
+    def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: TargetColumns) -> ApplyPlan | None:
         """The lane's plan for frames of `table`; None, and the lane is suspended, if no plan is possible."""
         try:
             ensure_accounting(table is not None, f"The changes of lane {run.lane.id} have no table.")

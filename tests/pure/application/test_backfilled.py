@@ -111,7 +111,7 @@ def test_each_part_is_asked_for_what_is_its_own(tmp_path):
     assert source.losses(Position({MAIN: 2, gone: 7}), {"_backfill.public.gone": "x"}) == {}
     assert list(source.losses(Position({MAIN: 9, gone: 7}), {})) == [MAIN]
     source.committed(Position({MAIN: 1, gone: 7}))
-    assert world.main.told == [Position({MAIN: 1})]
+    assert world.main.committed_positions == [Position({MAIN: 1})]
 
 
 def test_runs_before_the_last_are_removed_and_offsets_go_on(tmp_path):

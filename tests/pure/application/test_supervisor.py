@@ -365,7 +365,7 @@ def test_the_source_gets_the_lowest_position():
     world = World([*HISTORY, *move(6, 3, 4)])
     running = world.start()
     running.once()
-    assert running.source.told[-1].to_json() == {"t": {"0": 9}}
+    assert running.source.committed_positions[-1].to_json() == {"t": {"0": 9}}
     assert running.telemetry.lags[-1] == 0
 
 

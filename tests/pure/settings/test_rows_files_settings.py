@@ -96,6 +96,12 @@ def test_tables_may_say_what_becomes_of_records_without_a_value(folder, more, mo
         ("    files: csv\n", "missing", "columns of rows in CSV are named by a header row"),
         ("    files: csv\n    csv: {header: false}\n", "missing", "columns of rows in CSV are named by a header row"),
         ("    files: csv\n    csv: {header: true, inserts_only: true}\n", "inapplicable", "means nothing for rows"),
+        (
+            "    files: csv\n    csv: {header: true, delimiter: '\"'}\n",
+            "contradiction",
+            "'delimiter', 'quote' and 'escape' must differ",
+        ),
+        ("    files: csv\n    csv: {header: true, unsent_value: ''}\n", "contradiction", "must differ"),
         ("    files: jsonl\n    csv: {header: true}\n", "inapplicable", "means nothing with format 'rows'"),
         ("    files: jsonl\n    operations: {create: I}\n", "inapplicable", "means nothing without 'operation_column'"),
         ("    files: xml\n", "unknown_value", "files"),
