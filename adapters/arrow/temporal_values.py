@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date as calendar_day
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, Field, InstanceOf
+from pydantic import BaseModel, Field
 
 from replicator.domain.errors import RejectCode
 from replicator.domain.out_of_range import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, OutOfRange, ReadMode
 from replicator.domain.table import Column, TableSpec
+from replicator.ports.options import IS_INSTANCE
 
 from .record_errors import FAILURES, ValueMisfit, build_or_reject
 from .record_limits import find_table_entry
@@ -269,7 +270,7 @@ BOUNDS = {
 class OutOfRangeOptions(BaseModel):
     """The option `out_of_range` of decoders: for each table the treatment of times that no target can hold."""
 
-    out_of_range: dict[str, InstanceOf[OutOfRange]] = Field(default_factory=dict, exclude=True)
+    out_of_range: dict[str, Annotated[OutOfRange, IS_INSTANCE]] = Field(default_factory=dict, exclude=True)
 
     def reading_of(self, table: str, column: str) -> ReadMode:
         """The treatment of out-of-range times in a column. In keys they are rejected, because rows could become equal."""

@@ -9,14 +9,14 @@ from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import BeforeValidator, Field, InstanceOf, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from replicator.domain.change import Op
 from replicator.domain.errors import ConfigProblem, Reject, RejectCode
 from replicator.domain.sequence import MAX_EPOCH
 from replicator.domain.transform.columns import Mask
 from replicator.ports.adapter_options import DecoderOptions, OutboxSettings, ReplicaIdentity, given
-from replicator.ports.options import RegistrySettings
+from replicator.ports.options import IS_INSTANCE, RegistrySettings
 
 from ..arrow import text_values as texts
 from ..arrow.record_errors import ValueMisfit
@@ -40,7 +40,7 @@ class FormatOptions(DecoderOptions):
     masks_values: ClassVar[bool] = True
 
     epoch: int = given(0, ge=0, le=MAX_EPOCH)
-    private: dict[str, dict[str, InstanceOf[Mask]]] = given({})
+    private: dict[str, dict[str, Annotated[Mask, IS_INSTANCE]]] = given({})
     limits: RecordLimits = given(RecordLimits())
 
     def columns_of(self, table: str) -> Mapping[str, str] | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
-
-from pydantic import InstanceOf
+from typing import Annotated, Any, Self
 
 from replicator.domain.transform.columns import Mask
 from replicator.ports.adapter_options import SourceOptions, given
+from replicator.ports.options import IS_INSTANCE
 
 CHANGE, VERSION = "_change", "_snapshot"
 """Columns of the journal: the operation, and the version of the read."""
@@ -23,7 +22,7 @@ class JournalOptions(SourceOptions):
     """The key columns."""
     columns: dict[str, str] = given({}, alias="schema")
     """The declared columns, with their types."""
-    private: dict[str, InstanceOf[Mask]] = given({})
+    private: dict[str, Annotated[Mask, IS_INSTANCE]] = given({})
     """The masks of columns."""
 
     @classmethod

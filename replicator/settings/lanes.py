@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
-
-from pydantic import InstanceOf
+from typing import Annotated, Any, TypeVar
 
 from replicator.domain.events import EVENT_STORE
 from replicator.domain.patterns import ColumnSelection, expand_template, is_regex, matches
@@ -15,7 +13,7 @@ from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMod
 from replicator.domain.table import describe_target_problem, get_unqualified_name
 from replicator.domain.transform.columns import ColumnTransforms
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.options import NO_RETENTION, VACUUM, Strict, to_timedelta
+from replicator.ports.options import IS_INSTANCE, NO_RETENTION, VACUUM, Strict, to_timedelta
 
 from .adapter_models import get_sink_model
 from .expressions import parse_condition
@@ -70,16 +68,16 @@ class LaneSettings(Strict):
     """The grace after which a change is late. None: no change is late, as under all policies but append."""
     retention: timedelta | None
     """How long deletes are remembered. None: for ever, as under all policies but scd1, and with sequences per column."""
-    row_transforms: InstanceOf[RowTransforms]
+    row_transforms: Annotated[RowTransforms, IS_INSTANCE]
     """The transforms of the table's changes before the policy."""
-    tracked: InstanceOf[ColumnSelection] | None
+    tracked: Annotated[ColumnSelection, IS_INSTANCE] | None
     """The columns whose change begins a version. None: all, as under all policies but scd2."""
     deletes: Deletes
     tombstones: Tombstones | None
     """None: ignore."""
     out_of_range: OutOfRangeRules | None
     """None: reject."""
-    schema_rules: InstanceOf[SchemaRules]
+    schema_rules: Annotated[SchemaRules, IS_INSTANCE]
     """The reactions to changes of the source's schema."""
     declared: Mapping[str, str] | None
     """Columns and Arrow types that the config declares."""
