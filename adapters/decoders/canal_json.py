@@ -90,7 +90,7 @@ class FlatMessage(msgspec.Struct, gc=False):
 
 
 _flat = msgspec.json.Decoder(FlatMessage).decode
-_said = msgspec.json.Decoder(dict[str, str | None] | None).decode
+_texts_by_name = msgspec.json.Decoder(dict[str, str | None] | None).decode
 _codes = msgspec.json.Decoder(dict[str, int | None] | None).decode
 _named_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | None]).decode
 _rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -182,7 +182,7 @@ class CanalFormat(JsonMessageFormat):
 def _read_types(text: bytes) -> tuple[ColumnTypeNames, tuple[str, ...]]:
     """The types of a message, and its columns with labels. Cached, because messages of a table repeat them. Raises one of
     `arrow.record_errors.UNREADABLE`."""
-    types = ColumnTypeNames({name: kind or UNTYPED for name, kind in (_said(text) or {}).items()})
+    types = ColumnTypeNames({name: kind or UNTYPED for name, kind in (_texts_by_name(text) or {}).items()})
     return types, tuple([name for name, kind in types.items() if mysql_types.parse_type(kind).name in mysql_types.LABELS])
 
 

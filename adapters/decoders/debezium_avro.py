@@ -310,12 +310,12 @@ class AvroTextReader:
         return JsonTexts(select_records(whole, indices), indices, bad, of_keys)
 
     def _read_all(
-        self, given: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
+        self, payloads: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
     ) -> tuple[pa.Array, dict[int, Reject]]:
         """`headed`: records that their headers decide: an error, or None for a read error of the source."""
         texts: list[bytes | None] = []
         errors: dict[int, Reject] = {}
-        for index, data in enumerate(given.to_pylist()):
+        for index, data in enumerate(payloads.to_pylist()):
             if data is None or index in as_text:
                 texts.append(data)
                 continue
@@ -323,7 +323,7 @@ class AvroTextReader:
             if isinstance(outcome, Reject):
                 errors[index] = outcome
             texts.append((b"" if of_keys else None) if isinstance(outcome, Reject) else outcome)
-        return pa.array(texts, given.type), errors
+        return pa.array(texts, payloads.type), errors
 
     def read_one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
         """The text of one key or value, or the error."""
@@ -401,8 +401,8 @@ class RegisteredSchemas:
         except UnknownSchema:
             _limit_cache(self._missing)[number] = self._clock() + MISSING_SECONDS
             return _unknown_schema_reject(number)
-        made = _limit_cache(self._known)[number] = read_registered_schema(schema, self._limits)
-        return made
+        value_schema = _limit_cache(self._known)[number] = read_registered_schema(schema, self._limits)
+        return value_schema
 
 
 def _limit_cache(cache: dict[int, Any]) -> dict[int, Any]:

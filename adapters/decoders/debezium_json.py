@@ -79,17 +79,17 @@ class DebeziumJsonDecoder(CompositeDecoder):
         events = self._to_events(raw, table.name)
         if not self._private.get_masks(table.name) or not raw.num_rows:
             return super().decode(events, table)
-        done = read_mask_headers(events["headers"].combine_chunks())
-        if not done:
+        mask_headers = read_mask_headers(events["headers"].combine_chunks())
+        if not mask_headers:
             return self._mask_events(events, table)
         parts = []
-        for is_stored, run in groupby(range(events.num_rows), done.__contains__):
+        for is_stored, run in groupby(range(events.num_rows), mask_headers.__contains__):
             indices = list(run)
-            some = events.slice(indices[0], len(indices))
+            run_events = events.slice(indices[0], len(indices))
             parts.append(
-                self._masked_decoder(table).decode(self.mask_records(some), table)
+                self._masked_decoder(table).decode(self.mask_records(run_events), table)
                 if is_stored
-                else self._mask_events(some, table)
+                else self._mask_events(run_events, table)
             )
         return pa.concat_tables(parts).combine_chunks()
 
@@ -288,8 +288,8 @@ class _GroupSchema:
         if self._own is not None:
             payload = self._strip_added(fields, self._own)
             meta = {n: raw for n, raw in meta.items() if MARK + n not in self._own.private}
-        made = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, named)
-        return self._opening + made + b"}" if self.schema else made
+        event = _build_event(payload, {name: raw for name, raw in meta.items() if raw != b"null"}, named)
+        return self._opening + event + b"}" if self.schema else event
 
     def _strip_added(self, fields: Mapping[str, msgspec.Raw], own: OwnFields) -> bytes:
         if self.schema is not None:

@@ -519,11 +519,11 @@ def _build_headers(record: _UnmaskedRecord, event: OutboxEvent, masks: Masks) ->
     """The headers that make up the event, as JSON."""
     names = {header["name"] for header in record.headers or ()}
     types = [name for name in TYPES if name in names][:1]
-    made = [
+    fields = [
         (ID, _mask_text(masks.get(ID), event.id)),
         *((name, _mask_text(masks.get("type"), event.type)) for name in types),
     ]
-    return [{"name": name, "value": msgspec.json.encode(text)} for name, text in made]
+    return [{"name": name, "value": msgspec.json.encode(text)} for name, text in fields]
 
 
 def _mask_payload(token: bytes, masks: Masks) -> bytes:
@@ -539,8 +539,8 @@ def _mask_payload(token: bytes, masks: Masks) -> bytes:
     if not text.lstrip().startswith(b"{"):
         raise ValueMisfit(RejectCode.MALFORMED, NO_OBJECT)
     masked = {name: _mask_field(value, fields.get(name)) for name, value in read_object(text).items()}
-    made = msgspec.json.encode(masked)
-    return msgspec.json.encode(made.decode()) if is_text else made
+    payload = msgspec.json.encode(masked)
+    return msgspec.json.encode(payload.decode()) if is_text else payload
 
 
 def _mask_field(value: msgspec.Raw, mask: Mask | None) -> msgspec.Raw:

@@ -338,19 +338,19 @@ class MaskedCells:
 
     def mask_values(self) -> Mapping[int, Reject]:
         """Replace every value by its masked value. Returns rejects by index of their record."""
-        values = [image.fields[image.prefix + self.name] for image, _ in self.images]
-        given = [None if self.writer.is_null(value) else value for value in values]
-        texts, bad = self._mask_texts(given)
-        for (image, _), value, text in zip(self.images, given, texts, strict=True):
+        fields = [image.fields[image.prefix + self.name] for image, _ in self.images]
+        values = [None if self.writer.is_null(field) else field for field in fields]
+        texts, bad = self._mask_texts(values)
+        for (image, _), value, text in zip(self.images, values, texts, strict=True):
             if value is not None:
                 image.fields[image.prefix + self.name] = self.writer.to_value(text)
         return {self.places[i]: reject for i, reject in bad.items() if self.images[i][1]}
 
-    def _mask_texts(self, given: list[Any]) -> tuple[Sequence[str | None], Mapping[int, Reject]]:
+    def _mask_texts(self, values: list[Any]) -> tuple[Sequence[str | None], Mapping[int, Reject]]:
         if self.mask.kind in ("nothing", "fixed"):
             text = self.mask.text if self.mask.kind == "fixed" else None
-            return [text] * len(given), {}
-        array, bad = build_or_reject(self._read_array, given, f"column {self.name!r}")
+            return [text] * len(values), {}
+        array, bad = build_or_reject(self._read_array, values, f"column {self.name!r}")
         return mask_values(pa.chunked_array([array]), self.mask).to_pylist(), bad
 
     def _read_array(self, values: Sequence[Any]) -> pa.Array:

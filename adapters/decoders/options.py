@@ -301,9 +301,9 @@ class RowOptions(DatedOptions):
 
     @model_validator(mode="after")
     def _check_meanings(self) -> RowOptions:
-        for (one, some), (other, others) in combinations(self.list_meanings().items(), 2):
-            if set(some) & set(others):
-                raise ValueError(f"operations: {one} and {other} have a value in common")
+        for (name, values), (other, other_values) in combinations(self.list_meanings().items(), 2):
+            if set(values) & set(other_values):
+                raise ValueError(f"operations: {name} and {other} have a value in common")
         return self
 
     def list_meanings(self) -> Mapping[str, tuple[str, ...]]:

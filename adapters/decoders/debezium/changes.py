@@ -163,12 +163,12 @@ class DebeziumChangeBlock:
         self._refuse_missing_keys()
         images = self._images()
         came_from, went_to = read_key_headers(self.raw.column("headers")) if self.table.keys else ({}, {})
-        gone = {index for index in went_to if self.ops[index] == Op.DELETE}
-        not_whole = self._find_doubtful(gone, images)
+        moves = {index for index in went_to if self.ops[index] == Op.DELETE}
+        not_whole = self._find_doubtful(moves, images)
         columns = [self._column(c.name, c.type, images, placeholders) for c in self.table.columns]
         self.unsent.update(not_whole)
         self._refuse_null_keys(columns)
-        moved = self._key_change_columns(came_from, gone)
+        key_changes = self._key_change_columns(came_from, moves)
         return build_changes(
             self.table,
             record_ids(self.raw),
@@ -179,7 +179,7 @@ class DebeziumChangeBlock:
             tx=order.tx,
             errors=describe_errors(self.errors, len(self.records)),
             unchanged=self._missing_column(),
-            key_changes=moved,
+            key_changes=key_changes,
         )
 
     def _fail(self, errors: Iterable[tuple[int, Reject]] | dict[int, Reject]) -> None:
@@ -291,7 +291,7 @@ class DebeziumChangeBlock:
                 if self.ops[index] != Op.TRUNCATE:
                     self._fail({index: reason})
 
-    def _key_change_columns(self, came_from: Mapping[int, bytes], gone: set[int]) -> list[pa.Array]:
+    def _key_change_columns(self, came_from: Mapping[int, bytes], moves: set[int]) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
         count = len(self.records)
         if not self.table.keys:
@@ -299,10 +299,10 @@ class DebeziumChangeBlock:
         struct = key_struct(self.table)
         halves = {index: text for index, text in came_from.items() if self.ops[index] in (Op.CREATE, Op.READ)}
         moved_from = self._old_keys(halves, count) if halves else pa.nulls(count, struct)
-        moved_to = pa.array([i in gone or None for i in range(count)], pa.bool_()) if gone else pa.nulls(count, pa.bool_())
+        moved_to = pa.array([i in moves or None for i in range(count)], pa.bool_()) if moves else pa.nulls(count, pa.bool_())
         return [moved_from, moved_to]
 
-    def _find_doubtful(self, gone: set[int], images: list[Any]) -> dict[int, list[str]]:
+    def _find_doubtful(self, moves: set[int], images: list[Any]) -> dict[int, list[str]]:
         """For deletes of key changes whose image may not show the row: the non-key columns, by index.
 
         PostgreSQL sends only the key unless REPLICA IDENTITY is FULL, and does not mark the difference. The connector
@@ -317,22 +317,22 @@ class DebeziumChangeBlock:
         columns = {name: self.reader.images.values(images, name) for name in names}
         identity = self.options.replica_identity_of(self.table.name)
         doubtful = {}
-        for i in gone:
-            given = {name: column[i] for name, column in columns.items() if column[i] is not None and column[i] is not UNSET}
-            if not given or self._is_whole(given, identity, self.sources[i].connector):
+        for i in moves:
+            values = {n: c[i] for n, c in columns.items() if c[i] is not None and c[i] is not UNSET}
+            if not values or self._is_whole(values, identity, self.sources[i].connector):
                 continue
             doubtful[i] = names
-            if identity == "default" or all(_is_filled_in(v, self.reader.defaults.get(n)) for n, v in given.items()):
+            if identity == "default" or all(_is_filled_in(v, self.reader.defaults.get(n)) for n, v in values.items()):
                 images[i] = self._read_key(images[i])
         return doubtful
 
-    def _is_whole(self, given: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
+    def _is_whole(self, values: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
         """True if an image with these values is certainly the whole row."""
         if identity == "full" or connector in WHOLE:
             return True
         if identity == "default":
             return False
-        pairs = [(value, self.reader.telling[name]) for name, value in given.items() if name in self.reader.telling]
+        pairs = [(value, self.reader.telling[name]) for name, value in values.items() if name in self.reader.telling]
         return any(nullable or not _is_filled_in(value, None) for value, nullable in pairs)
 
     def _read_key(self, image: Any) -> Any:

@@ -108,20 +108,20 @@ class DocumentConverter:
         has_values = values.null_count < len(values)
         if ID not in columns or not (has_documents(values, self._depth) if has_values else ID in table.keys):
             return raw, {}
-        made: tuple[list[Any], list[Any]] = ([], [])
+        new_values, new_keys = list[Any](), list[Any]()
         errors: dict[int, Reject] = {}
         for index, (value, key) in enumerate(zip(values.to_pylist(), keys.to_pylist(), strict=True)):
             try:
                 row = _to_row_key(key, columns, self._depth)
-                made[1].append(key if row is None else msgspec.json.encode(row))
-                made[0].append(
+                new_keys.append(key if row is None else msgspec.json.encode(row))
+                new_values.append(
                     None if value is None else self._to_row(split_record(value, self._depth)[1], row or {}, columns)
                 )
             except (*UNREADABLE, OverflowError) as error:
                 errors[index] = unreadable_reject(error)
-                made[1][index:] = [key]
-                made[0].append(UNREAD)
-        for name, column in zip(("value", "key"), made, strict=True):
+                new_keys[index:] = [key]
+                new_values.append(UNREAD)
+        for name, column in (("value", new_values), ("key", new_keys)):
             raw = raw.set_column(raw.schema.get_field_index(name), name, pa.array(column, pa.binary()))
         return raw, errors
 

@@ -300,9 +300,9 @@ class DebeziumMasker:
         if values.null_count < len(values):
             refuse_unknown_masks(self.get_masks(table.name), table, self.options.columns_of(table.name) or ())
         rules = self._column_rules(table)
-        made = rules.apply_to(table) if rules else table
-        columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in made.columns)
-        return replace(made, columns=tuple(columns))
+        spec = rules.apply_to(table) if rules else table
+        columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in spec.columns)
+        return replace(spec, columns=tuple(columns))
 
     def _column_rules(self, table: TableSpec) -> ColumnTransforms:
         """The masks as column transforms, for columns that are not masked already."""
@@ -340,7 +340,7 @@ class DebeziumMasker:
         if plain and any(one[0] for one in done):
             before = raw["headers"].to_pylist()
             done = [
-                ((had or []) + (now or []) or had, key, value) for had, (now, key, value) in zip(before, done, strict=True)
+                ((old or []) + (new or []) or old, key, value) for old, (new, key, value) in zip(before, done, strict=True)
             ]
             plain = False
         for name, values in zip(("headers", "key", "value"), zip(*done, strict=True), strict=True):
@@ -382,18 +382,18 @@ class DebeziumMasker:
             event, schema, names = self._mask_value(value, masks, readings, keys, tokens, table=table)
             columns = self._note_columns(topic, names) if names else columns
             readings = self._find_readers(topic, schema.readers) if schema is not BARE else readings
-        made = None
+        masked_key = None
         if key is not None:
             # All parts of a record are masked together: the value's schema also applies to a key without a
             # schema.
-            made, of_key = self._mask_key(
+            masked_key, of_key = self._mask_key(
                 key, schema.remaining_masks(masks), readings, columns, tokens, is_told=value is not None
             )
         read = readings if value is not None else {**readings, **of_key.readers}
         entries = self._mask_headers(headers, of_key.remaining_masks(schema.remaining_masks(masks)), read, columns, tokens)
         is_bare = schema is BARE and (value is not None or (key is not None and of_key is BARE))
         mine = MaskHeader(table, tuple(sorted(all_of_them)))
-        return add_mask_header(entries, mine, None, CONTEXT, *OF_KEYS) if is_bare else entries, made, event
+        return add_mask_header(entries, mine, None, CONTEXT, *OF_KEYS) if is_bare else entries, masked_key, event
 
     def _note_columns(self, topic: str, columns: frozenset[str]) -> frozenset[str]:
         """Store the columns of a topic's records. Tombstones, which have no columns, use them."""
@@ -548,8 +548,8 @@ def _list_key_names(key: bytes | None) -> Collection[str]:
         return ()
 
 
-def _encode_record(made: bytes | Object | None) -> bytes | None:
-    return msgspec.json.encode(made) if isinstance(made, dict) else made
+def _encode_record(content: bytes | Object | None) -> bytes | None:
+    return msgspec.json.encode(content) if isinstance(content, dict) else content
 
 
 def _encode_headers(headers: Headers) -> Headers:

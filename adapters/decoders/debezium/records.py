@@ -69,7 +69,8 @@ def read_event_times(sources: Sequence[SourceBlock]) -> pa.Array:
     micros = [s.ts_us for s in sources]
     if None in micros:
         micros = list(map(read_event_time, sources))
-    return null_out_of_range(build_or_reject(lambda some: pa.array(some, pa.int64()).view(STAMP), micros, "source.ts_us")[0])
+    times, _ = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()).view(STAMP), micros, "source.ts_us")
+    return null_out_of_range(times)
 
 
 class TransactionBlock(msgspec.Struct, gc=False):

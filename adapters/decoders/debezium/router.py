@@ -312,16 +312,16 @@ def find_kind_without_schema(payload: bytes, topic: str) -> str | Reject:
 
 def find_control_kind(names: Collection[str], topic: str) -> str | None:
     """The kind of a control record without a schema, from its field names; None for any other record."""
-    has = set(names)
-    if has >= {"status", "id", "data_collections"}:
+    fields = set(names)
+    if fields >= {"status", "id", "data_collections"}:
         return "transaction"
-    if "ddl" in has and has & {"databaseName", "tableChanges"}:
+    if "ddl" in fields and fields & {"databaseName", "tableChanges"}:
         return "schema_change"
-    if {"id", "aggregate_type", "type"} <= has <= {"id", "aggregate_type", "type", "additional_data", "timestamp"}:
+    if {"id", "aggregate_type", "type"} <= fields <= {"id", "aggregate_type", "type", "additional_data", "timestamp"}:
         return "notification"
-    if has == {"type", "data"} and "signal" in topic:
+    if fields == {"type", "data"} and "signal" in topic:
         return "signal"
-    return "heartbeat" if "ts_ms" in has and len(has) <= 3 and "heartbeat" in topic else None
+    return "heartbeat" if "ts_ms" in fields and len(fields) <= 3 and "heartbeat" in topic else None
 
 
 def _unknown_record_reject(names: Collection[str]) -> Reject:

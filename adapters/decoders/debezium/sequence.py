@@ -240,11 +240,11 @@ def _find_order(connector: str | None) -> Callable[[SequenceFacts, int], ChangeO
 
 
 def _merge_orders(parts: list[tuple[list[int], ChangeOrder]]) -> ChangeOrder:
-    indices = [p for some, _ in parts for p in some]
+    indices = [p for part_indices, _ in parts for p in part_indices]
     back = pa.array(sorted(range(len(indices)), key=indices.__getitem__), pa.int64())
     elements = [pa.concat_arrays([o.elements[k] for _, o in parts]).take(back) for k in range(ELEMENTS)]
     tx = pa.concat_arrays([o.tx for _, o in parts]).take(back)
-    return ChangeOrder(elements, tx, {some[i]: e for some, o in parts for i, e in o.errors.items()})
+    return ChangeOrder(elements, tx, {part_indices[i]: e for part_indices, o in parts for i, e in o.errors.items()})
 
 
 def _unknown_order(facts: SequenceFacts, connector: str | None) -> ChangeOrder:
@@ -399,7 +399,7 @@ def _check_elements(
 
 def _parse_numbers(values: list[Any], name: str, errors: dict[int, Reject]) -> pa.Array:
     """64-bit integers; other values are errors."""
-    built, bad = build_or_reject(lambda some: pa.array(some, pa.int64()), values, name)
+    built, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
     errors |= dict.fromkeys(bad, missing_sequence_reject(f"its {name} is not a 64-bit number"))
     return built
 

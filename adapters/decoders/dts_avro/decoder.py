@@ -125,10 +125,10 @@ def _read_image(record: Mapping[str, Any], which: str, names: ColumnTypeNames) -
     if values is None:
         return None
     if not isinstance(values, list) or len(values) != len(names):
-        many = format_count(len(values), "value") if isinstance(values, list) else "no values"
+        count_text = format_count(len(values), "value") if isinstance(values, list) else "no values"
         raise ValueMisfit(
             RejectCode.MALFORMED,
-            f"its {which} have {many}, and it has {format_count(len(names), 'field')}",
+            f"its {which} have {count_text}, and it has {format_count(len(names), 'field')}",
         )
     # fastavro returns an `EmptyObject` as its name or as a (branch, name) pair, both within one record.
     named = zip(names, values, strict=True)

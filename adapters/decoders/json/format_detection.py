@@ -33,8 +33,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 def guess_format(names: Collection[str]) -> str | None:
     """The configuration name of the format that has fields with these names."""
-    has = set(names)
-    return next((name for name, signs in SIGNS if signs <= has), None)
+    fields = set(names)
+    return next((name for name, signs in SIGNS if signs <= fields), None)
 
 
 def detect_format(data: bytes) -> str | None:

@@ -275,8 +275,8 @@ class MessageColumns:
 def _make_mask(indices: Sequence[int], count: int) -> pa.Array | None:
     if not indices:
         return None
-    some = set(indices)
-    return pa.array([index in some for index in range(count)], pa.bool_())
+    index_set = set(indices)
+    return pa.array([index in index_set for index in range(count)], pa.bool_())
 
 
 # Contents of many messages. They are converted a few at a time, so that the values stay in the CPU cache.
@@ -337,7 +337,7 @@ def _merge_column(parts: Sequence[ColumnValues], rows: Sequence[int]) -> ColumnV
 
 def _shift_places(indices: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequence[int]:
     """Indices in parts as indices in the whole; `rows` has the start of each part."""
-    return [first + one for some, first in zip(indices, rows, strict=False) for one in some] if any(indices) else ()
+    return [first + one for group, first in zip(indices, rows, strict=False) for one in group] if any(indices) else ()
 
 
 # Messages with one layout of one table to changes: rows in the order of each message, then column by column.
@@ -412,8 +412,8 @@ class MessageChangeBlock:
     def _has_other_key(self, image: Any, old: Any) -> bool:
         for key in self._table.keys:
             if key in self._reader.columns:
-                [new], [was] = self._reader.values([image], key), self._reader.values([old], key)
-                if was is not UNSET and self._reader.text(was) != self._reader.text(new):
+                [new_value], [old_value] = self._reader.values([image], key), self._reader.values([old], key)
+                if old_value is not UNSET and self._reader.text(old_value) != self._reader.text(new_value):
                     return True
         return False
 
@@ -439,19 +439,19 @@ class MessageChangeBlock:
     def _key_change_columns(self) -> list[pa.Array]:
         """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
         count = len(self._rows)
-        gone = pa.array([True if row.old is not None and row.op == Op.DELETE else None for row in self._rows], pa.bool_())
+        moved_to = pa.array([(row.old is not None and row.op == Op.DELETE) or None for row in self._rows], pa.bool_())
         if not self._table.keys:
-            return [gone]
-        made = [row.old is not None and row.op == Op.CREATE for row in self._rows]
+            return [moved_to]
+        is_create_half = [row.old is not None and row.op == Op.CREATE for row in self._rows]
         struct = key_struct(self._table)
-        if not any(made):
-            return [pa.nulls(count, struct), gone]
+        if not any(is_create_half):
+            return [pa.nulls(count, struct), moved_to]
         columns = []
         for key in self._table.keys:
-            olds = [value if made[i] else None for i, value in enumerate(self._read_values(key, olds=True))]
+            olds = [value if is_create_half[i] else None for i, value in enumerate(self._read_values(key, olds=True))]
             columns.append(self._build_array(self._table.column(key), olds))
-        mask = pa.array([not one for one in made])
-        return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=mask), gone]
+        mask = pa.array([not one for one in is_create_half])
+        return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=mask), moved_to]
 
     def _read_values(self, name: str, *, olds: bool = False) -> list[Any]:
         """A column of every row. `olds`: the create of a key change also has the old value. A value missing in an old
@@ -462,16 +462,16 @@ class MessageChangeBlock:
         stays = name in self._table.keys or not self._table.by_tx
         for i, row in enumerate(self._rows):
             if row.old is not None and (olds or row.op == Op.DELETE):
-                [was] = self._reader.values([row.old], name)
-                values[i] = values[i] if was is UNSET and stays else was
+                [old_value] = self._reader.values([row.old], name)
+                values[i] = values[i] if old_value is UNSET and stays else old_value
         return values
 
     def _build_array(self, column: Column, values: list[Any], *, unset: bool = True) -> pa.Array:
         """The valid values; others are null and stored as errors. `unset`: some may be UNSET, which become null."""
         if column.name not in self._reader.columns:
             return pa.nulls(len(values), column.type)
-        given = [None if value is UNSET else value for value in values] if unset else values
-        array, bad = build_or_reject(lambda some: self._reader.array(column.name, some), given, f"column {column.name!r}")
+        cells = [None if value is UNSET else value for value in values] if unset else values
+        array, bad = build_or_reject(lambda items: self._reader.array(column.name, items), cells, f"column {column.name!r}")
         for i, reject in bad.items():
             if self._rows[i].op == Op.DELETE and column.name not in self._table.keys:
                 self._unsent[i].append(column.name)

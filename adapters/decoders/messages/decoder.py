@@ -209,7 +209,7 @@ class MessageEnvelopes:
         for name in ("before", "after"):
             texts = [self._form.to_json(getattr(one, name)) for one in messages]
             images[name], bad = build_or_reject(
-                lambda some: pa.array(some, pa.binary()).cast(pa.string()), texts, f"its {name} image"
+                lambda image_texts: pa.array(image_texts, pa.binary()).cast(pa.string()), texts, f"its {name} image"
             )
             errors = bad | errors
         columns = {

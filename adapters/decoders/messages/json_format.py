@@ -114,8 +114,8 @@ def read_image(raw: msgspec.Raw) -> bytes | None:
 
 def make_narrow_decoder(message: type[msgspec.Struct], **fields: Any) -> Callable[[bytes], Any]:
     """A decoder of messages whose fields have these types. Fields with a pair of type and default may be missing."""
-    given = [(name, *wire) if isinstance(wire, tuple) else (name, wire) for name, wire in fields.items()]
-    narrow = msgspec.defstruct(message.__name__, given, bases=(message,), gc=False, kw_only=True)
+    field_definitions = [(name, *wire) if isinstance(wire, tuple) else (name, wire) for name, wire in fields.items()]
+    narrow = msgspec.defstruct(message.__name__, field_definitions, bases=(message,), gc=False, kw_only=True)
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(narrow).decode
     return decode
 

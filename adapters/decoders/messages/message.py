@@ -274,7 +274,7 @@ class TypedColumn:
         try:
             return ColumnValues(self._cast_wanted(plain))
         except FAILURES:
-            array, bad = build_or_reject(lambda some: self._cast_wanted(pa.array(some, plain.type)), plain.to_pylist(), "")
+            array, bad = build_or_reject(lambda items: self._cast_wanted(pa.array(items, plain.type)), plain.to_pylist(), "")
             return ColumnValues(array, (), list(bad))
 
     def _read_plain(self, values: Sequence[Any]) -> pa.Array:
@@ -312,11 +312,11 @@ class TypedRows:
 
     def find_key_changes(self, rows: Sequence[Any], olds: Sequence[Any]) -> list[int]:
         """Indices of rows whose key changed, by `olds`, in which None is a missing image."""
-        some = [index for index, old in enumerate(olds) if old is not None and old != self._nothing]
-        return [index for index in some if self._has_other_key(_values(olds[index]), _values(rows[index]))]
+        candidates = [index for index, old in enumerate(olds) if old is not None and old != self._nothing]
+        return [index for index in candidates if self._has_other_key(_values(olds[index]), _values(rows[index]))]
 
     def _has_other_key(self, old: Sequence[Any], row: Sequence[Any]) -> bool:
-        return any(was is not UNSET and was != row[number] for was, number in zip(old, self._keys, strict=True))
+        return any(value is not UNSET and value != row[number] for value, number in zip(old, self._keys, strict=True))
 
 
 def make_typed_rows(types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> TypedRows | None:

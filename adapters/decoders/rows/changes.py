@@ -166,14 +166,14 @@ class RowChangeBlock:
         except UNREADABLE:
             olds = [self._read_old(i) for i in range(len(self.rows))]
         indices = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
-        some = [olds[i] for i in indices]
-        keys = [self.reader.read_old_values(some, key) for key in self.table.keys if key in self.reader.columns]
+        old_rows = [olds[i] for i in indices]
+        keys = [self.reader.read_old_values(old_rows, key) for key in self.table.keys if key in self.reader.columns]
         return {i: olds[i] for k, i in enumerate(indices) if any(key[k] is not UNSET for key in keys)}
 
     def _refuse_partial_rows(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
         """Reject key changes with missing values: the row with the new key has no older values."""
         for i in moved:
-            lacking = [name for name, given in values.items() if given[i] is UNSET]
+            lacking = [name for name, column_values in values.items() if column_values[i] is UNSET]
             if lacking:
                 reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
                 self._fail(i, RejectCode.INCOMPLETE, reason)
@@ -202,7 +202,7 @@ class RowChangeBlock:
 
     def _sequence_element(self, name: str) -> pa.Array:
         values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
-        array, bad = build_or_reject(lambda some: pa.array(some, pa.int64()), values, name)
+        array, bad = build_or_reject(lambda numbers: pa.array(numbers, pa.int64()), values, name)
         for index in {*bad, *_true_places(pc.fill_null(pc.less(array, 0), True))}:
             reason = f"its sequence column {name!r} holds no whole number from 0 on"
             self._fail(index, RejectCode.NO_SEQUENCE, reason)
@@ -227,10 +227,10 @@ class RowChangeBlock:
     def _build_column(self, column: Column, half: HalfFrame) -> pa.Array:
         """A column, null for missing and invalid values. Adds to `half.missing` and `errors`."""
         is_key = column.name in self.table.keys
-        given = half.values.get(column.name, [UNSET] * len(half.places))
+        column_values = half.values.get(column.name, [UNSET] * len(half.places))
         node = self.reader.columns.get(column.name)
-        build = node.build if node else lambda some: pa.nulls(len(some), column.type)
-        array, bad = build_or_reject(build, [None if v is UNSET else v for v in given], f"column {column.name!r}")
+        build = node.build if node else lambda cells: pa.nulls(len(cells), column.type)
+        array, bad = build_or_reject(build, [None if v is UNSET else v for v in column_values], f"column {column.name!r}")
         for row, reject in bad.items():
             if half.ops[row] == Op.DELETE and not is_key:
                 half.missing[row].append(column.name)
@@ -239,10 +239,10 @@ class RowChangeBlock:
         if is_key:
             for row in _true_places(pc.is_null(array)):
                 index = half.places[row]
-                names = self._list_names(index) if given[row] is UNSET else ()
+                names = self._list_names(index) if column_values[row] is UNSET else ()
                 self.errors.setdefault(index, null_key_reject(column.name, self.table.name, names))
-        elif UNSET in given:
-            for row in (row for row, v in enumerate(given) if v is UNSET and half.ops[row] == Op.UPDATE):
+        elif UNSET in column_values:
+            for row in (row for row, v in enumerate(column_values) if v is UNSET and half.ops[row] == Op.UPDATE):
                 half.missing[row].append(column.name)
         return array
 

@@ -281,7 +281,7 @@ def _build_images(ops: list[Op | None], payloads: list[bytes], errors: dict[int,
     """The rows as they were sent: before for a delete, after for others."""
     is_delete = [op == Op.DELETE for op in ops]
     texts = [text if op is not None else None for op, text in zip(ops, payloads, strict=True)]
-    images, bad = build_or_reject(lambda some: pa.array(some, pa.binary()).cast(pa.string()), texts, "it")
+    images, bad = build_or_reject(lambda row_texts: pa.array(row_texts, pa.binary()).cast(pa.string()), texts, "it")
     for i, reject in bad.items():
         errors.setdefault(i, reject)
     deleted, nothing = pa.array(is_delete, pa.bool_()), pa.scalar(None, pa.string())
@@ -290,7 +290,7 @@ def _build_images(ops: list[Op | None], payloads: list[bytes], errors: dict[int,
 
 def _read_element(rows: list[dict[str, msgspec.Raw]], name: str) -> pa.Array:
     values = [_to_scalar(row.get(name)) for row in rows]
-    return build_or_reject(lambda some: pa.array(some, pa.int64()), [v if type(v) is int else None for v in values], name)[0]
+    return build_or_reject(lambda ints: pa.array(ints, pa.int64()), [v if type(v) is int else None for v in values], name)[0]
 
 
 def _to_scalar(value: msgspec.Raw | None) -> Any:
