@@ -113,8 +113,8 @@ def translate_damage(path: DataPath) -> Iterator[None]:
     """Raises FileRewritten if the file does not exist any more, EnvironmentProblem if it is unreadable."""
     try:
         yield
-    except FileNotFoundError as gone:
-        raise FileRewritten(path) from gone
+    except FileNotFoundError as error:
+        raise FileRewritten(path) from error
     except (pa.ArrowInvalid, OSError) as damage:
         raise EnvironmentProblem(
             f"The file {path} of the table cannot be read: {str(damage).splitlines()[0][:200]}",

@@ -293,8 +293,8 @@ def _strip_fields(fields: Sequence[tuple[str, str, bool]]) -> list[dict[str, Any
 
 
 def _to_struct(fields: Sequence[Any], name: str, *, field: str = "", optional: bool = True) -> dict[str, Any]:
-    made = {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
-    return {**made, "field": field} if field else made
+    struct = {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
+    return {**struct, "field": field} if field else struct
 
 
 def _to_text(value: object) -> str:

@@ -223,8 +223,8 @@ class _MariaDbSnapshot:
         values = [[_to_typed_text(c.to_raw(value)) for value in keys[c.name].to_pylist()] for c in columns if keys.num_rows]
         group: list[str] = []
         for texts in zip(*values, strict=True):
-            given = _key_expressions(self.connection, self.table, texts)
-            group.append(" AND ".join(_render_equal(*pair) for pair in zip(columns, given, strict=True)))
+            expressions = _key_expressions(self.connection, self.table, texts)
+            group.append(" AND ".join(_render_equal(*pair) for pair in zip(columns, expressions, strict=True)))
             if len(group) == COMPARED or sum(map(len, group)) > COMPARED_CHARACTERS:
                 yield f"({' OR '.join(group)})"
                 group = []
@@ -263,8 +263,8 @@ class _MariaDbSnapshot:
         chosen = ", ".join(
             column.required_form.select_template.replace("{c}", quote_name(column.name)) for column in self.table.columns
         )
-        given = None if after is None else _key_expressions(self.connection, self.table, after)
-        where = condition if given is None else f"{condition} AND {_compare_keys(mine, given, '>')}"
+        expressions = None if after is None else _key_expressions(self.connection, self.table, after)
+        where = condition if expressions is None else f"{condition} AND {_compare_keys(mine, expressions, '>')}"
         return f"SELECT {chosen} FROM {self._relation} AS t WHERE {where} ORDER BY {', '.join(mine)} LIMIT {count}"
 
 
@@ -273,14 +273,14 @@ class _JsonWriter:
 
     def __init__(self, table: BackfillTable[MariaDbColumn], columns: Sequence[MariaDbColumn]) -> None:
         self._table, self._columns = table, columns
-        self._made = [(f"{json.dumps(c.name, ensure_ascii=False)}:", c.required_form.json) for c in columns]
+        self._encoders = [(f"{json.dumps(c.name, ensure_ascii=False)}:", c.required_form.json) for c in columns]
 
     def to_json(self, values: Sequence[Raw | None]) -> str:
         """The text of an object. Raises Fatal for a value without a Connect form."""
         parts = []
-        for number, ((name, made), value) in enumerate(zip(self._made, values, strict=True)):
+        for number, ((name, encode), value) in enumerate(zip(self._encoders, values, strict=True)):
             try:
-                parts.append(name + ("null" if value is None else made(value)))
+                parts.append(name + ("null" if value is None else encode(value)))
             except ValueError:
                 column, table = self._columns[number], self._table
                 raise Fatal(
@@ -305,12 +305,12 @@ def _key_expressions(
         ]
 
 
-def _render_equal(column: MariaDbColumn, given: str) -> str:
+def _render_equal(column: MariaDbColumn, expression: str) -> str:
     """A condition for rows with exactly this value. An index needs the comparison by the collation, for which other texts
     may be equal."""
     name = f"t.{quote_name(column.name)}"
-    exact = f" AND CAST({name} AS BINARY) = CAST({given} AS BINARY)" if column.type in ("char", "varchar") else ""
-    return f"{name} = {given}{exact}"
+    exact = f" AND CAST({name} AS BINARY) = CAST({expression} AS BINARY)" if column.type in ("char", "varchar") else ""
+    return f"{name} = {expression}{exact}"
 
 
 def _list_within(keys: pa.Table, within: KeyRange | None) -> pa.Table:

@@ -105,8 +105,8 @@ class MariaDbColumn:
     @property
     def form(self) -> MariaDbValueFormat | None:
         """The form of its values; None for an unsupported type."""
-        made = FORMS.get(self.type)
-        return made(self) if made else None
+        make_form = FORMS.get(self.type)
+        return make_form(self) if make_form else None
 
     def to_raw(self, value: Any) -> Raw:
         """A value of a target, in the form in which the server would return it."""
@@ -141,13 +141,13 @@ def _to_unscaled(value: str) -> str:
 def _integer_form(column: MariaDbColumn) -> MariaDbValueFormat:
     kind = INTEGERS[column.type][column.unsigned]
     # Numbers with leading zeros are not valid JSON.
-    made: Callable[[str], str] = (lambda text: str(int(text))) if "zerofill" in column.sql else str
+    encode: Callable[[str], str] = (lambda text: str(int(text))) if "zerofill" in column.sql else str
     typed = f"CAST(%s AS {'UNSIGNED' if column.unsigned else 'SIGNED'})"
     if column.type == "bigint" and column.unsigned:
         if column.precise:
             return MariaDbValueFormat(_number_schema(20, 0), _to_unscaled, typed)
-        made = _to_signed
-    return MariaDbValueFormat({"type": kind}, made, typed)
+        encode = _to_signed
+    return MariaDbValueFormat({"type": kind}, encode, typed)
 
 
 def _to_signed(value: str) -> str:

@@ -132,11 +132,12 @@ class PostgresDatabase:
         columns = table.key_columns
         names = [f"k{i}" for i, _ in enumerate(columns)]
         cast = ", ".join(f"c.{n}::{c.sql} AS {quote_name(c.name)}" for n, c in zip(names, columns, strict=True))
-        which = "".join(f" WHEN {_compare_keys(table, '<=')} THEN {i}" for i, _ in enumerate(last_keys))
-        which = f"CASE{which} ELSE {len(last_keys)} END" if which else "0"
-        given = ", ".join("%s::text[]" for _ in columns)
+        cases = "".join(f" WHEN {_compare_keys(table, '<=')} THEN {i}" for i, _ in enumerate(last_keys))
+        number = f"CASE{cases} ELSE {len(last_keys)} END" if cases else "0"
+        key_arrays = ", ".join("%s::text[]" for _ in columns)
         query = (
-            f"SELECT {_escape_literal(_object_expression(columns))}, {which} FROM unnest({given}) AS c({', '.join(names)}), "
+            f"SELECT {_escape_literal(_object_expression(columns))}, {number} "
+            f"FROM unnest({key_arrays}) AS c({', '.join(names)}), "
             f"LATERAL (SELECT {_escape_literal(cast)}) AS t"
         )
         parameters = [text for last in last_keys for text in last]
@@ -340,8 +341,8 @@ def _object_expression(columns: Sequence[PostgresColumn]) -> str:
 def _compare_keys(table: BackfillTable[PostgresColumn], how: str) -> str:
     """A comparison of the key with given texts."""
     mine = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
-    given = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
-    return f"ROW({mine}) {how} ROW({given})"
+    key_texts = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
+    return f"ROW({mine}) {how} ROW({key_texts})"
 
 
 def _escape_literal(text: str) -> str:
@@ -423,15 +424,16 @@ def _read_oid(connection: psycopg.Connection[Any], schema: str, name: str) -> in
 def _read_columns(
     connection: psycopg.Connection[Any], schema: str, name: str, published: Mapping[str, Any]
 ) -> tuple[PostgresColumn, ...]:
-    table = f"{schema}.{name}"
     if published.get("rowfilter"):
         raise ConfigProblem(
-            f"The publication sends only some rows of {table}, and a backfill reads all.",
+            f"The publication sends only some rows of {schema}.{name}, and a backfill reads all.",
             next_step="Take the WHERE out of the publication, and say `where` in the config.",
         )
     rows = connection.execute(COLUMNS, (_read_oid(connection, schema, name),)).fetchall()
     sent = published.get("attnames")
-    return tuple(PostgresColumn(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made))
+    if sent is None:
+        sent = [name for name, _, is_generated, *_ in rows if not is_generated]
+    return tuple(PostgresColumn(name, required, *more) for name, required, _, *more in rows if name in sent)
 
 
 # A PostgreSQL snapshot with an exactly known position among the connector's changes.

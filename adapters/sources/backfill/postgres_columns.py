@@ -85,8 +85,8 @@ class PostgresColumn:
             return PostgresValueFormat(_named_schema("string", "io.debezium.data.Enum"), "{c}")
         if self.type in AS_IT_IS:
             return PostgresValueFormat({"type": AS_IT_IS[self.type]}, "{c}")
-        made = FORMS.get(self.type)
-        return made(self.modifier) if made else None
+        make_form = FORMS.get(self.type)
+        return make_form(self.modifier) if make_form else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ def _numeric_form(modifier: int) -> PostgresValueFormat | None:
             f"WHEN {number} >= -{TWO_127} AND {number} < {TWO_127} THEN {_short_expression(number)} "
             f"ELSE {_long_expression(number)} END"
         )
-        made = f"json_build_object('scale', coalesce(scale(trim_scale({{c}})), 0), 'value', {unscaled})"
-        return PostgresValueFormat(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {made} END")
+        json_object = f"json_build_object('scale', coalesce(scale(trim_scale({{c}})), 0), 'value', {unscaled})"
+        return PostgresValueFormat(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {json_object} END")
     # Decoded like in PostgreSQL's numeric type: 16 bits of precision, 11 bits of signed scale.
     precision, scale = modifier - 4 >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
     if precision > WIDEST or scale < 0:

@@ -83,11 +83,11 @@ class TableBackfill:
             [events.encode_key(k) for k, _ in rows], [events.encode_delete(k, m) for k, m in rows]
         )
         is_gone = pc.invert(self._mask_known(state, records["key"]))
-        gone = records.filter(is_gone)
-        if gone.num_rows:
+        delete_records = records.filter(is_gone)
+        if delete_records.num_rows:
             micros = max(point.micros for (_, point), one in zip(rows, is_gone.to_pylist(), strict=True) if one)
-            self._kept.append(gone, {"run": state.run, "stage": "deletes", "micros": micros})
-        return int(gone.num_rows), self._find_end()
+            self._kept.append(delete_records, {"run": state.run, "stage": "deletes", "micros": micros})
+        return int(delete_records.num_rows), self._find_end()
 
     def finish(self) -> None:
         state = self._read_state()
@@ -279,10 +279,10 @@ class DatabaseSnapshot:
 
     def _encode(self, rows: Iterator[Row]) -> Iterator[pa.Table]:
         events, point = self._events, self._snapshot.point
-        while some := list(islice(rows, FRAME_ROWS)):
+        while group := list(islice(rows, FRAME_ROWS)):
             records = self._kept.build_records(
-                [events.encode_key(key) for key, _, _ in some], [events.encode_read(row, point) for _, row, _ in some]
+                [events.encode_key(key) for key, _, _ in group], [events.encode_read(row, point) for _, row, _ in group]
             )
-            offsets = pa.array(range(self._offset, self._offset + len(some)), RAW.field("offset").type)
-            self._offset += len(some)
+            offsets = pa.array(range(self._offset, self._offset + len(group)), RAW.field("offset").type)
+            self._offset += len(group)
             yield records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)

@@ -213,9 +213,9 @@ class RowVersionReader:
                 batch = self._load(window, self._pace)
             except WindowTooLarge:
                 continue
-            except FileRewritten as gone:
+            except FileRewritten as error:
                 window.refuse_missing(self._table.name)
-                raise EnvironmentProblem(f"The file {gone.path} was gone, and is there again.") from gone
+                raise EnvironmentProblem(f"The file {error.path} was gone, and is there again.") from error
             self._pace.grow(batch.records, batch.size)
             self._next, handed = window.end, True
             apply_batch(batch)

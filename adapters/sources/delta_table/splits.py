@@ -221,16 +221,16 @@ def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) 
         if first is not None:
             last = old.skip_to(first)
             end = next((n for n in range(at, end) if olds.get(indexes[n], 0) >= last), end)
-        some = indexes[at:end]
-        changed = [n for n, i in enumerate(some) if i in olds]
+        numbers = indexes[at:end]
+        changed = [n for n, i in enumerate(numbers) if i in olds]
         rows = pa.concat_tables(
-            [now.take_rows(some), *([old.take_rows([olds[some[n]] for n in changed])] if changed else [])]
+            [now.take_rows(numbers), *([old.take_rows([olds[numbers[n]] for n in changed])] if changed else [])]
         )
-        ops = ["d" if i in alone else OPS[kinds[i]] for i in some]
+        ops = ["d" if i in alone else OPS[kinds[i]] for i in numbers]
         metadata = RowMetadata(
-            piece.content.version, ops, _row_numbers(piece, 0, some), {n: len(some) + k for k, n in enumerate(changed)}
+            piece.content.version, ops, _row_numbers(piece, 0, numbers), {n: len(numbers) + k for k, n in enumerate(changed)}
         )
-        yield _to_raw(piece, metadata, encode_rows(rows, layout, metadata, range(len(some))))
+        yield _to_raw(piece, metadata, encode_rows(rows, layout, metadata, range(len(numbers))))
         at = end
 
 
@@ -272,9 +272,9 @@ def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()
 
 
 def _list_file_columns(piece: RowSplit, reader: pq.ParquetFile) -> list[str]:
-    there, partition = set(reader.schema_arrow.names), {name for name, _ in piece.file.partition}
+    file_columns, partition = set(reader.schema_arrow.names), {name for name, _ in piece.file.partition}
     wanted = (field.name for field in piece.content.schema if field.name not in piece.content.left_out)
-    return [name for name in wanted if name in there and name not in partition]
+    return [name for name in wanted if name in file_columns and name not in partition]
 
 
 def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
@@ -285,9 +285,9 @@ def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
     for field in piece.content.schema:
         if field.name in piece.content.left_out:
             continue
-        there = rows[field.name] if field.name in rows.column_names else partition.get(field.name)
+        column = rows[field.name] if field.name in rows.column_names else partition.get(field.name)
         columns[source_name(field.name)] = (
-            _cast_column(there, field, piece) if there is not None else pa.nulls(rows.num_rows, field.type)
+            _cast_column(column, field, piece) if column is not None else pa.nulls(rows.num_rows, field.type)
         )
     if CHANGE in rows.column_names:
         columns[CHANGE] = rows[CHANGE]

@@ -102,8 +102,8 @@ class RowsTable:
 
     def find_oldest(self) -> int:
         """The first version after which no commit is missing."""
-        version, there = self.find_newest(), {*self._opened.log.files()}
-        while version > 0 and commit_file_name(version - 1) in there:
+        version, log_files = self.find_newest(), {*self._opened.log.files()}
+        while version > 0 and commit_file_name(version - 1) in log_files:
             version -= 1
         return version
 
@@ -121,8 +121,8 @@ class RowsTable:
         """The commit of a version. Raises DataLoss if it is no longer available."""
         try:
             return Commit.read(version, self._opened.log)
-        except FileNotFoundError as gone:
-            raise cleaned_error(self.name, version) from gone
+        except FileNotFoundError as error:
+            raise cleaned_error(self.name, version) from error
 
     def has_version(self, version: int) -> bool:
         """True if the commit of the version is available."""
@@ -157,8 +157,8 @@ class RowsTable:
         """The location of a file. Commits may omit the size of removed files."""
         try:
             return self._opened.root.locate(file.path, file.size)
-        except FileNotFoundError as gone:
-            raise vacuumed_error(self.name, version, file.path) from gone
+        except FileNotFoundError as error:
+            raise vacuumed_error(self.name, version, file.path) from error
 
     def _number_files(
         self, version: int, at: int | None, state: TableState, files: Iterable[tuple[FileLocation, str, CommitFile]]
@@ -191,8 +191,8 @@ class RowsTable:
         try:
             with open_parquet(path) as reader:
                 return int(reader.metadata.num_rows)
-        except FileRewritten as gone:
-            raise vacuumed_error(self.name, version, str(gone.path)) from gone
+        except FileRewritten as error:
+            raise vacuumed_error(self.name, version, str(error.path)) from error
 
 
 OPS = {"insert": "c", "delete": "d", FEED: FEED}

@@ -121,15 +121,15 @@ def _read_url(url: str) -> dict[str, str]:
     """
     try:
         parsed = conninfo_to_dict(re.sub("^postgres(ql)?:", "postgresql:", url, flags=re.IGNORECASE))
-        given = {name: str(value) for name, value in parsed.items() if value}
-        if not re.fullmatch(r"[\d,]*", given.get("port", "")):
+        parameters = {name: str(value) for name, value in parsed.items() if value}
+        if not re.fullmatch(r"[\d,]*", parameters.get("port", "")):
             raise ValueError("port")
     except (psycopg.ProgrammingError, ValueError):
         raise ConfigProblem("the URL of the database cannot be read", next_step=URL_STEP) from None
-    if "service" in given:
-        return given
+    if "service" in parameters:
+        return parameters
     defaults = {option.keyword.decode(): option.val.decode() for option in psycopg.pq.Conninfo.get_defaults() if option.val}
-    address = {name: defaults[name] for name in ADDRESS if name in defaults} | given
+    address = {name: defaults[name] for name in ADDRESS if name in defaults} | parameters
     if "dbname" not in address:
         raise ConfigProblem("the URL names no database", next_step=URL_STEP)
     return address if "hostaddr" in address else {"host": "localhost", **address}

@@ -350,14 +350,14 @@ class DeltaLog:
             snapshot = self.table.newest()
             try:
                 return snapshot, self.ranges.find_bounds(snapshot).limit_to(self.below)
-            except FileRewritten as gone:
-                self.refuse_missing(gone)
+            except FileRewritten as error:
+                self.refuse_missing(error)
 
-    def refuse_missing(self, gone: FileRewritten) -> None:
+    def refuse_missing(self, error: FileRewritten) -> None:
         """Raise EnvironmentProblem if the newest version still contains the missing file."""
-        if any(file.path == gone.path for file in self.table.newest().files):
+        if any(file.path == error.path for file in self.table.newest().files):
             raise EnvironmentProblem(
-                f"The event log names the file {gone.path}, which is gone.",
+                f"The event log names the file {error.path}, which is gone.",
                 next_step="Restore it from a copy; or, if its records are lost, let deltalake forget the file: "
                 "`DeltaTable(path).repair()`.",
             )
@@ -437,8 +437,8 @@ class DeltaLogReader(Generic[F]):
             while not stop.is_set():
                 try:
                     batch = next(batches, None)
-                except FileRewritten as gone:
-                    self._restart(gone)
+                except FileRewritten as error:
+                    self._restart(error)
                     batches = self._read_batches()
                     continue
                 if batch is None:
@@ -478,9 +478,9 @@ class DeltaLogReader(Generic[F]):
         window = ReadWindow(Span(Position(starts), Position(left)), ())
         return self._load(self._snapshot, window, self._pace)
 
-    def _restart(self, gone: FileRewritten) -> None:
+    def _restart(self, error: FileRewritten) -> None:
         """Continue with the files of a newer version."""
-        self._log.refuse_missing(gone)
+        self._log.refuse_missing(error)
         self._backlog.clear()
         self._snapshot = NOTHING
         self.refresh()

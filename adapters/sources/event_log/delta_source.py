@@ -216,8 +216,8 @@ class OpenLogFile:
         if not pc.any(pc.invert(_is_below(self._places, ends))).as_py():
             return False
         later = (piece for piece in self._held if pc.any(pc.invert(_is_below(piece, ends))).as_py())
-        held: int = sum(piece.nbytes for piece in later)
-        return held <= HELD_BYTES
+        held_bytes: int = sum(piece.nbytes for piece in later)
+        return held_bytes <= HELD_BYTES
 
     def close(self) -> None:
         """May be called twice. Releases slices and file, because they reference each other and garbage collection is

@@ -146,8 +146,8 @@ class PostgresLogReader:
             return False
         handed = False
         batches = self._read_batches()
-        with closing(read_ahead(partial(next, batches, None), batches.close)) as there:
-            for batch in there:
+        with closing(read_ahead(partial(next, batches, None), batches.close)) as prefetch:
+            for batch in prefetch:
                 if stop.is_set():
                     break
                 handed = True

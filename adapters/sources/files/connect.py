@@ -103,9 +103,9 @@ def parse_name(path: FilePath) -> SinkFileName:
             "`headers.format.class` too, in another folder.",
         )
     if match is None or int(match["partition"]) >= 2**31 or int(match["offset"]) >= 2**62:
-        whose = next((f"it is named as {whose}" for names, whose in _FOREIGN if names.fullmatch(path.name)), None)
+        hint = next((f"it is named as {owner}" for names, owner in _FOREIGN if names.fullmatch(path.name)), None)
         raise ConfigProblem(
-            f"{path} is no file of a sink that can be read: {whose or 'its name is not like orders+0+0000000042.json'}",
+            f"{path} is no file of a sink that can be read: {hint or 'its name is not like orders+0+0000000042.json'}",
             next_step="Move it to another place. Confluent's and Alibaba's sinks write files that are read; leave their "
             "`file.delim` at +.",
         )
@@ -287,13 +287,13 @@ class SinkFileFormat:
         part_file: ArchiveFile | None = getattr(file, part)
         if part_file is None:
             return None
-        there = self._beside.get(part)
-        if there is None or there.file is not part_file or there.at >= at:
-            there = self._beside[part] = _SideLines(part_file, self)
-        line = there.read_line(at)
+        side_lines = self._beside.get(part)
+        if side_lines is None or side_lines.file is not part_file or side_lines.at >= at:
+            side_lines = self._beside[part] = _SideLines(part_file, self)
+        line = side_lines.read_line(at)
         if line is None:
             raise EnvironmentProblem(
-                f"{part_file.path} has {format_count(there.at, 'line')}, and {file.path} has more: it is not whole."
+                f"{part_file.path} has {format_count(side_lines.at, 'line')}, and {file.path} has more: it is not whole."
             )
         return line if part == "headers" else _to_message(part_file, line)
 

@@ -166,9 +166,9 @@ class LongLine(bytes):
     @classmethod
     def from_text(cls, text: bytes, size: int) -> LongLine:
         """From a line with this size, or its first part."""
-        made = cls(text[:KEPT].removesuffix(b"\n") + (b"\n" if text.endswith(b"\n") else b""))
-        made.size = size
-        return made
+        line = cls(text[:KEPT].removesuffix(b"\n") + (b"\n" if text.endswith(b"\n") else b""))
+        line.size = size
+        return line
 
     def describe(self, longest: int) -> str:
         """The reason why the line is not read."""
@@ -324,8 +324,8 @@ def _is_replaced(before: ArchiveFile, file: ArchiveFile, at: int) -> bool:
 class ArchiveReader:
     """Reads new content of files, up to the size from their listing."""
 
-    def __init__(self, form: FileFormat, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
-        self._form, self._put, self._put_frame, self._stop = form, put, put_frame, stop
+    def __init__(self, form: FileFormat, put_record: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
+        self._form, self._put, self._put_frame, self._stop = form, put_record, put_frame, stop
         self._progress = FileProgress(growing=form.growing)
 
     def read(self, file: ArchiveFile) -> None:

@@ -204,10 +204,10 @@ def summarise(index: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) 
     for file in files:
         by_place.setdefault(naming.place_of(file.path), []).append(file)
     if TopicPartition(OF_ANY, 0) in by_place:
-        return index.update(sorted((f for some in by_place.values() for f in some), key=lambda f: naming.first_of(f.path)))
+        return index.update(sorted((f for group in by_place.values() for f in group), key=lambda f: naming.first_of(f.path)))
     while by_place:
-        index.update([file for some in by_place.values() for file in dict.fromkeys((some[0], some[-1]))])
-        by_place = {p: rest for p, some in by_place.items() if (rest := _inner_files(index, p, some, naming))}
+        index.update([file for group in by_place.values() for file in dict.fromkeys((group[0], group[-1]))])
+        by_place = {p: rest for p, group in by_place.items() if (rest := _inner_files(index, p, group, naming))}
     return index
 
 

@@ -150,8 +150,8 @@ def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) 
     """The first offset, the end and the number of records of a run that must be delivered."""
     partition = TopicPartition(stretch.topic, stretch.partition)
     ranges = [delivered.accept_range(partition, first, end, label) for first, end in _split_runs(stretch)]
-    some = [(first, end) for first, end in ranges if first < end]
-    return (some[0][0], some[-1][1], sum(b - a for a, b in some)) if some else (0, 0, 0)
+    due_ranges = [(first, end) for first, end in ranges if first < end]
+    return (due_ranges[0][0], due_ranges[-1][1], sum(b - a for a, b in due_ranges)) if due_ranges else (0, 0, 0)
 
 
 class SparkDelivery:

@@ -237,8 +237,8 @@ def _translate_errors(file: ArchiveFile) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        here = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
-        raise EnvironmentProblem(here, next_step=SHARE) from error
+        sentence = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
+        raise EnvironmentProblem(sentence, next_step=SHARE) from error
     except OSError as error:
         raise unusable_error(file, error) from error
     except pa.ArrowInvalid as error:

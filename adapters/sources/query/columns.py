@@ -53,9 +53,9 @@ def declared_type(name: str, type_name: str, where: str) -> tuple[pa.DataType, A
         raise ConfigProblem(
             f"Column {name!r} in 'schema' of {where}: {unknown}.", next_step=f"Write a type such as {NAMES}."
         ) from None
-    for applies, made in DECLARED:
+    for applies, make_type in DECLARED:
         if applies(kind):
-            return kind, made(kind)
+            return kind, make_type(kind)
     raise ConfigProblem(f"Column {name!r} of {where} is {kind}, which no query gives.", next_step=f"There are {NAMES}.")
 
 
@@ -119,9 +119,9 @@ def _select_single(column: Any) -> sa.ColumnElement[Any]:
 def _find_type(kind: AnyType, where: str, name: str) -> tuple[pa.DataType, Choose]:
     if isinstance(kind, pg.DOMAIN):
         return _find_type(kind.data_type, where, name)[0], _select_as_is
-    for applies, made in KINDS:
+    for applies, make_type in KINDS:
         if isinstance(kind, applies):
-            return made(kind)
+            return make_type(kind)
     called = type(kind).__name__
     raise ConfigProblem(
         f"Column {name!r} of {where} is {called}, which has no type here.",

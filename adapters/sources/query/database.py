@@ -122,9 +122,9 @@ class QueryDatabase:
                 connection.invalidate()
                 connection.close()
 
-    def _open_connection(self, _: sa.Dialect, __: Any, given: Sequence[Any], named: dict[str, Any]) -> TimeoutConnection:
+    def _open_connection(self, _: sa.Dialect, __: Any, args: Sequence[Any], named: dict[str, Any]) -> TimeoutConnection:
         """Opens the driver connection for SQLAlchemy."""
-        connection = TimeoutConnection.connect(*given, **named)
+        connection = TimeoutConnection.connect(*args, **named)
         if not self._brief:
             connection.limit_waits(ANSWER_SECONDS, self._ended)
             connection.rollback()
@@ -215,20 +215,20 @@ class QueryConnection:
         streamed = self._connection.execution_options(stream_results=True, max_row_buffer=MOST_FETCHED)
         result = streamed.execute(statement.order_by(self._cursor_column))
         batches: list[pa.RecordBatch] = []
-        fetch, held, size = min(FIRST_FETCH, self._options.chunk_records), 0, 0
+        fetch, row_count, size = min(FIRST_FETCH, self._options.chunk_records), 0, 0
         while rows := self._fetch_some(result, fetch):
             batch = pa.record_batch(
                 [to_array(v, c, self._doing) for v, c in zip(zip(*rows, strict=True), self.columns, strict=True)],
                 schema=self.schema,
             )
             batches.append(batch)
-            held, size = held + len(rows), size + batch.nbytes
-            if held >= self._options.chunk_records or size >= self._options.chunk_bytes:
+            row_count, size = row_count + len(rows), size + batch.nbytes
+            if row_count >= self._options.chunk_records or size >= self._options.chunk_bytes:
                 yield pa.Table.from_batches(batches)
-                batches, held, size = [], 0, 0
+                batches, row_count, size = [], 0, 0
             per_row = max(1, batch.nbytes // len(rows))
             fetch = max(1, min(MOST_FETCHED, 2 * fetch, self._options.chunk_bytes // FETCHED_PER_CHUNK // per_row))
-            fetch = min(fetch, max(1, self._options.chunk_records - held))
+            fetch = min(fetch, max(1, self._options.chunk_records - row_count))
         if batches:
             yield pa.Table.from_batches(batches)
 
@@ -295,7 +295,7 @@ def _widen_type(kind: AnyType) -> AnyType:
 def _select_query(options: QuerySettings) -> tuple[Any, tuple[SelectedColumn, ...]]:
     kinds = {name: declared_type(name, type_name, options.name) for name, type_name in options.columns.items()}
     text = PARAMETER.sub(r"\\:", (options.query or "").strip().removesuffix(";"))
-    columns = [sa.column(name, made) for name, (_, made) in kinds.items()]
+    columns = [sa.column(name, sql_type) for name, (_, sql_type) in kinds.items()]
     relation = sa.text(f"\n{text}\n").columns(*columns).subquery("q")
     return relation, tuple(SelectedColumn(name, kind, relation.c[name], True) for name, (kind, _) in kinds.items())
 

@@ -79,9 +79,9 @@ class QueryPolls:
             progress = self._read_in_parallel(reading, progress, clock)
         last = None if progress.border is None else cursor.from_text(progress.border)
         recent = self._load_recent(schema, cursor.lower_bound(last))
-        for some in reading.read_rows(cursor.lower_bound(last)):
-            last = cursor.advance(last, self._last_value(cursor, some), clock)
-            progress = self._write_rows(some, recent, replace(progress, border=cursor.to_text(last)))
+        for queried_rows in reading.read_rows(cursor.lower_bound(last)):
+            last = cursor.advance(last, self._last_value(cursor, queried_rows), clock)
+            progress = self._write_rows(queried_rows, recent, replace(progress, border=cursor.to_text(last)))
             self._drop_recent(recent, cursor.lower_bound(last))
         self._progress, self._recent = progress, recent
 
@@ -95,22 +95,22 @@ class QueryPolls:
         schema = self._to_stored(reading.schema.empty_table()).schema
         begun = {n: part for n, part in enumerate(progress.parts) if part.border is not None and not part.done}
         recent_rows = {n: self._load_recent(schema, cursor.from_text(str(part.border))) for n, part in begun.items()}
-        for number, some in ParallelReader(self.database, progress.parts, cursor).read_rows():
+        for number, queried_rows in ParallelReader(self.database, progress.parts, cursor).read_rows():
             part = progress.parts[number]
-            if some is None:
+            if queried_rows is None:
                 progress = progress.with_part(number, replace(part, done=True))
                 continue
-            part = replace(part, border=cursor.to_text(self._last_value(cursor, some)))
-            progress = self._write_rows(some, recent_rows.get(number), progress.with_part(number, part))
+            part = replace(part, border=cursor.to_text(self._last_value(cursor, queried_rows)))
+            progress = self._write_rows(queried_rows, recent_rows.get(number), progress.with_part(number, part))
         end = cursor.from_text(str(progress.parts[-1].upper))
         return replace(progress, border=cursor.to_text(cursor.advance(None, end, clock)), parts=())
 
     def _last_value(self, cursor: CursorValues, rows: pa.Table) -> Value:
         return cursor.normalize(rows[self._options.cursor_column][-1].as_py())
 
-    def _write_rows(self, some: pa.Table, recent: RecentRows | None, progress: QueryProgress) -> QueryProgress:
+    def _write_rows(self, queried_rows: pa.Table, recent: RecentRows | None, progress: QueryProgress) -> QueryProgress:
         """Store the new rows in the journal, with the progress. Returns the progress."""
-        rows = self._to_stored(some)
+        rows = self._to_stored(queried_rows)
         news = rows if recent is None else recent.select_news(rows)
         if news.num_rows:
             # The time in microseconds, or one above the last version if the clock is behind.
@@ -120,9 +120,9 @@ class QueryPolls:
                 recent.add(news, pa.repeat(pa.scalar(progress.version, pa.int64()), news.num_rows))
         return progress
 
-    def _to_stored(self, some: pa.Table) -> pa.Table:
+    def _to_stored(self, queried_rows: pa.Table) -> pa.Table:
         """The rows in the form in which they are stored. Raises for unusable rows."""
-        rows = to_storable(some)
+        rows = to_storable(queried_rows)
         refuse_unusable(self._to_snapshot(rows), self._options.keys)
         return self._privacy.mask_rows(rows)
 
@@ -182,7 +182,7 @@ class QueryPoller(PacedPoller):
 
 # The first rows, read by several connections at the same time, each with a range of the cursor column.
 
-Come = tuple[int, pa.Table | None]
+PartRows = tuple[int, pa.Table | None]
 """Rows of the part with that number; None at its end."""
 
 
@@ -208,10 +208,10 @@ class ParallelReader:
 
     def __init__(self, database: QueryDatabase, parts: tuple[CursorRange, ...], cursor: CursorValues) -> None:
         self._database, self._parts, self._borders = database, parts, cursor
-        self._come: Queue[Come | BaseException] = Queue(1)
+        self._queue: Queue[PartRows | BaseException] = Queue(1)
         self._ended = Event()
 
-    def read_rows(self) -> Iterator[Come]:
+    def read_rows(self) -> Iterator[PartRows]:
         """The rows, for each part in its order. Raises the first error of any part."""
         numbers = [number for number, part in enumerate(self._parts) if not part.done]
         threads = [
@@ -222,18 +222,18 @@ class ParallelReader:
         left = len(threads)
         try:
             while left:
-                come = self._next_rows()
-                if isinstance(come, BaseException):
-                    raise come
-                left -= come[1] is None
-                yield come
+                part_rows = self._next_rows()
+                if isinstance(part_rows, BaseException):
+                    raise part_rows
+                left -= part_rows[1] is None
+                yield part_rows
         finally:
             self._ended.set()
 
-    def _next_rows(self) -> Come | BaseException:
+    def _next_rows(self) -> PartRows | BaseException:
         while True:
             try:
-                return self._come.get(timeout=TURN)
+                return self._queue.get(timeout=TURN)
             except Empty:
                 self._database.refuse_cancelled()
 
@@ -250,10 +250,10 @@ class ParallelReader:
         except BaseException as problem:  # Raised in the thread that reads the queue.
             self._offer(problem)
 
-    def _offer(self, come: Come | BaseException) -> bool:
+    def _offer(self, part_rows: PartRows | BaseException) -> bool:
         while not self._ended.is_set():
             try:
-                self._come.put(come, timeout=TURN)
+                self._queue.put(part_rows, timeout=TURN)
             except Full:
                 continue
             return True
@@ -401,15 +401,15 @@ class QueryJournal(RowJournal):
     def check_rules(self) -> None:
         """Raise DataLoss if stored rows were read with another cursor column, other keys or other masks than configured:
         reading could not continue from them."""
-        now, was = self._current_rules(), self._read_rules()
-        others = [name for name in now if was is not None and was[name] != now[name]]
+        rules, stored_rules = self._current_rules(), self._read_rules()
+        others = [name for name in rules if stored_rules is not None and stored_rules[name] != rules[name]]
         if others:
             raise DataLoss(
                 f"{self._options.name} was read with another {' and '.join(others)} than the configuration has now.",
                 next_step=f"{self.state.restart_step} Or restore the earlier setting.",
             )
         if self.has_rows:
-            self.refuse_other_masks(was[MASKS] if was is not None else {})
+            self.refuse_other_masks(stored_rules[MASKS] if stored_rules is not None else {})
 
     def begin(self, schema: pa.Schema) -> None:
         """Create the journal for rows with these columns. If it exists, raise DataLoss for missing columns and other
@@ -424,7 +424,7 @@ class QueryJournal(RowJournal):
                 [pa.field(f.name, storage_type(f.type)) for f in self.read_schema() if f.name not in own]
             )
             if (self._read_rules() or {}).get(MASKS) != self.privacy.mask_notes:
-                self._write_rules(made=True)  # Masks of columns that are new may have been added.
+                self._write_rules(has_table=True)  # Masks of columns that are new may have been added.
         remedy = "Give it back to the table, or to the query"
         now = ReadSnapshot(self._options.name, 0, schema.empty_table(), remedy=remedy)
         align_rows(self._schema.empty_table(), now, str(self.state.path))
@@ -444,19 +444,19 @@ class QueryJournal(RowJournal):
 
     def _create(self, schema: pa.Schema) -> None:
         names = pa.schema([pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64()), *schema])
-        self._write_rules(made=False)
+        self._write_rules(has_table=False)
         self.commit(names.empty_table(), QueryProgress().to_text())
-        self._write_rules(made=True)
+        self._write_rules(has_table=True)
 
-    def _write_rules(self, *, made: bool) -> None:
-        self.state.write(RULES, {**self._current_rules(), MASKS: self.privacy.mask_notes, "made": made})
+    def _write_rules(self, *, has_table: bool) -> None:
+        self.state.write(RULES, {**self._current_rules(), MASKS: self.privacy.mask_notes, "made": has_table})
 
     def _read_rules(self) -> Mapping[str, Any] | None:
         """The stored rules, with all names of `_current_rules`; None if there are none."""
 
-        def parse(was: Mapping[str, Any]) -> Mapping[str, Any]:
-            rules = {name: was[name] for name in self._current_rules()}
-            return {**rules, MASKS: dict(was.get(MASKS, {})), "made": was.get("made")}
+        def parse(stored_rules: Mapping[str, Any]) -> Mapping[str, Any]:
+            rules = {name: stored_rules[name] for name in self._current_rules()}
+            return {**rules, MASKS: dict(stored_rules.get(MASKS, {})), "made": stored_rules.get("made")}
 
         return self.state.read(RULES, parse)
 

@@ -308,9 +308,9 @@ class JsonLinesFormat(TextFormat):
             objects, bad = record_errors.decode_or_reject(self._decode, lines, self._objects.empty())
             refuse_misfits(bad, first, file)
             for name, node in nodes.items():
-                given = self._objects.values(objects, name)
+                cells = self._objects.values(objects, name)
                 values, bad = record_errors.build_or_reject(
-                    node.build, [None if v is UNSET else v for v in given], f"column {name!r}"
+                    node.build, [None if v is UNSET else v for v in cells], f"column {name!r}"
                 )
                 refuse_misfits(bad, first, file)
                 columns[name].append(values)
@@ -320,15 +320,15 @@ class JsonLinesFormat(TextFormat):
 
 def _read_lines(text: bytes) -> Iterator[list[bytes]]:
     """The lines that are not blank, in groups."""
-    some: list[bytes] = []
+    lines: list[bytes] = []
     for line in io.BytesIO(text):
         if line.strip():
-            some.append(line)
-        if len(some) == LINES:
-            yield some
-            some = []
-    if some:
-        yield some
+            lines.append(line)
+        if len(lines) == LINES:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
 
 
 def refuse_misfits(bad: Mapping[int, Reject], first: int, file: Path) -> None:

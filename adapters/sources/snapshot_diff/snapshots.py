@@ -116,11 +116,11 @@ def diff_snapshots(before: pa.Table, rows: pa.Table, keys: Sequence[str], versio
     """One row per changed key, deletes with the old values. Both tables must have the same columns, and unique keys. NaN
     equals NaN, and 0.0 equals -0.0."""
     changes = diff_tables(before, rows, keys)
-    gone = before.take(changes.filter(pc.equal(changes["op"], "d"))["old"])
-    come = changes.filter(pc.not_equal(changes["op"], "d"))
+    deleted_rows = before.take(changes.filter(pc.equal(changes["op"], "d"))["old"])
+    upserts = changes.filter(pc.not_equal(changes["op"], "d"))
     parts = [
-        _to_changes(gone, ["d"] * len(gone), version),
-        _to_changes(rows.take(come["new"]), come["op"].to_pylist(), version),
+        _to_changes(deleted_rows, ["d"] * len(deleted_rows), version),
+        _to_changes(rows.take(upserts["new"]), upserts["op"].to_pylist(), version),
     ]
     # As one chunk: delta-rs may write each chunk to a file of its own.
     return pa.concat_tables(parts).combine_chunks()

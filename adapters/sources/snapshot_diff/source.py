@@ -198,11 +198,11 @@ class SnapshotJournal(RowJournal):
         changes. State without stored keys (from an old program) counts as having the configured keys and no masks."""
         if not self.has_rows:
             return
-        noted, masks = self._read_rules()
-        if noted != set(self._options.keys):
-            was, now = ", ".join(sorted(noted)), ", ".join(self._options.keys)
+        stored_keys, masks = self._read_rules()
+        if stored_keys != set(self._options.keys):
+            old, new = ", ".join(sorted(stored_keys)), ", ".join(self._options.keys)
             raise DataLoss(
-                f"The snapshots of {self._options.name} were compared by the keys ({was}), but `keys` is now ({now}).",
+                f"The snapshots of {self._options.name} were compared by the keys ({old}), but `keys` is now ({new}).",
                 next_step=f"{self.state.restart_step} Or restore the earlier keys.",
             )
         self.refuse_other_masks(masks)
@@ -295,10 +295,10 @@ class SnapshotJournal(RowJournal):
         file = self.state.path / f"{max(versions)}.parquet"
         try:
             return pq.read_table(file)
-        except (FileNotFoundError, pa.ArrowInvalid) as gone:
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
             raise DataLoss(
                 f"{file}, the snapshot to compare with, cannot be read.", next_step=self.state.restart_step
-            ) from gone
+            ) from error
 
     def _store_rows(self, version: int, rows: pa.Table) -> None:
         with write_whole(self.state.path / f"{version}.parquet") as draft:
