@@ -81,16 +81,16 @@ def read_bytes(values: pa.Array) -> bytes:
 
 def list_names(masks: Mapping[str, pa.Array], count: int) -> pa.Array:
     """For each row the names with a set mask, or null if there are none."""
-    some = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
-    if not some:
+    set_masks = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
+    if not set_masks:
         return pa.nulls(count, pa.list_(pa.string()))
-    rows = [pc.indices_nonzero(mask) for mask in some.values()]
+    rows = [pc.indices_nonzero(mask) for mask in set_masks.values()]
     which = pa.concat_arrays([pa.repeat(pa.scalar(i, pa.int32()), len(indices)) for i, indices in enumerate(rows)])
     table = pa.table({"row": pa.concat_arrays(rows), "which": which})
     order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("which", "ascending")])
-    names = pa.array(list(some), pa.string()).take(which.take(order))
+    names = pa.array(list(set_masks), pa.string()).take(which.take(order))
     counts = pa.repeat(pa.scalar(0, pa.int32()), count)
-    for mask in some.values():
+    for mask in set_masks.values():
         counts = pc.add(counts, mask.cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     return pa.ListArray.from_arrays(offsets, names, mask=pc.equal(counts, 0))

@@ -300,15 +300,15 @@ def drop_foreign_deletes(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, 
     marks = changes[KEY_CHANGE_DELETE]
     if not can_have_foreign_deletes(plan) or marks.null_count == len(marks):
         return changes, 0
-    whose = find_owners(changes, plan)
-    is_open = [True if whose.get(i) is RowOwner.OPEN else None for i in range(changes.num_rows)]
+    owners = find_owners(changes, plan)
+    is_open = [True if owners.get(i) is RowOwner.OPEN else None for i in range(changes.num_rows)]
     changes = changes.set_column(
         changes.column_names.index(KEY_CHANGE_DELETE), KEY_CHANGE_DELETE, pa.array(is_open, pa.bool_())
     )
-    others = [i for i, owner in whose.items() if owner is RowOwner.OTHERS]
+    others = [i for i, owner in owners.items() if owner is RowOwner.OTHERS]
     if not others:
         return changes, 0
-    rows = [i for i in range(changes.num_rows) if whose.get(i) is not RowOwner.OTHERS]
+    rows = [i for i in range(changes.num_rows) if owners.get(i) is not RowOwner.OTHERS]
     return changes.take(pa.array(rows, pa.int64())), len(others)
 
 
@@ -340,7 +340,7 @@ def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
     """The owner of every delete half of a key change, by row number. `changes` must be in the order of arrival."""
     near = _find_vacated_keys(changes, plan.table.keys)
     judge = _OwnerFinder(changes.select(list_owner_columns(plan)).take(near), plan)
-    return {near[i].as_py(): whose for i, whose in judge.find_owners().items()}
+    return {near[i].as_py(): owner for i, owner in judge.find_owners().items()}
 
 
 def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:

@@ -64,8 +64,8 @@ def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes:
     near = pa.repeat(pa.scalar(False), raw.num_rows)
     for topic, partition in {(topic, partition) for topic, partition, _ in since}:
         lowest = min(offset for (*at, _), offset in since.items() if at == [topic, partition])
-        here = pc.and_(pc.equal(raw["topic"], topic), pc.equal(raw["partition"], partition))
-        near = pc.or_(near, pc.and_(here, pc.greater_equal(raw["offset"], lowest)))
+        in_partition = pc.and_(pc.equal(raw["topic"], topic), pc.equal(raw["partition"], partition))
+        near = pc.or_(near, pc.and_(in_partition, pc.greater_equal(raw["offset"], lowest)))
     numbers = pc.indices_nonzero(pc.and_(near, pc.is_valid(raw["key"])))
     key_hashes: dict[bytes, str] = {}
     rows = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_RECORD_POSITION, "key")), strict=True)

@@ -67,8 +67,8 @@ def _text_to_unscaled(values: pa.ChunkedArray, element: SequenceElement) -> pa.C
     return _map_values(values, lambda value: f"{int(value.scaleb(scale, EXACT)) + 10**digits:0{digits + 1}d}")
 
 
-def _map_values(values: pa.ChunkedArray, made: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
-    mapped = [None if value is None else made(value) for value in values.to_pylist()]
+def _map_values(values: pa.ChunkedArray, convert: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    mapped = [None if value is None else convert(value) for value in values.to_pylist()]
     return pa.chunked_array([pa.array(mapped, kind or pa.string())])
 
 

@@ -300,11 +300,11 @@ def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
         except FAILURES:
             if any(value is UNSET for value in values):
                 raise  # The caller needs to find the UNSET values.
-        given = values.to_pylist() if isinstance(values, pa.Array) else list(values)
-        array, bad = build_or_reject(lambda some: node.build(_take_like(values, some)), given, "")
+        cells = values.to_pylist() if isinstance(values, pa.Array) else list(values)
+        array, bad = build_or_reject(lambda items: node.build(_take_like(values, items)), cells, "")
         if how == "unread":
             return array
-        texts = {index: _to_text(node, given[index]) for index in bad}
+        texts = {index: _to_text(node, cells[index]) for index in bad}
         for index, reject in bad.items():
             if reject.code != RejectCode.OUT_OF_RANGE or not _is_out_of_range(texts[index], how):
                 raise ValueMisfit(reject.code, reject.sentence.strip())
@@ -316,8 +316,8 @@ def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
     return replace(node, type=arrow, build=build)
 
 
-def _take_like(values: Sequence[Any], some: Sequence[Any]) -> Sequence[Any]:
-    return pa.array(some, values.type) if isinstance(values, pa.Array) else some
+def _take_like(values: Sequence[Any], items: Sequence[Any]) -> Sequence[Any]:
+    return pa.array(items, values.type) if isinstance(values, pa.Array) else items
 
 
 def _cast_to(array: pa.Array, arrow: pa.DataType) -> pa.Array:

@@ -79,8 +79,8 @@ def read_texts(
     """The values of a column, null for invalid ones, and their errors by index. `how`: of values out of range."""
     one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), how).build
 
-    def build(some: pa.Array | list[object]) -> pa.Array:
-        return one(some if isinstance(some, pa.Array) else pa.array(some, pa.string()))
+    def build(texts: pa.Array | list[object]) -> pa.Array:
+        return one(texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string()))
 
     try:
         return build(texts), {}

@@ -154,9 +154,9 @@ def _guard_verdicts(plan: ApplyPlan, dialect: Dialect, related: str, resent: Seq
     mine, c = [dialect.column("r", n) for n in sequence], dialect.column
     alike, order = ", ".join(c("r", n) for n in identity), f"{c('r', count)}, {c('r', OFFSET)}"
     rank = f"row_number() OVER (PARTITION BY {alike} ORDER BY {order})"
-    there = f"(SELECT count(*) FROM {related} AS t WHERE {_equal_condition(plan, dialect, identity)})"
+    total = f"(SELECT count(*) FROM {related} AS t WHERE {_equal_condition(plan, dialect, identity)})"
     return [
-        (f"NOT {greater_condition(mine, [render_constant(v, dialect) for v in resent])} AND {there} >= {rank}", DUPLICATE)
+        (f"NOT {greater_condition(mine, [render_constant(v, dialect) for v in resent])} AND {total} >= {rank}", DUPLICATE)
     ]
 
 
@@ -220,17 +220,18 @@ def truncate_assignments(plan: ApplyPlan, dialect: Dialect, truncate: Truncate) 
     return {}
 
 
-def purged_condition(plan: ApplyPlan, dialect: Dialect, gone: DeleteHorizon) -> str:
-    """With soft deletes: the row is purged together with the tombstones up to `gone`.
+def purged_condition(plan: ApplyPlan, dialect: Dialect, horizon: DeleteHorizon) -> str:
+    """With soft deletes: the row is purged together with the tombstones up to `horizon`.
 
     A delete marked the row, or a truncate did (the row then keeps its own sequence).
     """
     names = cdc_sequence_columns(plan.table.sequence)
     columns, op = [dialect.quote_name(name) for name in names], dialect.quote_name(CDC_OP)
-    by_delete = f"{op} = 'd' AND NOT {greater_condition(columns, [render_constant(v, dialect) for v in gone.max_sequence])}"
-    if gone.truncated is None:
+    highest = [render_constant(v, dialect) for v in horizon.max_sequence]
+    by_delete = f"{op} = 'd' AND NOT {greater_condition(columns, highest)}"
+    if horizon.truncated is None:
         return f"{dialect.quote_name(CDC_DELETED)} AND {by_delete}"
-    older = greater_condition([render_constant(v, dialect) for v in gone.truncated], columns)
+    older = greater_condition([render_constant(v, dialect) for v in horizon.truncated], columns)
     by_truncate = f"COALESCE({op}, '') <> 'd' AND ({columns[0]} IS NULL OR {older})"
     return f"{dialect.quote_name(CDC_DELETED)} AND ({by_delete} OR {by_truncate})"
 
@@ -358,8 +359,8 @@ def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = Fa
         f"({' OR '.join(differs) or 'FALSE'})",
     ]
     if of_image:
-        given = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
-        terms.append(f"({' OR '.join(given) or 'FALSE'})")
+        value_conditions = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
+        terms.append(f"({' OR '.join(value_conditions) or 'FALSE'})")
     if plan.history:
         ends = [c("t", n) for n in end_sequence_columns(count)]
         terms.append(f"({ends[0]} IS NULL OR {greater_condition(ends, mine)})")

@@ -39,7 +39,7 @@ FOUND = "_cdc__k"
 """Prefix of copies of `found_columns`: the target's version at an event's sequence, in each event of that sequence."""
 
 
-def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
+def events_select(plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input) -> str:
     """Every event with the results about it. Names of results start with `_cdc__`, as no source column's name
     does.
 
@@ -50,33 +50,33 @@ def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
     - Does the target have a version that starts here? If so, its end and its last sequence.
     - The sequence, `_place` and untracked columns of the event before it, and of the key's last event.
     """
-    steps = _Scd2Steps(plan, dialect, known)
+    steps = _Scd2Steps(plan, dialect, inputs)
     # Each window is one more pass over all rows. If every change sent all columns, some steps are skipped.
-    lives = [("lives", steps.number_lives)] if known.missing else []
+    lives = [("lives", steps.number_lives)] if inputs.missing else []
     filling = (
         [("grouped", steps.group_values), ("filled", steps.fill_values), ("compared", steps.compare_values)]
-        if known.missing
+        if inputs.missing
         else []
     )
     judging = [("judged", steps.judge_events), ("placed", steps.place_events)]
-    last, ctes = "events", [f"events AS (\n{EventBranches(plan, dialect, known).select()})"]
+    last, ctes = "events", [f"events AS (\n{EventBranches(plan, dialect, inputs).select()})"]
     for name, step in [("ranked", steps.rank_events), *lives, *judging, *filling]:
         ctes.append(f"{name} AS (\n{step(last)})")
         last = name
     return "WITH " + ",\n".join(ctes) + f"\n{steps.finish_versions(last)}"
 
 
-def versions_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
+def versions_select(plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input, events: str) -> str:
     """The rows of stage 4, from the relation of `events_select`: new and changed versions, and removed versions
     with `_op` d.
 
     Columns: `_op`, `_place`, `_cdc__last_place` (the event that gave the untracked columns) and the carried
     columns of the target.
     """
-    return _Scd2Steps(plan, dialect, known).select_versions(events)
+    return _Scd2Steps(plan, dialect, inputs).select_versions(events)
 
 
-def absorbed_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
+def absorbed_select(plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input, events: str) -> str:
     """The changes to store as absorbed, from the relation of `events_select`.
 
     - Upserts that became part of an earlier version. If the version does not keep all values, also its first
@@ -85,7 +85,7 @@ def absorbed_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events:
 
     Columns: `_op`, `_place`, and the carried columns of the target.
     """
-    return _Scd2Steps(plan, dialect, known).select_absorbed(events)
+    return _Scd2Steps(plan, dialect, inputs).select_absorbed(events)
 
 
 class _Scd2Steps(Scd2Terms):
@@ -117,7 +117,7 @@ class _Scd2Steps(Scd2Terms):
     def is_batch_only(self) -> bool:
         """The only events are the changes of the batch, each once. A fold guarantees this, except under a
         watermark."""
-        inputs = self.known
+        inputs = self.inputs
         return inputs.related is None and not inputs.absorbed and not inputs.truncates and self.plan.watermark is None
 
     # Verdicts and completed values.
@@ -129,12 +129,12 @@ class _Scd2Steps(Scd2Terms):
         Only an absorbed change sorts before the version that starts there.
         """
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
-        there = "max({}) OVER (" + same + ")" if self.known.absorbed else "{}"
-        columns = [f"{there.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
+        found_template = "max({}) OVER (" + same + ")" if self.inputs.absorbed else "{}"
+        columns = [f"{found_template.format(self.q(n))} AS {self.q(FOUND + n)}" for n in self.found_columns]
         number = f"row_number() OVER ({same} ORDER BY {self.q(KIND)}, {self.q(ROW_NUMBER)})"
         nth = f"{1 if self.is_batch_only else number} AS {self.q('_cdc__nth')}"
         touched = f"max({self.q(KIND)}) OVER (PARTITION BY {self.names(self.keys)}) AS {self.q('_cdc__touched')}"
-        parts = [nth, *([touched] if self.known.missing else []), *columns]
+        parts = [nth, *([touched] if self.inputs.missing else []), *columns]
         return f"SELECT *, {', '.join(parts)} FROM {relation}"
 
     def number_lives(self, relation: str) -> str:
@@ -147,7 +147,7 @@ class _Scd2Steps(Scd2Terms):
         """An incomplete change needs an earlier upsert in its life that arrived before it."""
         q = self.q
         again = f"CASE WHEN {q('_cdc__nth')} > 1 THEN {text_literal(DUPLICATE)}"
-        if not self.known.missing:
+        if not self.inputs.missing:
             return f"SELECT *, {again} ELSE {text_literal(APPLY)} END AS {q(VERDICT)} FROM {relation}"
         whole = f"{q('_cdc__nth')} = 1 AND NOT ({self.is_delete}) AND ({q(KIND)} < {CHANGE} OR {q(CDC_UNSENT)} IS NULL)"
         window = f"PARTITION BY {self.names(self.keys)}, {q('_cdc__life')} {self.frame_so_far}"
@@ -165,14 +165,14 @@ class _Scd2Steps(Scd2Terms):
         before = f"lag({q(OP)}) {self.window_over()}"
         nothing = f"COALESCE({before}, {text_literal(Op.DELETE)}) = {text_literal(Op.DELETE)}"
         first = [f"NOT ({self.is_delete}) AND {nothing} AS {q('_cdc__first')}"]
-        columns = first if self.known.missing else [self.opens_condition(nothing), *self.neighbour_columns()]
+        columns = first if self.inputs.missing else [self.opens_condition(nothing), *self.neighbour_columns()]
         return f"SELECT *, {', '.join(columns)}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
 
     def group_values(self, relation: str) -> str:
         """Per column with missing values: groups events by the upsert that sent the column last."""
         q = self.q
         parts = []
-        for i, name in enumerate(self.known.missing):
+        for i, name in enumerate(self.inputs.missing):
             gives = f"{q('_cdc__first')} OR {was_sent_condition(self.dialect, q(CDC_UNSENT), name)}"
             over = self.window_over("_cdc__life", order=self.frame_so_far)
             parts.append(f"sum(CASE WHEN {gives} THEN 1 ELSE 0 END) {over} AS {q(f'_cdc__g{i}')}")
@@ -180,19 +180,19 @@ class _Scd2Steps(Scd2Terms):
 
     def fill_values(self, relation: str) -> str:
         """Fills in the values that were not sent."""
-        names = [n for n in self.list_filled_columns() if n not in self.known.missing]
-        given = [
+        names = [n for n in self.list_filled_columns() if n not in self.inputs.missing]
+        filled_columns = [
             f"first_value({self.q(name)}) {self.window_over('_cdc__life', f'_cdc__g{i}')} AS {self.q(name)}"
-            for i, name in enumerate(self.known.missing)
+            for i, name in enumerate(self.inputs.missing)
         ]
-        return f"SELECT {', '.join([*map(self.q, names), *given])} FROM {relation}"
+        return f"SELECT {', '.join([*map(self.q, names), *filled_columns])} FROM {relation}"
 
     def list_filled_columns(self) -> list[str]:
         """The columns that `fill_values` passes on."""
         columns = [FOUND + n for n in self.found_columns]
-        columns += ["_cdc__touched"] if self.known.missing else []
-        made = [KIND, ROW_NUMBER, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *columns]
-        return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
+        columns += ["_cdc__touched"] if self.inputs.missing else []
+        event_columns = [KIND, ROW_NUMBER, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *columns]
+        return [*event_columns, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values]
 
     def compare_values(self, relation: str) -> str:
         """Compares the filled values."""
@@ -205,13 +205,13 @@ class _Scd2Steps(Scd2Terms):
         """An upsert that is not the first of its life follows another upsert directly, so no window over a life
         is needed."""
         pairs = [
-            (self.value_expression(n), f"lag({self.value_expression(n)}) {self.window_over()}") for n in self.known.compared
+            (self.value_expression(n), f"lag({self.value_expression(n)}) {self.window_over()}") for n in self.inputs.compared
         ]
         differs = [f"{mine} IS DISTINCT FROM {other}" for mine, other in pairs] or ["FALSE"]
         return f"NOT ({self.is_delete}) AND ({first} OR {' OR '.join(differs)}) AS {self.q(OPENS)}"
 
     def value_expression(self, name: str) -> str:
-        return f'CAST({self.q(name)} AS TEXT) COLLATE "C"' if name in self.known.as_text else self.q(name)
+        return f'CAST({self.q(name)} AS TEXT) COLLATE "C"' if name in self.inputs.as_text else self.q(name)
 
     def neighbour_columns(self) -> list[str]:
         """The values of the event before, and of the key's last event; see `last_value`."""
@@ -224,7 +224,7 @@ class _Scd2Steps(Scd2Terms):
     @property
     def ending_columns(self) -> tuple[str, ...]:
         """A version has the values of its last upsert in these columns."""
-        return (*self.starts, ROW_NUMBER, *self.known.untracked)
+        return (*self.starts, ROW_NUMBER, *self.inputs.untracked)
 
     def finish_versions(self, relation: str) -> str:
         """Marks an event whose next upsert starts no version of its own and is absorbed."""
@@ -244,16 +244,16 @@ class _Scd2Steps(Scd2Terms):
         inner = f"SELECT *, {', '.join(f'lead({q(n)}) {window} AS {q(name)}' for name, n in leads.items())}"
         inner += f" FROM {events} WHERE {boundary}"
         new = f"SELECT {self.version_row(text_literal(Op.UPDATE), removed=False)} FROM ({inner}) AS b WHERE {q(OPENS)}"
-        if self.known.related is None:
+        if self.inputs.related is None:
             return new
         changed = [f"{q(FOUND + THERE)} = 0"]
         for i, start in zip(self.numbers, self.starts, strict=True):
             changed.append(f"{q(f'_cdc__next_{i}')} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_end_{i}')}")
             changed.append(f"{self.last_value(start)} IS DISTINCT FROM {q(f'{FOUND}_cdc__was_last_{i}')}")
-        changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.known.missing else []
-        gone = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(FOUND + THERE)} = 1 AND NOT {q(OPENS)}"
-        of_gone = f"SELECT {self.version_row(text_literal(Op.DELETE), removed=True)} FROM {events} WHERE {gone}"
-        return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{of_gone}"
+        changed += [f"{q(CDC_UNSENT)} IS NOT NULL AND {q('_cdc__touched')} = {CHANGE}"] if self.inputs.missing else []
+        is_removed = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(FOUND + THERE)} = 1 AND NOT {q(OPENS)}"
+        removals = f"SELECT {self.version_row(text_literal(Op.DELETE), removed=True)} FROM {events} WHERE {is_removed}"
+        return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{removals}"
 
     def last_value(self, name: str) -> str:
         """The value of a version's last upsert: the event before the next version or delete, or the key's last
@@ -266,30 +266,30 @@ class _Scd2Steps(Scd2Terms):
         """A version as stored in the target. Only the key and the sequence matter in a `removed` one."""
         q = self.q
         last = q if removed else self.last_value
-        made = {lasting: last(start) for lasting, start in zip(self.lasts, self.starts, strict=True)}
-        made |= {n: last(n) for n in self.known.untracked}
+        expressions = {lasting: last(start) for lasting, start in zip(self.lasts, self.starts, strict=True)}
+        expressions |= {n: last(n) for n in self.inputs.untracked}
         ends = {END_AT: "_cdc__next_at"} | {n: f"_cdc__next_{i}" for n, i in zip(self.ends, self.numbers, strict=True)}
-        made |= {n: "NULL" if removed else q(name) for n, name in ends.items()}
-        if self.known.applied_at:
-            made[CDC_APPLIED_AT] = self.known.applied_at
+        expressions |= {n: "NULL" if removed else q(name) for n, name in ends.items()}
+        if self.inputs.applied_at:
+            expressions[CDC_APPLIED_AT] = self.inputs.applied_at
         out = [f"{op} AS {q(OP)}", q(ROW_NUMBER), f"{last(ROW_NUMBER)} AS {q('_cdc__last_place')}"]
-        return ", ".join([*out, *(f"{made.get(name, q(name))} AS {q(name)}" for name in self.list_version_columns())])
+        return ", ".join([*out, *(f"{expressions.get(name, q(name))} AS {q(name)}" for name in self.list_version_columns())])
 
     def list_version_columns(self) -> list[str]:
         """The columns of a version: keys, sequences, start, end and carried values, in the order of the target. Then
         carried columns that the target does not have."""
-        mine = {*self.keys, *self.starts, START_AT, END_AT, *self.ends, *self.lasts, CDC_UNSENT, *self.known.values}
+        mine = {*self.keys, *self.starts, START_AT, END_AT, *self.ends, *self.lasts, CDC_UNSENT, *self.inputs.values}
         target = [c.name for c in self.plan.target if c.name in mine]
-        return [*target, *(n for n in self.known.values if n not in target)]
+        return [*target, *(n for n in self.inputs.values if n not in target)]
 
     def select_absorbed(self, events: str) -> str:
         q = self.q
         first = " AND ".join(
             f"{q(f'{FOUND}_cdc__was_last_{i}')} = {q(n)}" for i, n in zip(self.numbers, self.starts, strict=True)
         )
-        unseen = f"{q(KIND)} = {CHANGE}" if self.known.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
+        unseen = f"{q(KIND)} = {CHANGE}" if self.inputs.related is None else f"({q(KIND)} = {CHANGE} OR ({first}))"
         absorbed = [f"NOT ({self.is_delete}) AND NOT {q(OPENS)}", f"{q(SILENT)} AND {q(KIND)} <> {TRUNCATE}"]
         absorbed += [f"{q(OPENS)} AND {q(MANY)} AND {unseen}"] if self.has_losses else []
-        names = [OP, ROW_NUMBER, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
+        names = [OP, ROW_NUMBER, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values]
         new = f"{q(VERDICT)} = {text_literal(APPLY)} AND {q(KIND)} NOT IN ({ABSORBED}, {LAST_UPSERT})"
         return f"SELECT {self.names(names)} FROM {events} WHERE {new} AND ({' OR '.join(f'({k})' for k in absorbed)})"

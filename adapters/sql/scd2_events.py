@@ -139,15 +139,15 @@ def _version_bounds(plan: ApplyPlan, dialect: Dialect) -> tuple[list[str], list[
 def carried_columns(plan: ApplyPlan) -> tuple[str, ...]:
     """The columns of the target without keys, sequences, start and end."""
     count = plan.table.sequence
-    made = {*plan.table.keys, *cdc_sequence_columns(count), *end_sequence_columns(count), *last_sequence_columns(count)}
-    return tuple(c.name for c in plan.target if c.name not in {*made, START_AT, END_AT, CDC_UNSENT})
+    names = {*plan.table.keys, *cdc_sequence_columns(count), *end_sequence_columns(count), *last_sequence_columns(count)}
+    return tuple(c.name for c in plan.target if c.name not in {*names, START_AT, END_AT, CDC_UNSENT})
 
 
 class Scd2Terms:
     """Names that the statements share."""
 
-    def __init__(self, plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> None:
-        self.plan, self.dialect, self.known = plan, dialect, known
+    def __init__(self, plan: ApplyPlan, dialect: Dialect, inputs: Scd2Input) -> None:
+        self.plan, self.dialect, self.inputs = plan, dialect, inputs
         self.q = dialect.quote_name
         self.keys = plan.table.keys
         count = plan.table.sequence
@@ -171,7 +171,7 @@ class Scd2Terms:
     def found_columns(self) -> list[str]:
         """Columns about the target's version that starts at an event: its existence, its end, and its last
         sequence. Empty when the target has no versions."""
-        if self.known.related is None:
+        if self.inputs.related is None:
             return []
         return [THERE, *(f"_cdc__was_end_{i}" for i in self.numbers), *(f"_cdc__was_last_{i}" for i in self.numbers)]
 
@@ -181,26 +181,26 @@ class EventBranches(Scd2Terms):
 
     def select(self) -> str:
         """Every event, once per origin."""
-        related = self.known.related
+        related = self.inputs.related
         parts = [self.from_rows()]
         if related is not None:
             parts += [self.from_versions(related), self.from_last_upserts(related), self.from_endings(related)]
-        parts += [self.from_absorbed_changes(self.known.absorbed)] if self.known.absorbed else []
-        parts += [self.from_truncates()] if self.known.truncates else []
+        parts += [self.from_absorbed_changes(self.inputs.absorbed)] if self.inputs.absorbed else []
+        parts += [self.from_truncates()] if self.inputs.truncates else []
         return "\nUNION ALL\n".join(parts)
 
     def render_branch(
-        self, kind: int, place: str, op: str, columns: Sequence[str], *, lost: str = "FALSE", there: Sequence[str] = ()
+        self, kind: int, place: str, op: str, columns: Sequence[str], *, lost: str = "FALSE", bounds: Sequence[str] = ()
     ) -> str:
         """One branch. `columns`: the keys, the sequence, START_AT, the names that were not sent, and the
         values.
 
-        `there`: for a version in the target, its end and its last sequence.
+        `bounds`: for a version in the target, its end and its last sequence.
         """
         q = self.q
-        named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
-        was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
-        stored = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
+        named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values), columns, strict=True)
+        texts = ["1", *bounds] if bounds else ["0", *["NULL"] * (2 * len(self.starts))]
+        stored = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, texts, strict=bool(self.found_columns))]
         head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(ROW_NUMBER)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
         return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *stored])}"
 
@@ -209,22 +209,22 @@ class EventBranches(Scd2Terms):
         c = self.dialect.column
         moved = f"{c('r', old_key_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
         plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
-        unchanged, values = c("r", CDC_UNSENT), [c("r", n) for n in self.known.values]
+        unchanged, values = c("r", CDC_UNSENT), [c("r", n) for n in self.inputs.values]
         lost, join = "FALSE", ""
-        if self.known.moves and self.known.related is None:
+        if self.inputs.moves and self.inputs.related is None:
             lost = f"({moved})"
-        elif self.known.moves:
-            values = [self.row_value(moved, name) for name in self.known.values]
+        elif self.inputs.moves:
+            values = [self.row_value(moved, name) for name in self.inputs.values]
             unchanged = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unchanged} END"
             lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
-            join = f"\nLEFT JOIN {self.known.related} AS o ON {self.from_old_key()}"
+            join = f"\nLEFT JOIN {self.inputs.related} AS o ON {self.from_old_key()}"
         head = self.render_branch(CHANGE, c("r", ROW_NUMBER), c("r", OP), [*plain, unchanged, *values], lost=lost)
-        return f"{head}\nFROM {self.known.rows} AS r{join}"
+        return f"{head}\nFROM {self.inputs.rows} AS r{join}"
 
     def row_value(self, moved: str, name: str) -> str:
         """A value of a row after a key change; if it was not sent, the value of the old key's version."""
         c = self.dialect.column
-        if name not in self.known.missing:
+        if name not in self.inputs.missing:
             return c("r", name)
         was_given = was_sent_condition(self.dialect, c("r", CDC_UNSENT), name)
         return f"CASE WHEN {moved} AND NOT {was_given} THEN {c('o', name)} ELSE {c('r', name)} END"
@@ -242,16 +242,16 @@ class EventBranches(Scd2Terms):
     def from_versions(self, related: str) -> str:
         """An upsert at the start of each version."""
         c = self.dialect.column
-        columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
-        there = [c("t", n) for n in (*self.ends, *self.lasts)]
-        head = self.render_branch(VERSION, c("t", ROW_NUMBER), text_literal(Op.UPDATE), columns, there=there)
+        columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values)]
+        bounds = [c("t", n) for n in (*self.ends, *self.lasts)]
+        head = self.render_branch(VERSION, c("t", ROW_NUMBER), text_literal(Op.UPDATE), columns, bounds=bounds)
         return f"{head}\nFROM {related} AS t"
 
     def from_last_upserts(self, related: str) -> str:
         """An upsert with the values of each version at its last absorbed upsert."""
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
-        columns += ["NULL", *(c("t", n) for n in self.known.values)]
+        columns += ["NULL", *(c("t", n) for n in self.inputs.values)]
         later = greater_condition([c("t", n) for n in self.lasts], [c("t", n) for n in self.starts])
         head = self.render_branch(LAST_UPSERT, c("t", ROW_NUMBER), text_literal(Op.UPDATE), columns)
         return f"{head}\nFROM {related} AS t WHERE {later}"
@@ -259,7 +259,7 @@ class EventBranches(Scd2Terms):
     def from_endings(self, related: str) -> str:
         """A delete at the end of each version. If another version starts there, that start counts."""
         c = self.dialect.column
-        nothing = ["NULL"] * (1 + len(self.known.values))
+        nothing = ["NULL"] * (1 + len(self.inputs.values))
         columns = [*(c("t", n) for n in (*self.keys, *self.ends, END_AT)), *nothing]
         head = self.render_branch(ENDING, c("t", ROW_NUMBER), text_literal(Op.DELETE), columns)
         return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
@@ -269,22 +269,22 @@ class EventBranches(Scd2Terms):
         c = self.dialect.column
         mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]
         same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
-        within = f"EXISTS (SELECT 1 FROM {self.known.related} AS t WHERE {same} AND NOT {greater_condition(starts, mine)})"
-        above = f"NOT {greater_condition([render_constant(v, self.dialect) for v in self.known.lowest], mine)}"
-        wanted = above if self.known.related is None else f"{above} OR {within}"
-        columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
+        within = f"EXISTS (SELECT 1 FROM {self.inputs.related} AS t WHERE {same} AND NOT {greater_condition(starts, mine)})"
+        above = f"NOT {greater_condition([render_constant(v, self.dialect) for v in self.inputs.lowest], mine)}"
+        wanted = above if self.inputs.related is None else f"{above} OR {within}"
+        columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.inputs.values)]
         branch = self.render_branch(ABSORBED, c("m", ROW_NUMBER), c("m", OP), columns)
         return f"{branch}\nFROM {absorbed} AS m\nWHERE {wanted}"
 
     def from_truncates(self) -> str:
         """A delete of every candidate key at each truncate."""
         c = self.dialect.column
-        truncates = " UNION ALL ".join(self.truncate_row(*truncate) for truncate in self.known.truncates)
-        nothing = ["NULL"] * (1 + len(self.known.values))
+        truncates = " UNION ALL ".join(self.truncate_row(*truncate) for truncate in self.inputs.truncates)
+        nothing = ["NULL"] * (1 + len(self.inputs.values))
         columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
         head = self.render_branch(TRUNCATE, "-1", text_literal(Op.DELETE), columns)
         names = self.names(self.keys)
-        relations = [self.known.rows, *([] if self.known.related is None else [self.known.related])]
+        relations = [self.inputs.rows, *([] if self.inputs.related is None else [self.inputs.related])]
         keys = " UNION ".join(f"SELECT DISTINCT {names} FROM {relation} AS r" for relation in relations)
         return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({truncates}) AS x"
 

@@ -53,9 +53,9 @@ def transform_columns(
                 )
             continue
         keys = [rules.get_source_name(key) for key in table.keys]
-        made = compute_column(columns, name, added.expression, kind, keys=keys, lacking=lacking)
-        out[name], out[ERROR] = made.values, pc.coalesce(out[ERROR], made.errors)
-        unknown |= {name: made.unchanged} if pc.any(made.unchanged).as_py() else {}
+        computed_column = compute_column(columns, name, added.expression, kind, keys=keys, lacking=lacking)
+        out[name], out[ERROR] = computed_column.values, pc.coalesce(out[ERROR], computed_column.errors)
+        unknown |= {name: computed_column.unchanged} if pc.any(computed_column.unchanged).as_py() else {}
     if OLD_KEY in columns:
         out[OLD_KEY] = _transform_old_keys(columns[OLD_KEY], rules)
     out[UNCHANGED] = _transform_name_lists(columns[UNCHANGED], rules.get_new_name, unknown)
@@ -104,8 +104,8 @@ def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.Chu
     names = [rules.get_new_name(field.name) for field in old.type]
     parts = [_change_column(pa.chunked_array([pc.struct_field(whole, f.name)]), rules.get_rule(f.name))[0] for f in old.type]
     arrays = [part.combine_chunks() for part in parts]
-    made = pa.StructArray.from_arrays(arrays, names, mask=pc.is_null(whole))
-    return pa.chunked_array([made])
+    keys = pa.StructArray.from_arrays(arrays, names, mask=pc.is_null(whole))
+    return pa.chunked_array([keys])
 
 
 def _transform_name_lists(

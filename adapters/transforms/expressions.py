@@ -197,10 +197,10 @@ def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands
     pieces = _map_values(function, kind, *operands)
     if len(pieces) == 1 and len(operands[0]) != 1:
         return pieces[0], None
-    done, there = pa.concat_arrays(pieces), pa.repeat(pa.scalar(True), len(operands[0]))
+    done, has_operands = pa.concat_arrays(pieces), pa.repeat(pa.scalar(True), len(operands[0]))
     for operand in operands:
-        there = pc.and_(there, pc.is_valid(operand))
-    return done, make_reasons(pc.and_(there, pc.is_null(done)), OUT_OF_RANGE)
+        has_operands = pc.and_(has_operands, pc.is_valid(operand))
+    return done, make_reasons(pc.and_(has_operands, pc.is_null(done)), OUT_OF_RANGE)
 
 
 def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -247,7 +247,7 @@ def _apply_unary(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 def _round(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     (values,) = operands
-    done = {"floor": pc.floor, "ceil": pc.ceil, "round": lambda some: _round_half_away(some, node.value)}[node.operation](
+    done = {"floor": pc.floor, "ceil": pc.ceil, "round": lambda array: _round_half_away(array, node.value)}[node.operation](
         values
     )
     return _check_finite(done, values) if t.is_floating(node.type) else (done, None)
@@ -272,7 +272,7 @@ def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     if t.is_integer(kind) and t.is_decimal(node.type):
         # Arrow compares the precision with the integer type's widest value, not with the values in the array.
         values = values.cast(EVERY_INTEGER)
-    return _check_range(lambda some: some.cast(node.type), node.type, values)
+    return _check_range(lambda array: array.cast(node.type), node.type, values)
 
 
 def _cast_values(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -286,7 +286,7 @@ def lossy_cast_reasons(where: pa.Array, kind: pa.DataType) -> Texts:
 
 
 def _narrow(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
-    return _check_range(lambda some: some.cast(node.type), node.type, operands[0])
+    return _check_range(lambda array: array.cast(node.type), node.type, operands[0])
 
 
 def _compare(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
@@ -327,7 +327,7 @@ def _extract_part(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 def _truncate_time(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     (values,) = operands
     done, why = _check_range(
-        lambda some: pc.floor_temporal(some, unit=node.value), _to_utc_clock(values).type, _to_utc_clock(values)
+        lambda array: pc.floor_temporal(array, unit=node.value), _to_utc_clock(values).type, _to_utc_clock(values)
     )
     return done.cast(node.type), why
 

@@ -190,12 +190,12 @@ def out_of_range_reject(name: str) -> Reject:
 
 def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     """The changes with operations replaced by the conditions. Both conditions apply to the original change."""
-    written, came = pc.is_in(changes[OP], value_set=WRITTEN), changes
+    written, original_changes = pc.is_in(changes[OP], value_set=WRITTEN), changes
     conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
     for key, condition, op in conditions:
         if condition is None:
             continue
-        mask, failures = evaluate_condition(came, condition)
+        mask, failures = evaluate_condition(original_changes, condition)
         errors, mask = _add_condition_errors(errors, key, failures, written), pc.and_(written, mask)
         if pc.any(mask).as_py():
             changes = _replace_operations(changes, op, mask)
@@ -310,8 +310,8 @@ def _put_column(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Tab
 
 def _mask_rows(changes: pa.Table) -> pa.ChunkedArray:
     """True for all changes but deletes and truncates. The delete halves of key changes are kept."""
-    gone = pc.and_(pc.equal(changes[OP], Op.DELETE.value), pc.invert(pc.fill_null(changes[KEY_CHANGE_DELETE], False)))
-    return pc.invert(pc.or_(gone, pc.equal(changes[OP], Op.TRUNCATE.value)))
+    is_delete = pc.and_(pc.equal(changes[OP], Op.DELETE.value), pc.invert(pc.fill_null(changes[KEY_CHANGE_DELETE], False)))
+    return pc.invert(pc.or_(is_delete, pc.equal(changes[OP], Op.TRUNCATE.value)))
 
 
 def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | None) -> pa.ChunkedArray:
