@@ -127,7 +127,7 @@ class DeadLetterSettings(ClientOptions, StoreOptions):
     """The store for rejected records: a Delta table at `path`, a PostgreSQL table at `dsn` or a Kafka `topic`."""
 
     what: ClassVar[str] = "dead_letters"
-    whose: ClassVar[str] = "dead_letters"
+    owner: ClassVar[str] = "dead_letters"
     adapters: ClassVar[frozenset[str]] = frozenset({"delta", "postgres", "kafka"})
 
     path: ConfigPath | None = None

@@ -287,15 +287,15 @@ class DecodeWorker:
 def _start_process(files: Iterable[int]) -> tuple[Connection, subprocess.Popen[bytes]]:
     if not sys.executable:
         raise OSError("it is not known where Python is")
-    here, there = socket.socketpair()
-    with there:
-        fds = (there.fileno(), *files)
+    engine_end, worker_end = socket.socketpair()
+    with worker_end:
+        fds = (worker_end.fileno(), *files)
         command = [sys.executable, "-P", "-m", "adapters.engines.decode_worker", *map(str, fds)]
         # The worker finds the same modules as this process.
         paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         nothing = subprocess.DEVNULL
         process = subprocess.Popen(command, pass_fds=fds, env=os.environ | paths, stdin=nothing, stdout=nothing)  # noqa: S603
-    return Connection(here.detach()), process
+    return Connection(engine_end.detach()), process
 
 
 def _close_files(files: Iterable[int]) -> None:

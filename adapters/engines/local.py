@@ -71,11 +71,11 @@ class LocalEngine:
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self.frames: Frames[pa.Table] = LocalFrames()
-        given = dict(options or {})
-        number = min(NUMBER, int(str(given.pop("ahead", 0))))
+        settings = dict(options or {})
+        number = min(NUMBER, int(str(settings.pop("ahead", 0))))
         self._ahead = DecodePool(number) if number > 0 else None
-        if given:
-            raise ValueError(f"the local engine has no option {sorted(given)[0]!r}")
+        if settings:
+            raise ValueError(f"the local engine has no option {sorted(settings)[0]!r}")
 
     @property
     def features(self) -> EngineFeatures:
@@ -390,9 +390,9 @@ def _complete_rows(rows: pa.Table, changes: pa.Table, sent: pa.Table, names: lis
     is_delete = pc.equal(rows[OP], Op.DELETE.value)
     unchanged = rows[UNCHANGED]
     if plan.soft_deletes:
-        takes = pc.and_(is_delete, pc.is_valid(sent["a"]))
+        is_filled = pc.and_(is_delete, pc.is_valid(sent["a"]))
         is_delete = pc.and_(is_delete, pc.is_null(sent["a"]))
-        unchanged = pc.if_else(takes, pa.scalar(names, unchanged.type), unchanged)
+        unchanged = pc.if_else(is_filled, pa.scalar(names, unchanged.type), unchanged)
     for i, name in enumerate(names):
         numbers = sent[f"c{i}"]
         rows = _replace_column(rows, name, changes[name].take(pc.if_else(is_delete, sent[LAST], numbers)))
@@ -469,8 +469,8 @@ def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
 
 
 def _highest_deleted(changes: pa.Table, names: tuple[str, ...]) -> SequenceKey | None:
-    gone = pc.equal(changes[OP], Op.DELETE.value)
-    return _find_extreme(changes.filter(gone), names, "descending") if pc.any(gone).as_py() else None
+    is_delete = pc.equal(changes[OP], Op.DELETE.value)
+    return _find_extreme(changes.filter(is_delete), names, "descending") if pc.any(is_delete).as_py() else None
 
 
 def _last_truncate_time(truncates: pa.Table) -> int | None:

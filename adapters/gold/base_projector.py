@@ -73,12 +73,12 @@ class BaseProjector(ABC):
     """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
-        given = options.get("sinks")
-        if not isinstance(given, Mapping):
+        sinks = options.get("sinks")
+        if not isinstance(sinks, Mapping):
             raise ConfigProblem("option sinks is a mapping of sinks by their names")
-        self._features = {str(name): features for name, features in given.items() if isinstance(features, SinkFeatures)}
+        self._features = {str(name): features for name, features in sinks.items() if isinstance(features, SinkFeatures)}
         """The sinks that are no lakes."""
-        self._lakes = {str(n): LakeOptions.from_options(lake) for n, lake in given.items() if n not in self._features}
+        self._lakes = {str(n): LakeOptions.from_options(lake) for n, lake in sinks.items() if n not in self._features}
         self._upkeep = {
             name: TableMaintenance(lake.compact_every, writer, lake.vacuum) for name, lake in self._lakes.items()
         }
@@ -159,10 +159,10 @@ class BaseProjector(ABC):
             with translate_errors(one.label):
                 try:
                     newest = self._snapshots_of(folder).get_newest()
-                except TableNotFoundError as gone:
+                except TableNotFoundError as error:
                     if has_table(folder):
                         raise
-                    raise missing_input_error(projection, one) from gone
+                    raise missing_input_error(projection, one) from error
                 versions[one.name] = InputVersion(newest.table_id, newest.number)
         return versions
 
@@ -326,8 +326,8 @@ class BaseProjector(ABC):
             remark = table_remark(projection)
             create_table(folder, projection.into, columns, settings={}, partition_by=[], first=first, remark=remark)
             return open_table(folder)
-        there = read_schema(table)
-        if [(f.name, f.type) for f in there] == [(f.name, f.type) for f in schema]:
+        stored_schema = read_schema(table)
+        if [(f.name, f.type) for f in stored_schema] == [(f.name, f.type) for f in schema]:
             return table
         if work.groups is not None:
             raise other_columns_error(projection)

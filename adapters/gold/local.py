@@ -565,8 +565,8 @@ def _read_staying_rows(
 ) -> Iterator[pa.Table]:
     for one in ranges:
         rows = version.rows(one.files).to_table()
-        gone = pc.is_in(rows[column], value_set=pa.array([*groups], rows[column].type))
-        yield rows.filter(pc.invert(gone))
+        in_groups = pc.is_in(rows[column], value_set=pa.array([*groups], rows[column].type))
+        yield rows.filter(pc.invert(in_groups))
 
 
 def replace_groups(version: TableVersion, rows: pa.Table, rewrite: GroupRewrite, properties: CommitProperties) -> int:

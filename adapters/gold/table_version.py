@@ -84,9 +84,9 @@ class TableVersion:
         """The files that may have rows with one of `groups` in the column."""
         files = _drop_single_valued(self._added_files, column, groups)
         bounds = _to_bounds(files, column)
-        held = mask_candidates(bounds, groups)
+        matches = mask_candidates(bounds, groups)
         return _to_data_files(
-            files.select(self._listed_files.column_names).filter(pa.array(held, pa.bool_())), compress(bounds, held)
+            files.select(self._listed_files.column_names).filter(pa.array(matches, pa.bool_())), compress(bounds, matches)
         )
 
     def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
@@ -292,12 +292,13 @@ def diff_versions(old: TableVersion, new: TableVersion, columns: Collection[str]
     """
     if _column_types(old.schema, columns) != _column_types(new.schema, columns):
         return None
-    gone, come = old.files_at(old.paths - new.paths), new.files_at(new.paths - old.paths)
-    removed = old.rows(gone)
+    removed_files, added_files = old.files_at(old.paths - new.paths), new.files_at(new.paths - old.paths)
+    removed = old.rows(removed_files)
     # After a restore from a copy, the older version is a different one, although the feed may have its number.
     if _is_incomplete(removed):
         return None
-    return VersionDiff(old, new, removed, new.rows(come), has_few_rows([*gone, *come]), map_columns(new.schema, columns))
+    is_small = has_few_rows([*removed_files, *added_files])
+    return VersionDiff(old, new, removed, new.rows(added_files), is_small, map_columns(new.schema, columns))
 
 
 def _is_incomplete(rows: ds.FileSystemDataset) -> bool:

@@ -104,17 +104,17 @@ class ApplicationServer:
 
 def has_token(request: Request, token: str) -> bool:
     """True if the request has the token: `Authorization: Bearer TOKEN`."""
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    sent_token = request.headers.get("authorization", "").removeprefix("Bearer ")
     # Starlette decodes headers as latin-1, whatever their bytes.
-    return hmac.compare_digest(given.encode("latin-1"), token.encode())
+    return hmac.compare_digest(sent_token.encode("latin-1"), token.encode())
 
 
 def has_password(request: Request, token: str) -> bool:
     """True if the token is the basic-auth password, with any user name. Only for reads: a browser also sends it with
     requests that other sites start."""
-    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    kind, _, credentials = request.headers.get("authorization", "").partition(" ")
     try:
-        _, _, password = base64.b64decode(given, validate=True).partition(b":")
+        _, _, password = base64.b64decode(credentials, validate=True).partition(b":")
     except (binascii.Error, ValueError):
         return False
     return kind.lower() == "basic" and hmac.compare_digest(password, token.encode())

@@ -64,8 +64,8 @@ class HttpServer:
             *(Commands(emit, self._token, self._options.message_bytes).routes() if emit else ()),
         ]
         slashes = Middleware(EncodedSlashes)
-        here = Middleware(TrustedHostMiddleware, allowed_hosts=list_local_hosts(self._options.address))
-        hosts = [] if self._token else [here]
+        host_check = Middleware(TrustedHostMiddleware, allowed_hosts=list_local_hosts(self._options.address))
+        hosts = [] if self._token else [host_check]
         return Starlette(routes=routes, middleware=[*hosts, slashes], exception_handlers={HTTPException: refuse_unrouted})
 
     def _refuse_strangers(self, emit: Emit | None) -> None:
@@ -155,8 +155,8 @@ def _to_event(body: bytes) -> NewEvent:
         fields = _body(body)
         data = json_to_texts("event_data", fields.event_data)
         more = None if fields.metadata is None else json_to_texts("metadata", fields.metadata)
-        who = fields.aggregate_id, fields.aggregate_type, fields.event_type
-        return make_event(*who, data, more, expected_version=fields.expected_version, event_id=fields.event_id)
+        identity = fields.aggregate_id, fields.aggregate_type, fields.event_type
+        return make_event(*identity, data, more, expected_version=fields.expected_version, event_id=fields.event_id)
     except msgspec.ValidationError as wrong:
         raise RequestRefused(422, str(wrong)) from None
     except InvalidEvent as wrong:

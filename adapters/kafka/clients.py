@@ -20,7 +20,7 @@ from .options import ClientOptions
 
 def translate_client_error(options: ClientOptions, error: KafkaError, doing: str) -> ReplicatorError:
     """The program's own error, without the secrets of the options."""
-    problem = translate_error(error, doing, options.whose)
+    problem = translate_error(error, doing, options.owner)
     return type(problem)(options.hide_secrets(problem.sentence), next_step=problem.next_step)
 
 
@@ -182,7 +182,7 @@ REFUSED = frozenset(
 UNREACHABLE = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN})
 """Errors of a client that gets no answer."""
 
-CHECK = "Check 'options' and 'security' of {whose}."
+CHECK = "Check 'options' and 'security' of {owner}."
 VERSIONS = "The client or the broker lacks this feature: see the sentence; update the older one."
 SKIP = (
     "`replicator lanes skip LANE --until TOPIC:PARTITION:N` for each lane that reads the topic; N is the first offset after"
@@ -244,10 +244,10 @@ missing offsets (`OFFSETS`) itself. `_BAD_MSG`, a checksum error, is transient: 
 
 AWAY = (
     "Check that the broker is running, and that its advertised listeners can be reached from here. Check that "
-    "security.protocol under 'security' of {whose} is the protocol of the listener."
+    "security.protocol under 'security' of {owner} is the protocol of the listener."
 )
 """A TLS listener only closes the connection of a client without TLS, so this step also names security.protocol."""
-NOT_ALLOWED = "Check 'security' of {whose} (security.protocol, sasl.*, ssl.*) and the user's rights at the broker."
+NOT_ALLOWED = "Check 'security' of {owner} (security.protocol, sasl.*, ssl.*) and the user's rights at the broker."
 
 OFFSETS = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 """The broker does not have the offset, or has different records there."""
@@ -266,17 +266,17 @@ def is_transient(error: KafkaError) -> bool:
     return error.retriable() or not (is_access_denied(error) or error.code() in LASTING)
 
 
-def translate_error(error: KafkaError, doing: str, whose: str = "the source") -> ReplicatorError:
-    """The program's error for `error`. `doing`: the failed action, start of the sentence. `whose`: the owner of the options.
+def translate_error(error: KafkaError, doing: str, owner: str = "the source") -> ReplicatorError:
+    """The program's error for `error`. `doing`: the failed action, start of the sentence. `owner`: the owner of the options.
     Never contains a secret."""
     sentence = f"{doing}: {error.str()} ({error.name()})."
     if is_access_denied(error):
-        return EnvironmentProblem(sentence, next_step=NOT_ALLOWED.format(whose=whose))
+        return EnvironmentProblem(sentence, next_step=NOT_ALLOWED.format(owner=owner))
     if is_transient(error):
-        return Retryable(sentence, next_step=AWAY.format(whose=whose))
+        return Retryable(sentence, next_step=AWAY.format(owner=owner))
     step = LASTING[error.code()]
     kind = ConfigProblem if step is CHECK else Fatal
-    return kind(sentence, next_step=step.format(whose=whose))
+    return kind(sentence, next_step=step.format(owner=owner))
 
 
 def unwrap_error(exception: KafkaException) -> KafkaError:

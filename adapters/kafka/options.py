@@ -26,10 +26,10 @@ OWNED: Mapping[str, str] = {
 
 
 class ClientOptions:
-    """Methods of clients over the keys `bootstrap_servers`, `security` and `options` of a model. `whose`: the owner of the
+    """Methods of clients over the keys `bootstrap_servers`, `security` and `options` of a model. `owner`: the owner of the
     options, for messages."""
 
-    whose: ClassVar[str] = "the source"
+    owner: ClassVar[str] = "the source"
 
     if TYPE_CHECKING:  # Keys of the models, which describe them.
         bootstrap_servers: str | None
@@ -59,7 +59,7 @@ def check_security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return options
 
 
-def refuse_owned(owned: Mapping[str, str], whose: str) -> Callable[[dict[str, str]], dict[str, str]]:
+def refuse_owned(owned: Mapping[str, str], owner: str) -> Callable[[dict[str, str]], dict[str, str]]:
     """A check that refuses security settings, and the settings that have keys of their own: see `OWNED`."""
 
     def check(options: dict[str, str]) -> dict[str, str]:
@@ -70,7 +70,7 @@ def refuse_owned(owned: Mapping[str, str], whose: str) -> Callable[[dict[str, st
                     "holds a security setting; write security settings under 'security', where they are kept secret",
                 )
             if name in owned:
-                hint = f"write '{owned[name]}'{whose} instead" if owned[name] else "correctness depends on it"
+                hint = f"write '{owned[name]}'{owner} instead" if owned[name] else "correctness depends on it"
                 raise make_value_error("option", f"sets {name}, but only replicator may set it: {hint}")
         return options
 

@@ -159,13 +159,13 @@ class ConnectService:
         }
 
     def _settings(self, plugins: Path) -> Mapping[str, str]:
-        here = {
+        local_settings = {
             "bootstrap.servers": f"{HOST}:{self._home.ports.kafka}",
             "listeners": f"http://{HOST}:{self._home.ports.connect}",
             "rest.advertised.host.name": HOST,
             "plugin.path": str(plugins),
         }
-        return {**WORKER, **here, **self._more}
+        return {**WORKER, **local_settings, **self._more}
 
 
 # The client of the REST interface, in Docker or local: registers, watches and deletes connectors.

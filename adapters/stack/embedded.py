@@ -209,12 +209,12 @@ class EmbeddedStack:
 
 def _describe_ports(state: ServiceStatus) -> ServiceStatus:
     """The state, with a `detail` if the ports are unexpected. Spark workers also use a random port, so they are skipped."""
-    there = set() if state.pid is None or state.name == "spark-worker" else listened_ports(state.pid)
-    if not there or not there.isdisjoint(state.ports.values()):
+    open_ports = set() if state.pid is None or state.name == "spark-worker" else listened_ports(state.pid)
+    if not open_ports or not open_ports.isdisjoint(state.ports.values()):
         return state
-    here, expected = (", ".join(map(str, sorted(ports))) for ports in (there, state.ports.values()))
+    actual, expected = (", ".join(map(str, sorted(ports))) for ports in (open_ports, state.ports.values()))
     step = "Set REPLICATOR_STACK_PORTS as when the services were started, or run `replicator stack down` first."
-    return replace(state, detail=f"{state.name} runs on port {here}, not on {expected}. {step}")
+    return replace(state, detail=f"{state.name} runs on port {actual}, not on {expected}. {step}")
 
 
 def default_services(home: StackHome) -> list[Service]:

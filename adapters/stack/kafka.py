@@ -157,14 +157,14 @@ class KafkaService:
 
     def _configure(self, path: Path, data: Path) -> Path:
         client, controller = self.ports["client"], self.ports["controller"]
-        here = {
+        local_settings = {
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "listeners": f"PLAINTEXT://{HOST}:{client},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{client}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(data),
         }
-        return write_properties(path, {**BROKER, **here, **self._settings})
+        return write_properties(path, {**BROKER, **local_settings, **self._settings})
 
     def _format(self, folder: Path, jars: Sequence[Path]) -> None:
         """Format a folder with another name, then rename it: an existing log folder is complete."""

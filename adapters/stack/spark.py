@@ -112,8 +112,8 @@ class SparkService:
         command = [str(java), self._mark, DAEMON_MEMORY, *OPENED, "-cp", str(spark / "jars" / "*"), self._main]
         # The worker starts executors with its own environment. Without the Scala version, their launcher looks for build
         # folders.
-        here = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
-        environment = {**os.environ, **here, "JAVA_HOME": str(java.parent.parent)}
+        variables = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
+        environment = {**os.environ, **variables, "JAVA_HOME": str(java.parent.parent)}
         spawn_server([*command, *self._arguments], self.log, cwd=self._home.make_subfolder(self._name), env=environment)
 
     def wait(self, seconds: float = START_SECONDS) -> None:

@@ -128,7 +128,7 @@ class SparkEngine:
         """One job, which also collects the facts again, because transforms may change them."""
         wanted, table = plan.row_transforms, plan.table
         frame, rejects = _split_errors(
-            map_frame(changes, lambda some: transform_rows(some, wanted, table), changes_schema(table))
+            map_frame(changes, lambda rows: transform_rows(rows, wanted, table), changes_schema(table))
         )
         bad = count_rows(rejects)
         return TransformedChanges(
@@ -212,7 +212,7 @@ class SparkFrames:
         if hashes.secret and since:
             schema = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
             marked = cache_frame(
-                map_frame(raw, lambda some: some.append_column(LATER, mask_later(some, since, hashes)), schema)
+                map_frame(raw, lambda records: records.append_column(LATER, mask_later(records, since, hashes)), schema)
             )
             free, bad = (filter_rows(marked, column(LATER) == sf.lit(later)).drop(LATER) for later in (False, True))
             return keep_parents(free, marked, raw), keep_parents(bad.withColumn(ERROR, sf.lit(error)), marked, raw)
@@ -421,7 +421,7 @@ def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, i
     marks: list[TransactionMark] = []
     topic = get_topic(raw)
     for *kind, records, marks_json in map_frame(
-        raw, lambda some: _find_kinds(some.cast(RAW), decoder, topic), KINDS_AND_MARKS
+        raw, lambda raw_rows: _find_kinds(raw_rows.cast(RAW), decoder, topic), KINDS_AND_MARKS
     ).collect():
         if marks_json is None:
             counts[RouteKind(*kind)] += records
@@ -472,8 +472,8 @@ def _route_batch(records: pa.Table, decoder: Decoder) -> pa.Table:
 
 
 def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
-    def of(some: pa.Table) -> pa.Table:
-        records = some.cast(RAW)
+    def of(raw_rows: pa.Table) -> pa.Table:
+        records = raw_rows.cast(RAW)
         return find_drops(records, decoder.route(records), decoder)
 
     return to_arrow(map_frame(raw, of, DROPS)).cast(DROPS).sort_by([(name, "ascending") for name in RAW_RECORD_POSITION])

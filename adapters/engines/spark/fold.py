@@ -139,8 +139,8 @@ def _complete_rows(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> 
     still lack values. Deletes keep their own image, except with soft deletes."""
     is_delete = column(OP) == Op.DELETE.value
     if plan.soft_deletes:
-        takes = is_delete & column("_a").isNotNull()
-        unchanged = sf.when(takes, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNCHANGED))
+        is_filled = is_delete & column("_a").isNotNull()
+        unchanged = sf.when(is_filled, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNCHANGED))
         marked, is_delete = marked.withColumn(UNCHANGED, unchanged), is_delete & column("_a").isNull()
     for i, name in enumerate(names):
         value = sf.when(is_delete, column(name)).otherwise(column(f"_v{i}"))
@@ -153,8 +153,8 @@ def _complete_rows(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> 
 def list_still_missing(names: Sequence[str]) -> Column:
     """The names that are still without a value. Empty, not null, if all values are known but from several changes."""
     # Not as nested expressions, whose size would double with each column.
-    came = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
-    left = sf.array_except(column(UNCHANGED), came.cast("array<string>"))
+    sent_names = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
+    left = sf.array_except(column(UNCHANGED), sent_names.cast("array<string>"))
     return sf.when(column(UNCHANGED).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
 
 

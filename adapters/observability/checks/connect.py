@@ -146,8 +146,8 @@ class ConnectCheck:
             yield Diagnosis("ok", self._name, f"No setting of {where} is known to lose values or order.")
 
     def _unknown_diagnosis(self, name: str) -> Diagnosis:
-        there = ", ".join(sorted(self._worker.get("/connectors") or ())) or "none"
-        sentence = f"Connector {name} is not registered; there is {there}."
+        connectors = ", ".join(sorted(self._worker.get("/connectors") or ())) or "none"
+        sentence = f"Connector {name} is not registered; there is {connectors}."
         return Diagnosis(
             "error",
             self._name,

@@ -225,7 +225,7 @@ def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator
         step = "The connector creates it when it starts. Read the connector's log, and check that `slot` is its slot.name."
         yield Diagnosis("warning", name, f"There is no replication slot {slot}.", step)
         return
-    active, status, plugin, mine, held, limit_mb = rows[0]
+    active, status, plugin, mine, size, limit_mb = rows[0]
     if not mine or plugin != "pgoutput":
         where = f"uses {plugin}" if mine else "belongs to another database"
         yield Diagnosis("error", name, f"Replication slot {slot} {where}.", "Give the connector another slot.name.")
@@ -233,7 +233,7 @@ def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator
         yield _lost_diagnosis(name, slot)
         return
     yield _check_reader(name, slot, bool(active))
-    yield _check_retained(name, slot, held or 0, limit_mb, status)
+    yield _check_retained(name, slot, size or 0, limit_mb, status)
 
 
 def _lost_diagnosis(name: str, slot: str) -> Diagnosis:
@@ -252,19 +252,19 @@ def _check_reader(name: str, slot: str, active: bool) -> Diagnosis:
     return Diagnosis("warning", name, f"Replication slot {slot} has no reader.", step)
 
 
-def _check_retained(name: str, slot: str, held: int, limit_mb: int, status: str) -> Diagnosis:
+def _check_retained(name: str, slot: str, size: int, limit_mb: int, status: str) -> Diagnosis:
     """Compare the log retained for the slot with the limit (-1: none) above which the server deletes it."""
     limit = limit_mb * 1024 * 1024
-    sentence = f"Slot {slot} holds back {_format_size(held)} of log"
+    sentence = f"Slot {slot} holds back {_format_size(size)} of log"
     if limit_mb < 0:
         sentence += ", and nothing bounds that."
         step = "See why the connector is behind; set max_slot_wal_keep_size so that the disk cannot fill up."
-        return Diagnosis("warning", name, sentence, step) if held > MUCH else Diagnosis("ok", name, sentence)
+        return Diagnosis("warning", name, sentence, step) if size > MUCH else Diagnosis("ok", name, sentence)
     sentence += f" of the {_format_size(limit)} that max_slot_wal_keep_size allows."
     step = "See why the connector is behind, and raise max_slot_wal_keep_size: beyond it changes are lost."
-    if status == "unreserved" or held > 0.9 * limit:
+    if status == "unreserved" or size > 0.9 * limit:
         return Diagnosis("error", name, sentence, step)
-    return Diagnosis("warning" if held > 0.5 * limit else "ok", name, sentence, step if held > 0.5 * limit else "")
+    return Diagnosis("warning" if size > 0.5 * limit else "ok", name, sentence, step if size > 0.5 * limit else "")
 
 
 def _format_size(size: float) -> str:
