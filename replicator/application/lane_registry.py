@@ -521,14 +521,14 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
     # With sparse offsets, the only known first offset is the stored one.
     sparse = source.features.sparse_offsets
     expected = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
-    gone = source.losses(Position(expected), {})
+    losses = source.losses(Position(expected), {})
     sentences = []
     for partition, first in sorted(expected.items()):
         at = mine.get(partition)
         if at is None:
-            sentences += [gone[partition]] if partition in gone else []
+            sentences += [losses[partition]] if partition in losses else []
             continue
-        is_lost = at > first and (partition in gone or at > beginning.get(partition, at))
+        is_lost = at > first and (partition in losses or at > beginning.get(partition, at))
         if is_lost and not _is_whole(source, lane, partition, at):
             sentences.append(f"The source begins at offset {at} of {partition}.")
     if not sentences and all(end.get(partition, at) <= at for partition, at in mine.items()):

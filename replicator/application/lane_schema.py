@@ -52,17 +52,17 @@ class SchemaTransition:
 
 @dataclass(frozen=True, slots=True)
 class AlteredColumn:
-    """The type of a column before a log cut (`was`), and its later types (`now`); None: no such column."""
+    """The type of a column before a log cut, and its later types. None: no such column."""
 
-    was: pa.DataType | None
-    now: tuple[pa.DataType | None, ...]
+    old_type: pa.DataType | None
+    later_types: tuple[pa.DataType | None, ...]
 
-    def is_done(self, there: pa.DataType | None) -> bool:
-        """True if a table whose column has the type `there` (None: no column) already has a later form.
+    def is_done(self, kind: pa.DataType | None) -> bool:
+        """True if a table whose column has the type `kind` (None: no column) already has a later form.
 
         A table may store a type as another one.
         """
-        return (there is None) != (self.was is None) or (there != self.was and there in self.now)
+        return (kind is None) != (self.old_type is None) or (kind != self.old_type and kind in self.later_types)
 
 
 class LaneSchema:
@@ -148,7 +148,7 @@ class LaneSchema:
         policy, rules = self._lane.policy, self._lane.schema_rules
         decision = decide_schema(current.columns, current.source, table, rules, policy=policy, is_accepted=accepted)
         before = [v.source for v in self._list_passed() if v.number < current.number]
-        if decision.reshaping.emptied and all(any(_is_same(b, met) for b in before) for met in (table, current.source)):
+        if decision.reshaping.emptied and all(any(_is_same(b, spec) for b in before) for spec in (table, current.source)):
             return replace(decision, reshaping=replace(decision.reshaping, emptied=()))
         return decision
 
@@ -176,9 +176,9 @@ class LaneSchema:
     def apply_transition(self, transition: SchemaTransition) -> None:
         """Continue under the new schema."""
         version = replace(transition.version, state="applied")
-        was = self.versions.get(version.number)
+        previous = self.versions.get(version.number)
         self.versions[version.number] = self.current = version
-        if was is None or was.state != "applied":
+        if previous is None or previous.state != "applied":
             self._new = (*self._new, version)
         self._taken = None
 
@@ -197,7 +197,7 @@ class LaneSchema:
         """
         behind = [v for v in self.versions.values() if v.state == "applied" and v.emptied and _has_below(v.position, start)]
         names = [frozenset(name for v in behind[i:] for name in v.emptied) for i in range(len(behind))]
-        return [(v.position, some) for v, some in zip(behind, names, strict=True)]
+        return [(v.position, columns) for v, columns in zip(behind, names, strict=True)]
 
     def select_columns_without(self, table: TableSpec, names: frozenset[str]) -> TargetColumns:
         """The columns of `table` that the lane applies, without `names`, whose values are of older columns."""
@@ -238,8 +238,8 @@ class LaneSchema:
             emptied=tuple(filter(None, map(self._lane.row_transforms.column_transforms.get_new_name, emptied))),
         )
         number = max(passed, default=0) + 1
-        made = SchemaVersion(number, table, decision.columns, start, now, descriptions, waits)  # type: ignore[arg-type]
-        return replace(made, emptied=emptied, reshaping=reshaping)
+        new_version = SchemaVersion(number, table, decision.columns, start, now, descriptions, waits)  # type: ignore[arg-type]
+        return replace(new_version, emptied=emptied, reshaping=reshaping)
 
     def _list_passed(self) -> list[SchemaVersion]:
         """The versions that need no further decision."""
@@ -320,10 +320,10 @@ def find_altered_columns(cut: LogCut, lane: Lane, versions: Sequence[SchemaVersi
     schemas = [_list_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
     altered: dict[str, AlteredColumn] = {}
     for name in {name for columns in schemas for name in columns}:
-        was, *later = (columns.get(name) for columns in schemas)
-        now = tuple(one for one in later if one != was)
-        if now:
-            altered[name] = AlteredColumn(was, now)
+        old_type, *later_types = (columns.get(name) for columns in schemas)
+        new_types = tuple(one for one in later_types if one != old_type)
+        if new_types:
+            altered[name] = AlteredColumn(old_type, new_types)
     return altered
 
 
@@ -355,8 +355,8 @@ def _apply_newer_key(older: TableSpec, newer: TableSpec) -> TableSpec | None:
     return replace(older, keys=newer.keys, sequence=newer.sequence)
 
 
-def _is_alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:
-    return {c.name: (c.type, c.text_kind) for c in some} == {c.name: (c.type, c.text_kind) for c in others}
+def _is_alike(columns: tuple[Column, ...], other_columns: tuple[Column, ...]) -> bool:
+    return {c.name: (c.type, c.text_kind) for c in columns} == {c.name: (c.type, c.text_kind) for c in other_columns}
 
 
 def describe_stop(lane: Lane, transition: SchemaTransition) -> tuple[str, str]:

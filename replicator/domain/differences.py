@@ -262,16 +262,16 @@ def compare_tables(
     pairs: list[tuple[int, int]] = []
     added: list[int] = []
     for number, (key, row) in enumerate(_hash_rows(after.select(common), by)):
-        was = left.pop(key, None)
-        if was is None:
+        old_row = left.pop(key, None)
+        if old_row is None:
             added.append(number)
-        elif was[1] == row:
+        elif old_row[1] == row:
             diff.same += 1
         else:
-            pairs.append((was[0], number))
+            pairs.append((old_row[0], number))
     diff.only_before, diff.only_after, diff.different = len(left), len(added), len(pairs)
-    gone = [number for number, _ in left.values()][:max_shown]
-    diff.first["only_before"] = list(_take_rows(before, gone))
+    removed_numbers = [number for number, _ in left.values()][:max_shown]
+    diff.first["only_before"] = list(_take_rows(before, removed_numbers))
     diff.first["only_after"] = list(_take_rows(after, added[:max_shown]))
     _add_differences(diff, (before.select(common), after.select(common)), pairs, by, max_shown)
     return diff
@@ -296,9 +296,9 @@ def _add_differences(
 ) -> None:
     """Add the columns in which the rows of `pairs` differ."""
     for start in range(0, len(pairs), BATCH_ROWS):
-        some = pairs[start : start + BATCH_ROWS]
-        was, now = (_take_rows(table, [pair[side] for pair in some]) for side, table in enumerate(tables))
-        for one, other in zip(was, now, strict=True):
+        batch = pairs[start : start + BATCH_ROWS]
+        old_rows, new_rows = (_take_rows(table, [pair[side] for pair in batch]) for side, table in enumerate(tables))
+        for one, other in zip(old_rows, new_rows, strict=True):
             changed = {name: [one[name], other[name]] for name in one if repr(one[name]) != repr(other[name])}
             diff.columns.update(list(changed))
             if len(diff.first["differing"]) < shown:

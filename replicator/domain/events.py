@@ -169,9 +169,9 @@ def number_events(events: Sequence[NewEvent], earlier: StoredEvents, now: dateti
 def _number_event(
     new: NewEvent, stored: dict[str, Event], heads: dict[Aggregate, AggregateHead], now: datetime
 ) -> AppendedEvent:
-    there = stored.get(new.event_id)
-    if there is not None:
-        return AppendedEvent(there, is_new=False)
+    stored_event = stored.get(new.event_id)
+    if stored_event is not None:
+        return AppendedEvent(stored_event, is_new=False)
     head = heads.get(new.aggregate, AggregateHead())
     if new.expected_version not in (None, head.version):
         raise VersionConflict(new.aggregate_type, new.expected_version or 0, head.version)

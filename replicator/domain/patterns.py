@@ -160,8 +160,8 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _extract_group(pattern: str, name: str, group: int) -> str:
-    held = pc.replace_substring_regex(pa.array([name]), pattern=_anchor(pattern), replacement=f"\\{group}")
-    return str(held[0].as_py())
+    groups = pc.replace_substring_regex(pa.array([name]), pattern=_anchor(pattern), replacement=f"\\{group}")
+    return str(groups[0].as_py())
 
 
 # Column lists of the configuration.
@@ -222,5 +222,5 @@ def find_similar(pattern: str, names: Sequence[str]) -> Sequence[str]:
 
 def describe_unmatched(pattern: str, similar: Sequence[str]) -> str:
     """A sentence for a pattern without topics."""
-    there = f"; similar ones are {', '.join(similar)}" if similar else ""
-    return f"No topic matches {pattern!r}{there}."
+    hint = f"; similar ones are {', '.join(similar)}" if similar else ""
+    return f"No topic matches {pattern!r}{hint}."

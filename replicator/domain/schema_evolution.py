@@ -284,14 +284,14 @@ def decide_schema(
 ) -> SchemaDecision:
     """The reaction of a lane with these columns to records under `newer` after records under `older`. `is_accepted`: an
     operator accepted this schema, so changes with a stopping mode evolve."""
-    there = {c.name for c in columns}
+    column_names = {c.name for c in columns}
     changes = tuple(
-        _add_old_column_note(change, there - set(older.column_names))
+        _add_old_column_note(change, column_names - set(older.column_names))
         for change in list_changes(older, newer, rules.renames)
-        if change.kind in (SchemaChangeKind.ADDED, SchemaChangeKind.KEY_CHANGED) or change.column in there
+        if change.kind in (SchemaChangeKind.ADDED, SchemaChangeKind.KEY_CHANGED) or change.column in column_names
     )
     # Columns that were left out before, and need not be any more.
-    left_out = (c for c in newer.columns if c.name not in there and c.name in older.column_names)
+    left_out = (c for c in newer.columns if c.name not in column_names and c.name in older.column_names)
     if rules.get_mode(SchemaChangeKind.ADDED) in (SchemaChangeMode.EVOLVE, SchemaChangeMode.TRY_EVOLVE):
         changes += tuple(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in left_out)
     stopping = tuple(c for c in changes if rules.get_mode(c.kind) in STOPPING_MODES and not is_accepted)
@@ -306,11 +306,11 @@ def decide_schema(
     return SchemaDecision(changes, tuple(lane_columns.columns.values()), lane_columns.reshaping)
 
 
-def _add_old_column_note(change: SchemaChange, gone: Set[str]) -> SchemaChange:
+def _add_old_column_note(change: SchemaChange, dropped_names: Set[str]) -> SchemaChange:
     """The change, with the effect on a column of that name that was dropped before."""
-    if change.kind is SchemaChangeKind.ADDED and change.column in gone:
+    if change.kind is SchemaChangeKind.ADDED and change.column in dropped_names:
         return replace(change, kind=SchemaChangeKind.READDED)
-    if change.kind is SchemaChangeKind.RENAMED and change.to in gone:
+    if change.kind is SchemaChangeKind.RENAMED and change.to in dropped_names:
         return replace(change, before=f", and the column {change.to!r} that was dropped before is removed")
     return change
 
@@ -364,10 +364,10 @@ class _LaneColumns:
         and so do versions that have ended."""
         if self._policy not in CHANGE_POLICIES:
             self.reshaping = self.reshaping.then(TargetReshape(emptied=(change.column,)))
-        was, newer = self.columns[change.column], self._newer.column(change.column)
-        if self._policy in CURRENT_ROW_POLICIES and widen_column(was, newer) is None:
+        older, newer = self.columns[change.column], self._newer.column(change.column)
+        if self._policy in CURRENT_ROW_POLICIES and widen_column(older, newer) is None:
             newer = self.columns[change.column] = replace(newer, nullable=True)
-            self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(change.column, was, newer),)))
+            self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(change.column, older, newer),)))
         else:
             self._retype(change, mode)
 
@@ -389,17 +389,17 @@ class _LaneColumns:
 
     def _retype(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
         name = self._names.get(change.column, change.column)
-        here, newer = self.columns[name], self._newer.column(name) if name in self._newer.column_names else None
+        older, newer = self.columns[name], self._newer.column(name) if name in self._newer.column_names else None
         if newer is None:
             return  # Its rename was ignored: it has no new values.
-        wide = widen_column(here, newer)
+        wide = widen_column(older, newer)
         if wide is None:
             if mode is SchemaChangeMode.EVOLVE:
                 self.stops.append(change)
             return
-        if wide != here:
+        if wide != older:
             self.columns[name] = wide
-            self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(name, here, wide),)))
+            self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(name, older, wide),)))
 
 
 def widen_column(older: Column, newer: Column) -> Column | None:

@@ -95,7 +95,7 @@ class _RowStates:
     """The known values of rows, each with a flag: True if all columns are known."""
 
     alive: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
-    gone: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
+    deleted: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
     last: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
 
     def apply_change(self, sequence: tuple[Any, ...], change: Row, table: TableSpec, key: Key) -> list[HistoryEntry]:
@@ -110,12 +110,12 @@ class _RowStates:
         self.last[of] = sequence
         origin = change.get(OLD_KEY)
         old = of if origin is None else tuple(origin[name] for name in table.keys)
-        before = self.alive.get(old, None if old == of else self.gone.get(old))
+        before = self.alive.get(old, None if old == of else self.deleted.get(old))
         after = None if change[OP] == Op.DELETE else _compute_after(change, table.column_names, before)
         if after is not None:
             self.alive[of] = after
         elif of in self.alive:
-            self.gone[of] = self.alive.pop(of)
+            self.deleted[of] = self.alive.pop(of)
         sent = _select_sent(change, table.column_names) if after is None else None
         return [_make_entry(sequence, change, before[0] if before else sent, after and after[0])] if of == key else []
 

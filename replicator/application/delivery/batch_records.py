@@ -37,9 +37,9 @@ class RecordFrame(Generic[F]):
     @classmethod
     def from_buffer(cls, buffer: pa.Buffer) -> RecordFrame[F]:
         """Records as `write` wrote them."""
-        made: RecordFrame[F] = cls(cast("F", None), buffer.size)
-        made._packed = buffer
-        return made
+        frame: RecordFrame[F] = cls(cast("F", None), buffer.size)
+        frame._packed = buffer
+        return frame
 
     def pack(self) -> None:
         """Compress the frame to save memory, if it is an Arrow table."""

@@ -64,8 +64,8 @@ class SpillSlice:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SpillSlice:
         """A slice from the result of `to_json`."""
-        made = cls(**{**data, "span": Span.from_json(data["span"]), "counts": Counts(**data["counts"])})
-        return replace(made, batches=tuple(made.batches), records=tuple(made.records))
+        slice_ = cls(**{**data, "span": Span.from_json(data["span"]), "counts": Counts(**data["counts"])})
+        return replace(slice_, batches=tuple(slice_.batches), records=tuple(slice_.records))
 
 
 @dataclass

@@ -146,9 +146,9 @@ class Delivery(Generic[F]):
         until = None if seconds is None else self._clock() + seconds
         while self._new and not self._abandon.is_set():
             lane = self._new[0].run.lane.id
-            some = [item for item in self._new if item.run.lane.id == lane]
+            lane_items = [item for item in self._new if item.run.lane.id == lane]
             self._new = [item for item in self._new if item.run.lane.id != lane]
-            self._deliver_rounds(some)
+            self._deliver_rounds(lane_items)
             is_small = sum(item.size for item in self._new) < self._options.handover_bytes
             if until is not None and is_small and self._clock() >= until:
                 return

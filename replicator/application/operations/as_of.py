@@ -111,8 +111,8 @@ def _is_ahead(versions: TargetVersions, table: str, version: int, altered: Mappi
         columns = versions.columns_at(table, version)
     except Fatal:
         return True  # The version is gone.
-    there = dict(zip(columns.names, columns.types, strict=True))
-    return any(one.is_done(there.get(name)) for name, one in altered.items())
+    column_types = dict(zip(columns.names, columns.types, strict=True))
+    return any(one.is_done(column_types.get(name)) for name, one in altered.items())
 
 
 def to_places(position: Position) -> str:

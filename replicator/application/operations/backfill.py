@@ -247,8 +247,8 @@ def older_rows_condition(lane: Lane, below: Sequence[int]) -> str:
     elements."""
     if lane.policy in VERSION_POLICIES:
         return f'"{end_sequence_columns(1)[0]}" IS NULL AND {_compare_lower(last_sequence_columns(len(below)), below)}'
-    there = f' AND "{CDC_DELETED}" IS NOT TRUE' if lane.row_transforms.soft_deletes else ""
-    return f"{_compare_lower(cdc_sequence_columns(len(below)), below)}{there}"
+    living_condition = f' AND "{CDC_DELETED}" IS NOT TRUE' if lane.row_transforms.soft_deletes else ""
+    return f"{_compare_lower(cdc_sequence_columns(len(below)), below)}{living_condition}"
 
 
 def _compare_lower(columns: Sequence[str], than: Sequence[int]) -> str:

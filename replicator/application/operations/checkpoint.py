@@ -174,9 +174,9 @@ class CheckpointStore:
 
     def remove_checkpoint(self, snapshot: Checkpoint) -> None:
         """Remove a checkpoint. Needs `lock`."""
-        gone = self.folder / f"{DRAFT_FOLDER}-{snapshot.number}"
-        self.get_folder(snapshot).rename(gone)
-        shutil.rmtree(gone)
+        draft = self.folder / f"{DRAFT_FOLDER}-{snapshot.number}"
+        self.get_folder(snapshot).rename(draft)
+        shutil.rmtree(draft)
 
     def get_folder(self, snapshot: Checkpoint) -> Path:
         """The folder of a checkpoint."""
@@ -265,9 +265,9 @@ def find_store(parts: Components, lane: Lane) -> CheckpointStore | None:
 def list_checkpoints(parts: Components, lane: Lane) -> list[Checkpoint]:
     """All usable checkpoints of a lane, the oldest first, without those of topics that were created again since."""
     store = find_store(parts, lane)
-    there = [] if store is None else store.list_usable()
-    identity = dict(get_topic_identity(parts, lane)) if there else {}
-    return [one for one in there if one.has_same_topics(identity)]
+    checkpoints = [] if store is None else store.list_usable()
+    identity = dict(get_topic_identity(parts, lane)) if checkpoints else {}
+    return [one for one in checkpoints if one.has_same_topics(identity)]
 
 
 def describe_damaged(parts: Components, lane: Lane) -> list[str]:
@@ -315,16 +315,16 @@ def take_checkpoint(parts: Components, lane: Lane, tell: ShowLine = lambda _: No
         draft = store.make_draft(last)
         lake = prepare_lake(parts, lane, draft, last)
         lake.catch_up()
-        made = _make_checkpoint(parts, lake, lane, last)
-        made = replace(made, number=store.find_next_number(), rules=rules, bytes=_measure_folder(draft))
-        if last is not None and made.position == last.position:
+        checkpoint = _make_checkpoint(parts, lake, lane, last)
+        checkpoint = replace(checkpoint, number=store.find_next_number(), rules=rules, bytes=_measure_folder(draft))
+        if last is not None and checkpoint.position == last.position:
             store.remove_leftovers()
             return last
-        store.publish_draft(draft, made)
+        store.publish_draft(draft, checkpoint)
         schedule = parts.sinks[log].checkpoints
         for old in store.list_usable()[: -(schedule.keep if schedule else 1)]:
             store.remove_checkpoint(old)
-        return made
+        return checkpoint
 
 
 def prepare_lake(
@@ -356,18 +356,18 @@ def copy_newest(parts: Components, lane: Lane, folder: Path, until: datetime | L
 
 def find_newest(parts: Components, lane: Lane, until: datetime | LogCut | None = None) -> Checkpoint | None:
     """The newest checkpoint that a rebuild up to `until` can use. The log must have all records after it."""
-    there = list_checkpoints(parts, lane)
-    gone = get_removed(parts, lane) if there else Position()
-    reaching = [one for one in there if _is_covering(one.position, gone, until)]
+    checkpoints = list_checkpoints(parts, lane)
+    removed_offsets = get_removed(parts, lane) if checkpoints else Position()
+    reaching = [one for one in checkpoints if _is_covering(one.position, removed_offsets, until)]
     return find_newest_usable(reaching, parts.digest(lane), until)
 
 
-def _is_covering(position: Position, gone: Position, until: datetime | LogCut | None) -> bool:
+def _is_covering(position: Position, removed_offsets: Position, until: datetime | LogCut | None) -> bool:
     """True if none of the log's removed records is needed after the position."""
     wanted = until.end if isinstance(until, LogCut) else None
     return all(
         position.get(partition, 0) >= (first if wanted is None else min(first, wanted.get(partition, 0)))
-        for partition, first in gone.items()
+        for partition, first in removed_offsets.items()
     )
 
 
@@ -415,8 +415,8 @@ def report_truncated(parts: Components, lane: Lane, tell: ShowLine) -> None:
 
 def _describe_truncated(parts: Components, lane: Lane, missing: Position) -> str:
     log = parts.find_log(lane.table).sink
-    gone = ", ".join(f"below offset {first} of {partition}" for partition, first in sorted(missing.items()))
-    return f"log retention has removed the records {gone} from the event log {log}"
+    ranges = ", ".join(f"below offset {first} of {partition}" for partition, first in sorted(missing.items()))
+    return f"log retention has removed the records {ranges} from the event log {log}"
 
 
 def get_removed(parts: Components, lane: Lane) -> Position:
@@ -465,11 +465,11 @@ def _make_checkpoint(parts: Components, lake: Components, lane: Lane, last: Chec
     )
 
 
-def _describe_start(lane: Lane, last: Checkpoint | None, there: list[Checkpoint]) -> str:
+def _describe_start(lane: Lane, last: Checkpoint | None, checkpoints: list[Checkpoint]) -> str:
     name = lane.id
     if last is not None:
         return f"{name}: starting from snapshot {last.number} of {last.taken_at.isoformat()}"
-    why = "all snapshots have other rules" if there else "there is no snapshot yet"
+    why = "all snapshots have other rules" if checkpoints else "there is no snapshot yet"
     return f"{name}: from the beginning of the event log ({why})"
 
 
@@ -495,10 +495,10 @@ def prepare_restored_rebuild(parts: Components, request: RebuildRequest, report:
     if request.since is None:
         refuse_incomplete_rebuild(parts, request)
     begun = use_checkpoint(partial(find_checkpoint, parts, request, report), partial(_restore, parts, request, report))
-    made = begun or prepare_rebuild(parts, request)
+    rebuild_parts = begun or prepare_rebuild(parts, request)
     copy = get_rebuild_folder(parts, request.id) / BEGIN_FILE
     shutil.rmtree(copy, ignore_errors=True)  # A killed rebuild may have left one, too.
-    return made
+    return rebuild_parts
 
 
 def _restore(parts: Components, request: RebuildRequest, report: ShowLine, snapshot: Checkpoint) -> Components:
@@ -507,14 +507,14 @@ def _restore(parts: Components, request: RebuildRequest, report: ShowLine, snaps
     If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
     a target, if the checkpoint was removed meanwhile.
     """
-    made = prepare_rebuild(parts, request, list_topics(parts, request.lane, snapshot))
+    rebuild_parts = prepare_rebuild(parts, request, list_topics(parts, request.lane, snapshot))
     folder = get_rebuild_folder(parts, request.id) / BEGIN_FILE
     cast(CheckpointStore, find_store(parts, request.lane)).copy_checkpoint(snapshot, folder)
     try:
-        _restore_state(parts, made, request, folder)
+        _restore_state(parts, rebuild_parts, request, folder)
     except CheckpointUnsupported as unfit:
         return _prepare_from_log(parts, request, report, f"none can be used, because number {snapshot.number} {unfit}")
-    return made
+    return rebuild_parts
 
 
 def _prepare_from_log(parts: Components, request: RebuildRequest, report: ShowLine, why: str) -> Components:
@@ -532,7 +532,7 @@ def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine
     DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this
     instead.
     """
-    there = list_checkpoints(parts, request.lane)
+    checkpoints = list_checkpoints(parts, request.lane)
     rebuilt = make_rebuild_lane(request.lane, request.into)
     with closing(parts.open_sink(rebuilt.sink)) as sink:
         if request.into in get_reader(sink).tables() and sink.state(rebuilt) is not None:
@@ -549,7 +549,7 @@ def find_checkpoint(parts: Components, request: RebuildRequest, report: ShowLine
         refuse_truncated(parts, request.lane, why)
     else:
         report_truncated(parts, request.lane, report)
-    if there:
+    if checkpoints:
         report(f"{request.id}: reading the whole event log instead of a snapshot: {why}")
     return None
 
@@ -579,47 +579,47 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Sink[Any
     return f"none can be used, because sink {rebuilt.sink} does not support it yet" if unsupported else ""
 
 
-def _restore_state(parts: Components, made: Components, request: RebuildRequest, folder: Path) -> None:
+def _restore_state(parts: Components, rebuild_parts: Components, request: RebuildRequest, folder: Path) -> None:
     """Rows and state are written last, so after a kill this is either repeated or complete."""
     rebuilt = make_rebuild_lane(request.lane, request.into)
     origin = make_rebuild_lane(rebuilt, AS_OF_FOLDER)
-    with closing(parts.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as there:
-        plan = find_plan(rebuilt, read_schema_versions(there, origin))
+    with closing(parts.use_lake(rebuilt.sink, folder).open_sink(rebuilt.sink)) as checkpoint_sink:
+        plan = find_plan(rebuilt, read_schema_versions(checkpoint_sink, origin))
         if plan is None:
             raise CheckpointUnsupported("tells no schema")
-        stored = require_feature(there.features.open_stored_lane, STORES_NONE)(origin, plan)
-    _copy_register(parts, made, (folder, origin), rebuilt)
-    _copy_dead_letters(parts, made, (folder, origin), rebuilt)
+        stored = require_feature(checkpoint_sink.features.open_stored_lane, STORES_NONE)(origin, plan)
+    _copy_register(parts, rebuild_parts, (folder, origin), rebuilt)
+    _copy_dead_letters(parts, rebuild_parts, (folder, origin), rebuilt)
     with closing(parts.open_sink(rebuilt.sink, "rewrite")) as sink:
         restore = require_feature(sink.features.restore_state, f"sink {rebuilt.sink!r} cannot start from a snapshot")
         restore(rebuilt, plan, stored)
 
 
-def _copy_register(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_register(parts: Components, rebuild_parts: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the register entry of the run that made the checkpoint."""
     folder, origin = begun
     pipeline = parts.pipeline
     registers = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
     seen = FileRegister(registers).load(rebuilt.source)
     beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
-    made.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
+    rebuild_parts.register.save(rebuilt.source, replace(seen, beginnings=beginnings))
 
 
-def _copy_dead_letters(parts: Components, made: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+def _copy_dead_letters(parts: Components, rebuild_parts: Components, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
     """Copy the dead letters of the checkpoint to the lane."""
     folder, origin = begun
     with closing(parts.use_lake(rebuilt.sink, folder).open_dead_letters()) as rejected:
         letters = rejected.read()
-    _refuse_missing_rows(made, rebuilt, letters)
+    _refuse_missing_rows(rebuild_parts, rebuilt, letters)
     if letters:
-        with closing(made.open_dead_letters()) as store:
+        with closing(rebuild_parts.open_dead_letters()) as store:
             store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
 
 
-def _refuse_missing_rows(made: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
+def _refuse_missing_rows(rebuild_parts: Components, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
     """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
-    if unkept and not made.sinks[rebuilt.sink].is_lake:
+    if unkept and not rebuild_parts.sinks[rebuilt.sink].is_lake:
         raise CheckpointUnsupported("lacks rows with values that a lake cannot store, but this target may")
 
 

@@ -328,15 +328,15 @@ def report_checkpoints(
     for lane in _list_mirror_lanes(parts, lanes):
         store = checkpoint.find_store(parts, lane)
         judged = [] if store is None else [(one, store.describe_damage(one)) for one in store.list_all()]
-        there, damaged = [one for one, wrong in judged if not wrong], [wrong for _, wrong in judged if wrong]
+        checkpoints, damaged = [one for one, wrong in judged if not wrong], [wrong for _, wrong in judged if wrong]
         is_scheduled = _get_schedule(parts, lane) is not None
-        if there or is_scheduled or damaged:
-            last = there[-1] if there else None
+        if checkpoints or is_scheduled or damaged:
+            last = checkpoints[-1] if checkpoints else None
             problem = problems.get(lane.id)
             error = problem.sentence if problem else next(iter(damaged), None)
             entry = last.to_json() if last else {"lane": lane.id, "number": None}
             usable = last is not None and _is_usable(parts, lane, last, identities)
-            report.append({**entry, "usable": usable, "kept": len(there), "error": error})
+            report.append({**entry, "usable": usable, "kept": len(checkpoints), "error": error})
     if "" in problems:
         report.append({"lane": "", "number": None, "usable": False, "kept": 0, "error": problems[""].sentence})
     return report

@@ -147,11 +147,11 @@ def retry_selected(
     a dead letter, for an unknown code, and for a source without a pipeline."""
     by_source: dict[str, list[DeadLetter]] = {}
     # Letters without a source have no position either: every pipeline refuses them in the same way.
-    some, store = next(iter(pipelines)), shared.rejects.store
+    first_source, store = next(iter(pipelines)), shared.rejects.store
     refuse_unknown(store, which)
     refuse_unknown_code(store, which)
     for letter in store.read(which):
-        source = letter.source or some
+        source = letter.source or first_source
         if source not in pipelines:
             raise _make_unknown_source_error(letter)
         by_source.setdefault(source, []).append(letter)
@@ -365,8 +365,8 @@ class DeadLetterRetry(Generic[F]):
             letter.event_id: letter for letter in (*self._waiting, *letters) if letter.source in ("", self._context.name)
         }
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
-        held = find_blocked(sorted(by_event.values(), key=attrgetter("record_position")), tried)
-        stuck = [event for event, waits in held.items() if waits and event in tried]
+        waits_by_event = find_blocked(sorted(by_event.values(), key=attrgetter("record_position")), tried)
+        stuck = [event for event, waits in waits_by_event.items() if waits and event in tried]
         self._waiting = [*self._waiting, *(by_event[event] for event in stuck)]
         return dict.fromkeys(stuck, "an earlier record of its key is not replayed yet")
 
@@ -455,8 +455,8 @@ class DeadLetterRetry(Generic[F]):
                 return False
             if self._engine.frames.count(bad):
                 attempt.reject_rows(bad, "decode", lane.id)
-        took = [self._apply_united(lane, table, frames, attempt) for table, frames in parts.values()]
-        return all(took) and not attempt.failed_positions
+        outcomes = [self._apply_united(lane, table, frames, attempt) for table, frames in parts.values()]
+        return all(outcomes) and not attempt.failed_positions
 
     def _apply_united(self, lane: Lane, table: TableSpec, frames: Sequence[F], attempt: RetryAttempt[F]) -> bool:
         """Apply frames that share the schema `table`; see `_apply_all`."""

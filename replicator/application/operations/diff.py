@@ -502,7 +502,7 @@ class DiffColumns:
 
     def list_summed(self) -> tuple[ComparedColumn, ...] | None:
         """The columns with checksums. None if values of a column have none, or if the lane changes values or rows."""
-        transforms, there, kinds = self.lane.row_transforms, set(self.target.columns.names), self.source.kinds
+        transforms, target_names, kinds = self.lane.row_transforms, set(self.target.columns.names), self.source.kinds
         if self.masked or not is_plain(transforms):
             return None
         rename = transforms.column_transforms.get_new_name
@@ -510,7 +510,7 @@ class DiffColumns:
         for name, kind in kinds.items():
             if (transforms.columns is not None and name not in transforms.columns) or not rename(name):
                 continue
-            if kind is None or rename(name) not in there:
+            if kind is None or rename(name) not in target_names:
                 return None
             summed.append(ComparedColumn(name, rename(name), kind))
         compared = {*(column.target for column in summed), *self.rename(list(self.source.unread))}
@@ -530,15 +530,15 @@ class DiffColumns:
 
     def share(self, expected: pa.Table, actual: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Both with the columns that are compared. Expected values have the form of the target's."""
-        there = [name for name in actual.column_names if not is_reserved(name)]
-        names = [name for name in expected.column_names if not is_reserved(name)] or there
+        columns = [name for name in actual.column_names if not is_reserved(name)]
+        names = [name for name in expected.column_names if not is_reserved(name)] or columns
         volatile = list_volatile_columns(self.lane.row_transforms)
         for name in volatile:
             self.exclude(f"{name} is not compared: it describes the record, not the row.")
         unread = {*self.rename(list(self.source.unread))}
-        for name in (set(names) ^ set(there)) - unread:
-            self.exclude(f"{name} is not compared: only the {'target' if name in there else 'source'} has this column.")
-        shared = [name for name in names if name in there and name not in volatile and name not in unread]
+        for name in (set(names) ^ set(columns)) - unread:
+            self.exclude(f"{name} is not compared: only the {'target' if name in columns else 'source'} has this column.")
+        shared = [name for name in names if name in columns and name not in volatile and name not in unread]
         if not expected.num_columns:
             expected = actual.select(shared).schema.empty_table()
         converted = {name: self.target.convert(name, expected[name].combine_chunks()) for name in shared}

@@ -282,15 +282,15 @@ class _RecordSearch:
 
     def find_matches(self, raw: pa.Table) -> list[bool]:
         """One boolean per record of a raw frame: true if the record belongs to the key."""
-        gone = self._withholding.find_erased(raw)
-        if gone is None:
+        matches = self._withholding.find_erased(raw)
+        if matches is None:
             return [False] * raw.num_rows
-        matching = raw.filter(gone)
-        self.linked |= self._withholding.list_other_keys(matching)
-        for topic, key in zip(matching["topic"].to_pylist(), matching["key"].to_pylist(), strict=True):
+        records = raw.filter(matches)
+        self.linked |= self._withholding.list_other_keys(records)
+        for topic, key in zip(records["topic"].to_pylist(), records["key"].to_pylist(), strict=True):
             if key is not None and not self._is_plain(key):
                 self.messages.add(self._hashes.hash_message(topic, key))
-        return [bool(hit) for hit in gone.to_pylist()]
+        return [bool(hit) for hit in matches.to_pylist()]
 
     def _is_plain(self, key: bytes) -> bool:
         """True if the message key itself contains a row key. If that is another key, the record must not count."""
@@ -423,9 +423,9 @@ def _hold_instance(parts: Components) -> Iterator[None]:
             "the daemon is running, and would still apply records of the erased row",
             next_step="Stop the daemon, repeat the command, and start the daemon again: it resumes.",
         )
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for folder in (parts.folder, *(one / parts.pipeline for one in list_rebuild_folders(parts))):
-            held.enter_context(InstanceLock(folder, parts.pipeline))
+            locks.enter_context(InstanceLock(folder, parts.pipeline))
         yield
 
 

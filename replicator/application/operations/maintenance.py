@@ -64,9 +64,9 @@ def _run_each(
         for label, lane in chosen.items():
             name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in owners:
-                made: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
-                opened.callback(made.close)
-                owners[name] = made.features
+                adapter: Any = parts.open_sink(name, "rewrite") if lane is not None else parts.open_dead_letters()
+                opened.callback(adapter.close)
+                owners[name] = adapter.features
             if (act := getattr(owners[name], verb)) is not None:
                 yield _run_one(label, partial(act, *([] if lane is None else [lane]), *options, **more))
             elif label in names or lane is not None:

@@ -60,9 +60,9 @@ def write_bundle(
     outcome: dict[str, str] = {}
     with _create_file(path) as file:
         file.writestr("README.txt", README)
-        for name, made in parts.items():
+        for name, make_content in parts.items():
             tell(f"{name} ...")
-            content, outcome[name] = _call_safely(made)
+            content, outcome[name] = _call_safely(make_content)
             file.writestr(f"{name}.json", msgspec.json.format(msgspec.json.encode(content, enc_hook=str), indent=2))
         if log is not None:
             file.writestr("log.txt", _redact_secrets(secrets, _read_end(log)))
@@ -82,11 +82,11 @@ def _create_file(path: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(os.fdopen(handle, "wb"), "w", zipfile.ZIP_DEFLATED)
 
 
-def _call_safely(made: Callable[[], Any]) -> tuple[Any, str]:
+def _call_safely(make_content: Callable[[], Any]) -> tuple[Any, str]:
     """The content of a part, and its error. An unexpected error shows only its class and code positions, because
     its message may contain values."""
     try:
-        return made(), ""
+        return make_content(), ""
     except ReplicatorError as problem:
         return {"error": problem.sentence, "next_step": problem.next_step}, problem.sentence
     except Exception as bug:

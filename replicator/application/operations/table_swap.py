@@ -194,7 +194,7 @@ def compare_target(
     rebuild = prepare_restored_rebuild(parts, wanted, tell)
     try:
         totals = catch_up_with_lane(parts, rebuild, wanted, make)
-        before, after, there = _read_tables(parts, lane.into, wanted)
+        before, after, swap_positions = _read_tables(parts, lane.into, wanted)
         source_keys = rebuild.register.load(lane.source).keys.get(lane.table, ())
         rebuilt_lane = replace(lane, policy=wanted.policy or lane.policy)
         keys = list_identity_columns(rebuilt_lane, source_keys, before.column_names)
@@ -204,7 +204,7 @@ def compare_target(
     rules = parts.sources[lane.source].transactions
     positions = [
         without_transaction_topic(state.position, rules) if state else None
-        for state in (there.live_state, there.rebuilt_state)
+        for state in (swap_positions.live_state, swap_positions.rebuilt_state)
     ]
     exact = positions[0] is not None and positions[0] == positions[1]
     return {**totals, "lane": lane.id, "exact": exact, **_to_json(diff, before, after)}
@@ -218,12 +218,12 @@ def _remove_killed_comparison(parts: Components, wanted: RebuildRequest) -> None
 
 def _read_tables(parts: Components, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
     """Both tables, and the positions of their lanes before the read."""
-    there = read_positions(parts, wanted)
+    swap_positions = read_positions(parts, wanted)
     with closing(parts.open_sink(wanted.lane.sink)) as sink:
         reader = get_reader(sink)
         names = set(reader.tables())
         tables = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
-    return tables[0], tables[1], there
+    return tables[0], tables[1], swap_positions
 
 
 def _to_json(diff: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def to_lines(result: Mapping[str, Any]) -> Iterator[str]:
         columns = ", ".join(f"{name} ({number:,})" for name, number in result["columns"].items())
         yield f"{format_count(result['differing'], 'row')} with differences, in {columns}"
         for row in first["differing"]:
-            changes = ", ".join(f"{name}: {was!r} → {now!r}" for name, (was, now) in row["columns"].items())
+            changes = ", ".join(f"{name}: {old!r} → {new!r}" for name, (old, new) in row["columns"].items())
             yield f"  {row['key']}: {changes}"
     for name, words in (
         ("columns_only_live", "only the target has"),

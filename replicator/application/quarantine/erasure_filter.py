@@ -335,10 +335,10 @@ def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Itera
     groups: dict[tuple[str, str, KeyColumns], list[Erasure]] = defaultdict(list)
     for one in erasures:
         groups[one.source, one.table, one.columns].append(one)
-    for (source, table, columns), some in groups.items():
-        topics = frozenset(topic for one in some for topic in one.topics)
-        messages = frozenset(message for one in some for message in one.messages)
-        yield ErasedKeys(table, columns, source, hashes, frozenset(one.hash for one in some), topics, messages)
+    for (source, table, columns), group in groups.items():
+        topics = frozenset(topic for one in group for topic in one.topics)
+        messages = frozenset(message for one in group for message in one.messages)
+        yield ErasedKeys(table, columns, source, hashes, frozenset(one.hash for one in group), topics, messages)
 
 
 def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> set[int]:

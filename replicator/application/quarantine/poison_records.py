@@ -50,12 +50,12 @@ class PoisonRecordFilter:
     @property
     def features(self) -> DecoderFeatures:
         """The features of the other decoder, but for printing: that would read poison records."""
-        there = self._decoder.features
+        features = self._decoder.features
         return DecoderFeatures(
-            mask_records=self.mask_records if there.mask_records is not None else None,
-            find_erased=self.find_erased if there.find_erased is not None else None,
-            read_marks=self.read_marks if there.read_marks is not None else None,
-            find_connector=self.find_connector if there.find_connector is not None else None,
+            mask_records=self.mask_records if features.mask_records is not None else None,
+            find_erased=self.find_erased if features.find_erased is not None else None,
+            read_marks=self.read_marks if features.read_marks is not None else None,
+            find_connector=self.find_connector if features.find_connector is not None else None,
         )
 
     def route(self, raw: pa.Table) -> pa.Table:

@@ -499,8 +499,8 @@ class BlockedKeys(Generic[F]):
         if not since:
             return raw, None
         self._refuse_others(since)
-        free, held = self._frames.split_blocked(raw, since, BLOCKED_REASON, self._hashes)
-        return free, held if self._frames.count(held) else None
+        free_records, blocked_records = self._frames.split_blocked(raw, since, BLOCKED_REASON, self._hashes)
+        return free_records, blocked_records if self._frames.count(blocked_records) else None
 
     def add_rejects(self, rows: F, raw: F) -> bool:
         """Block the keys of these rejects. True if records of `raw` may be blocked by that."""

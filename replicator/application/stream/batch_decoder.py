@@ -151,8 +151,8 @@ class BatchDecoder(Generic[F]):
         """
         raw = batch.frame
         if on_reject == HOLD_KEY:
-            slice_, held = self._drop_blocked(slice_, raw)
-            rejected.extend(held)
+            slice_, blocked_records = self._drop_blocked(slice_, raw)
+            rejected.extend(blocked_records)
         with self._note_decoding(batch.span):
             frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
         good, bad = self._frames.count(frame), self._frames.count(rejects)
@@ -166,19 +166,20 @@ class BatchDecoder(Generic[F]):
         rejected.extend(stored)
         if self._handle_rejects(on_reject, rejects, raw, slice_.table):
             # Later records of these keys are blocked now: decode the slice without them. The rest stays the same.
-            slice_, held = self._drop_blocked(slice_, raw)
-            positions = {(one.partition, one.offset) for one in held}
-            rejected[-len(stored) :] = [*held, *(one for one in stored if (one.partition, one.offset) not in positions)]
+            slice_, blocked_records = self._drop_blocked(slice_, raw)
+            positions = {(one.partition, one.offset) for one in blocked_records}
+            others = [one for one in stored if (one.partition, one.offset) not in positions]
+            rejected[-len(stored) :] = [*blocked_records, *others]
             with self._note_decoding(batch.span):
                 frame, rejects = self._engine.decode(slice_, self._decoder, self._catalog.learn_schema(slice_))
         return frame, rejects
 
     def _drop_blocked(self, slice_: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
         """The records of a slice that are not blocked, and the blocked ones, which are dead letters."""
-        free, held = self._blocked_keys.split_blocked(slice_.frame)
-        if held is None:
+        free_records, blocked_records = self._blocked_keys.split_blocked(slice_.frame)
+        if blocked_records is None:
             return slice_, ()
-        return replace(slice_, frame=free), self._store_rejects(held, raw, slice_.table)
+        return replace(slice_, frame=free_records), self._store_rejects(blocked_records, raw, slice_.table)
 
     def _store_rejects(self, rejects: F, raw: F, table: str) -> Sequence[StoredReject]:
         return self._rejects.keep_rejects(rejects, [raw], stage="decode", source=self._source, table=table)

@@ -147,12 +147,12 @@ class TransactionBarrier(TransactionStage[F]):
     @property
     def progress(self) -> TransactionProgress:
         """The progress now."""
-        held, last = self._transactions, self._transactions.last
+        transactions, last = self._transactions, self._transactions.last
         ended_at = last.at.isoformat() if last and last.at else None
-        exact = held.is_exact and self._registry.row_loss is None
+        exact = transactions.is_exact and self._registry.row_loss is None
         waits_for = problem.sentence if (problem := self.held_back_problem) else None
         return TransactionProgress(
-            last.name if last else None, ended_at, exact, held.held_bytes, held.given_up_count, waits_for
+            last.name if last else None, ended_at, exact, transactions.held_bytes, transactions.given_up_count, waits_for
         )
 
     @property

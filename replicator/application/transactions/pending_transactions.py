@@ -419,13 +419,13 @@ class PendingTransactions:
     def _pass_ends(self) -> None:
         """End transactions in order, up to the first one that blocks. Released ones do not block."""
         while True:
-            held = next(iter(self._ends_held.values()), None)
+            next_end = next(iter(self._ends_held.values()), None)
             behind = self._ends_let_go_behind
-            while behind and (held is None or behind[0][0] < held.number):
+            while behind and (next_end is None or behind[0][0] < next_end.number):
                 _, end = heappop(behind)
                 self._ends_let_go[end.mark.tx] = end
                 self._pass_released_ends((end.mark.tx,))
-            if held is None or not self._pass_end(held):
+            if next_end is None or not self._pass_end(next_end):
                 return
 
     def _pass_released_ends(self, changed: Iterable[str]) -> None:
@@ -473,7 +473,7 @@ class PendingTransactions:
 
     def _is_held_before(self, first: Position) -> bool:
         lowest = ((offset, self._held_from.find_lowest(partition)) for partition, offset in first.items())
-        return any(held is not None and held[0] < offset for offset, held in lowest)
+        return any(lowest_held is not None and lowest_held[0] < offset for offset, lowest_held in lowest)
 
     def _find_incomplete_tables(self, mark: TransactionMark) -> set[str]:
         """The followed tables with missing changes of the transaction."""

@@ -289,7 +289,7 @@ def _make_unknown_error(name: str, table: TableSpec) -> ConfigProblem:
 
 def find_duplicates(names: Sequence[str], before: Iterable[str]) -> list[str]:
     """The names that several columns have now, except the source's own columns `before`."""
-    now, own = (Counter(map(str.casefold, some)) for some in (names, before))
+    now, own = (Counter(map(str.casefold, columns)) for columns in (names, before))
     return [name for name in names if now[name.casefold()] > max(1, own[name.casefold()])]
 
 

@@ -139,12 +139,12 @@ def make_constant(lit: Lit, into: pa.DataType, other: str) -> TypedExpr:
     if lit.value is None:
         return TypedExpr("constant", into)
     try:
-        given: Any = _to_value(lit.value, kind)
-        given = float(str(given)) if t.is_floating(into) else int(given) if into == WHOLE else given
-        pa.scalar(given, into)
+        constant: Any = _to_value(lit.value, kind)
+        constant = float(str(constant)) if t.is_floating(into) else int(constant) if into == WHOLE else constant
+        pa.scalar(constant, into)
     except (ValueError, TypeError, OverflowError, pa.ArrowException):
         raise InvalidExpression(f"compares {other} with a value that is not {kind}") from None
-    return TypedExpr("constant", into, value=given)
+    return TypedExpr("constant", into, value=constant)
 
 
 def _to_value(value: str | int | bool | Decimal, kind: ExpressionKind | None) -> object:

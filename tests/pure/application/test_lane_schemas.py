@@ -326,7 +326,7 @@ def test_columns_from_schemas_behind_a_position(first, second, rules, altered):
         if turn is not None and not pending:
             schema.apply_transition(turn)
         told = find_altered_columns(BORDER, schema._lane, [*schema.versions.values(), *pending])
-        assert {name: (one.was, *one.now) for name, one in told.items()} == found
+        assert {name: (one.old_type, *one.later_types) for name, one in told.items()} == found
 
 
 def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_all_times():
