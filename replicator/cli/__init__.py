@@ -115,11 +115,11 @@ class LazyGroup(click.Group):
         """As click's, but with `--json` a usage error is JSON too, and an interrupt is exit code 130."""
         if not more.pop("standalone_mode", True):
             return super().main(args, **more, standalone_mode=False)
-        given = list(sys.argv[1:] if args is None else args)
+        arguments = list(sys.argv[1:] if args is None else args)
         try:
-            sys.exit(super().main(given, **more, standalone_mode=False))
+            sys.exit(super().main(arguments, **more, standalone_mode=False))
         except click.ClickException as wrong:
-            _show_usage_error(wrong, as_json="--json" in given)
+            _show_usage_error(wrong, as_json="--json" in arguments)
             sys.exit(wrong.exit_code)
         except click.Abort as aborted:
             interrupted = isinstance(aborted.__cause__ or aborted.__context__, KeyboardInterrupt)

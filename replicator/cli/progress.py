@@ -80,7 +80,7 @@ BAR_SECONDS = 0.5
 ShowProgress = Callable[[Any], AbstractContextManager[Any]]
 
 
-def make_bar(session: CommandSession, made: Container, named: str) -> ShowProgress:
+def make_bar(session: CommandSession, container: Container, named: str) -> ShowProgress:
     """A bar for a pipeline with one source on a terminal. With `--json`, with `-q`, and without a terminal: log lines.
 
     The block begins before the pipeline runs, because it reads the bounds of the source.
@@ -91,7 +91,7 @@ def make_bar(session: CommandSession, made: Container, named: str) -> ShowProgre
     from rich.console import Console
 
     def of_pipeline(status: Reporting) -> AbstractContextManager[None]:
-        (pipeline,) = made.pipelines().values()
+        (pipeline,) = container.pipelines().values()
         source = pipeline.context.source
         return show_bar(status, named, source.beginning(), source.end(), Console(stderr=True))
 

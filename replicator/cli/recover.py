@@ -390,14 +390,14 @@ def _run_rebuild(session: CommandSession, named: str, rebuild: Components) -> di
     from .progress import make_bar
     from .run import handle_signals
 
-    made = build_container(cast("ConfiguredComponents", rebuild).make_setup(in_batches=True))
+    container = build_container(cast("ConfiguredComponents", rebuild).make_setup(in_batches=True))
     tune_collector()
-    stop = made.stop()
+    stop = container.stop()
     handle_signals(stop)
-    supervisor = run_until_caught_up(made, make_bar(session, made, named))
+    supervisor = run_until_caught_up(container, make_bar(session, container, named))
     if stop.is_set():
         raise Fatal("the replay was interrupted", next_step="Repeat the command: it resumes.")
-    report = made.status().report().to_dict()
+    report = container.status().report().to_dict()
     applied = sum(one["counts"]["applied"] for one in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
     return {"records": records, "applied": applied, "rejected": supervisor.rejected_count}

@@ -161,9 +161,9 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
         make: Callable[[Callable[..., Any]], click.Command] = click.command(
             name, epilog=format_examples(*examples), **settings
         )
-        made = make(run)
-        made.params += COMMON_OPTIONS
-        return made
+        click_command = make(run)
+        click_command.params += COMMON_OPTIONS
+        return click_command
 
     return decorate
 

@@ -155,16 +155,16 @@ def import_(session: CommandSession, files: tuple[str, ...], out: Path | None) -
     """
     from replicator.settings.starting_config import import_connectors
 
-    made = import_connectors([(name, _read_file(name)) for name in files])
+    config = import_connectors([(name, _read_file(name)) for name in files])
     if out is not None:
-        _write_file(out, made.text)
+        _write_file(out, config.text)
     if not session.as_json:
-        for left in made.left_out:
+        for left in config.left_out:
             session.print_note(f"not carried over: {left.setting}{f'={left.value}' * bool(left.value)}: {left.reason}")
-    left_out = [{"setting": left.setting, "value": left.value, "reason": left.reason} for left in made.left_out]
+    left_out = [{"setting": left.setting, "value": left.value, "reason": left.reason} for left in config.left_out]
     summary = f"{format_count(len(left_out), 'setting')} not carried over"
-    text = None if out is not None else lambda: click.echo(made.text, nl=False)
-    session.emit({"config": made.text, "left_out": left_out}, f"{out}: written, {summary}" if out else summary, text=text)
+    text = None if out is not None else lambda: click.echo(config.text, nl=False)
+    session.emit({"config": config.text, "left_out": left_out}, f"{out}: written, {summary}" if out else summary, text=text)
 
 
 def _read_file(name: str) -> str:

@@ -126,9 +126,9 @@ def _list_retention(report: dict[str, Any]) -> list[str]:
     lines = ["", "tombstones: how long deletes are kept"]
     for lane in report["lanes"]:
         if tombstones := lane.get("tombstones"):
-            gone = tombstones["forgotten"]
-            floor = ", ".join(map(str, gone["up_to"])) if gone else ""
-            since = f"; removed up to ({floor}), before {gone['before']}" if gone else ""
+            purge = tombstones["forgotten"]
+            floor = ", ".join(map(str, purge["up_to"])) if purge else ""
+            since = f"; removed up to ({floor}), before {purge['before']}" if purge else ""
             lines.append(f"{lane['id']}  {tombstones['retention'] or 'for ever'}{since}")
     return lines if len(lines) > 2 else []
 
@@ -230,12 +230,13 @@ def _list_transactions(report: dict[str, Any]) -> list[str]:
     """The last transaction of each source with `transactions`."""
     lines = []
     for source in report.get("sources", ()):
-        if held := source.get("transactions"):
-            last = f"transaction {held['last']} of {held['ended_at']}" if held["last"] else "no transaction since the start"
-            more = "" if held["exact"] else f", and parts of later ones; {held['given_up']:,} incomplete"
-            waiting = f"; waiting: {format_count(held['held_bytes'], 'byte')}" if held["held_bytes"] else ""
+        if state := source.get("transactions"):
+            name, ended_at = state["last"], state["ended_at"]
+            last = f"transaction {name} of {ended_at}" if name else "no transaction since the start"
+            more = "" if state["exact"] else f", and parts of later ones; {state['given_up']:,} incomplete"
+            waiting = f"; waiting: {format_count(state['held_bytes'], 'byte')}" if state["held_bytes"] else ""
             lines += ["", f"source {source['name']} is handed over up to {last}{more}{waiting}"]
-            lines += [f"  {held['waits_for']}"] if held.get("waits_for") else []
+            lines += [f"  {state['waits_for']}"] if state.get("waits_for") else []
     return lines
 
 

@@ -58,7 +58,7 @@ class Pipeline:
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         at = find_caller()
-        given = {
+        arguments = {
             "pipeline": name,
             "engine": engine,
             "sources": sources,
@@ -70,18 +70,18 @@ class Pipeline:
             "spark": spark,
             "http": http,
         }
-        data = {key: to_config_value(value, key, at) for key, value in given.items() if value is not None}
-        there = to_config_value(list(tables), "tables", at)
-        self._set_document(Document({**data, "tables": there}, {(): at}), FilePath(root or FilePath.cwd()).absolute(), ())
+        data = {key: to_config_value(value, key, at) for key, value in arguments.items() if value is not None}
+        entries = to_config_value(list(tables), "tables", at)
+        self._set_document(Document({**data, "tables": entries}, {(): at}), FilePath(root or FilePath.cwd()).absolute(), ())
 
     @classmethod
     def from_config(cls, config: str | os.PathLike[str], env: str | None = None, overrides: Iterable[str] = ()) -> Pipeline:
         """The pipeline of a config file, to which flows can be added. `env` is its overlay, `overrides` are as in `--set`.
         The file need not have `tables`."""
         document, files, root = load_layers(FilePath(config), env, overrides)
-        made = cls.__new__(cls)
-        made._set_document(document, root, files)
-        return made
+        pipeline = cls.__new__(cls)
+        pipeline._set_document(document, root, files)
+        return pipeline
 
     def _set_document(self, document: Document, root: FilePath, files: tuple[FilePath, ...]) -> None:
         self._document, self._root, self._files = document, root, files
@@ -517,8 +517,8 @@ def find_caller() -> Origin:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(OWN_PACKAGE):
         frame = frame.f_back
     file = FilePath(frame.f_code.co_filename)
-    here = FilePath.cwd()
-    return Origin(str(file.relative_to(here) if file.is_relative_to(here) else file), frame.f_lineno)
+    folder = FilePath.cwd()
+    return Origin(str(file.relative_to(folder) if file.is_relative_to(folder) else file), frame.f_lineno)
 
 
 def make_config_error(at: Origin, code: str, message: str, suggestion: str = "") -> ConfigError:
@@ -596,13 +596,13 @@ BITEMPORAL = "use 2, and add an event log of the table: it stores the arrival ti
 
 
 def refuse_foreign(
-    given: Mapping[str, Any], call: str, names: Iterable[str], instead: Mapping[str, str], at: Origin
+    parameters: Mapping[str, Any], call: str, names: Iterable[str], instead: Mapping[str, str], at: Origin
 ) -> None:
-    """Raise for the first of the parameters `given` that the call does not have.
+    """Raise for the first of the `parameters` that the call does not have.
 
     TypeError for an unknown parameter. ConfigError for a parameter of other systems, unless its value is their default.
     """
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name not in instead:
             hint = suggest_name(name, names)
             raise TypeError(f"{call}() has no parameter {name!r}{'; ' + hint if hint else ''}")

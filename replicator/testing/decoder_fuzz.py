@@ -83,7 +83,7 @@ class DecoderFuzz:
                     faulthandler.cancel_dump_traceback_later()
 
     def _describe_failure(self, table: TableSpec, records: Sequence[Record], error: Exception) -> str:
-        few = find_smallest(records, lambda some: self._is_failing(table, some, error))
+        few = find_smallest(records, lambda candidates: self._is_failing(table, candidates, error))
         lines = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
         return f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{lines}"
 
@@ -100,12 +100,12 @@ class DecoderFuzz:
 
     def _make_record(self, good: Record, offset: int) -> Record:
         rng = self._rng
-        made = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutate(good["value"], rng)}
+        record = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutate(good["value"], rng)}
         if good["key"] and rng.random() < 0.2:
-            made["key"] = self.mutate(good["key"], rng)
+            record["key"] = self.mutate(good["key"], rng)
         if good["headers"] and rng.random() < 0.02:
-            made["headers"] = [{**h, "value": h["value"] and alter_bytes(h["value"], rng)} for h in good["headers"]]
-        return made
+            record["headers"] = [{**h, "value": h["value"] and alter_bytes(h["value"], rng)} for h in good["headers"]]
+        return record
 
     def _check_records(self, table: TableSpec, records: Sequence[Record], *, alone: int = ALONE_RECORDS) -> None:
         raw = pa.Table.from_pylist(list(records), RAW)

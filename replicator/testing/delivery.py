@@ -162,10 +162,10 @@ class DeliveryRun:
 
     def _cut_open_key_change(self, changes: Any, start: int, end: int) -> int:
         """The end without the delete half of a key change whose create half is in the next batch."""
-        held = self.engine.frames.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
-        if not held:
+        open_positions = self.engine.frames.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
+        if not open_positions:
             return end
-        positions = {(p.partition, offset) for p, offset in held.items()}
+        positions = {(p.partition, offset) for p, offset in open_positions.items()}
         return next(i for i in range(start, end) if self._get_position(i) in positions)
 
     def _get_position(self, number: int) -> tuple[int, int]:

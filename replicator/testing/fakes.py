@@ -252,7 +252,7 @@ class FakeDeadLetters:
 
     def _select_unchanged(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         pairs = [(letter, self.letters.get((letter.event_id, letter.lane))) for letter in letters]
-        return [there for letter, there in pairs if there is not None and there.attempts == letter.attempts]
+        return [old for letter, old in pairs if old is not None and old.attempts == letter.attempts]
 
     def close(self) -> None:
         """See `ports.stores.DeadLetters.close`."""
@@ -518,8 +518,8 @@ class Faulty:
 
     def _list_methods(self) -> set[str]:
         features = getattr(self._port, "features", None)
-        there = {} if features is None else {f.name: value for f in fields(features) if (value := getattr(features, f.name))}
-        return {*dir(self._port), *there, *(name for value in there.values() for name in dir(value))}
+        parts = {} if features is None else {f.name: value for f in fields(features) if (value := getattr(features, f.name))}
+        return {*dir(self._port), *parts, *(name for value in parts.values() for name in dir(value))}
 
     def wrap(self, name: str, value: Any) -> Any:
         """A method with the faults of its name. Features with such methods; any other value as it is."""

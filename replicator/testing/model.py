@@ -188,10 +188,10 @@ class Scd1:
         base = self._find_base(key, change) if change.unsent else {}
         if base is None:
             return Outcome.REJECTED
-        _, there = self.rows.get(key, ((), {}))
+        _, stored_row = self.rows.get(key, ((), {}))
         values = {c: base[c] if c in change.unsent else change.image.get(c) for c in self.columns}
         ignored = [c for c in self.columns if c in change.ignore_null and c not in change.unsent and values[c] is None]
-        values |= {c: there.get(c) for c in ignored}
+        values |= {c: stored_row.get(c) for c in ignored}
         self.rows[key] = (change.sequence, values | change.bookkeeping())
         return Outcome.APPLIED
 
@@ -274,11 +274,11 @@ class SoftScd1(Scd1):
         return ((), None) if row is not None and row["_cdc_deleted"] else (sequence, row)
 
     def _delete_row(self, key: Key, change: Change) -> Outcome:
-        there = self.rows.get(key)
+        stored_row = self.rows.get(key)
         outcome = super()._delete_row(key, change)
-        if there is not None and outcome is Outcome.APPLIED:
+        if stored_row is not None and outcome is Outcome.APPLIED:
             mark = {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
-            self.rows[key] = (change.sequence, there[1] | change.bookkeeping() | mark)
+            self.rows[key] = (change.sequence, stored_row[1] | change.bookkeeping() | mark)
             self.struck.pop(key, None)
         return outcome
 

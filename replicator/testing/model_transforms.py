@@ -100,13 +100,13 @@ class ModelColumnTransforms:
         made = frozenset({*self.added, *self.computed})
         return replace(change, image=image, unsent=frozenset(unchanged), moved_from=old, computed=made)
 
-    def _compute(self, came: Change, computing: ModelComputedColumn, keys: tuple[str, ...]) -> Any:
-        lacking, of_keys = computing.inputs & came.unsent, computing.inputs & set(keys)
+    def _compute(self, original: Change, computing: ModelComputedColumn, keys: tuple[str, ...]) -> Any:
+        lacking, of_keys = computing.inputs & original.unsent, computing.inputs & set(keys)
         if lacking:
-            moves = came.moved_from is not None and of_keys
+            moves = original.moved_from is not None and of_keys
             return NoValue.UNSENT if lacking == computing.inputs - of_keys and not moves else NoValue.NOTHING
         try:
-            return computing.value(came.image)
+            return computing.value(original.image)
         except UnrepresentableValue:
             return NoValue.NOTHING
 
@@ -280,10 +280,10 @@ def _compute(expression: Expr, row: Mapping[str, Any]) -> Any:
             operand_value = evaluate(operand, row)
             return None if operand_value is None else _cast_value(operand_value, kind)
         case Call(name, arguments):
-            given = [evaluate(argument, row) for argument in arguments]
+            operands = [evaluate(argument, row) for argument in arguments]
             if name == "concat":
-                return "".join(_to_text(one) for one in given if one is not None)
-            return None if None in given else FUNCTIONS[name](*given)
+                return "".join(_to_text(one) for one in operands if one is not None)
+            return None if None in operands else FUNCTIONS[name](*operands)
     raise AssertionError(f"no expression: {expression}")
 
 
@@ -368,8 +368,8 @@ def _make_round(mode: str) -> Callable[..., Any]:
             return value
         if isinstance(value, Decimal) and -int(value.as_tuple().exponent) <= digits:
             return value
-        made = Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=mode, context=EXACT)
-        return float(made) if isinstance(value, float) else made
+        number = Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=mode, context=EXACT)
+        return float(number) if isinstance(value, float) else number
 
     return of
 

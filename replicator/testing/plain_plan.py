@@ -167,16 +167,16 @@ def _check_other_row(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainT
     Rejected if the image may not be that of its row, or if the transaction of the target's row is unknown
     (`by_tx`).
     """
-    there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
+    target_row = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
     table = plan.table
     leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[KEY_CHANGE_DELETE]
-    if there is None or there.get(CDC_DELETED) or not (leaves and (table.by_commit or table.by_tx)):
+    if target_row is None or target_row.get(CDC_DELETED) or not (leaves and (table.by_commit or table.by_tx)):
         return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
-    together = table.by_tx or sequence[:1] == get_sequence(plan, there)[:1]
-    if not together or get_sequence(plan, there) >= sequence:
+    together = table.by_tx or sequence[:1] == get_sequence(plan, target_row)[:1]
+    if not together or get_sequence(plan, target_row) >= sequence:
         return None
-    differing = [n for n in plan.shown_columns if to_plain(folded[n]) != to_plain(there[n])]
+    differing = [n for n in plan.shown_columns if to_plain(folded[n]) != to_plain(target_row[n])]
     doubtful = {n for n in plan.shown_columns if n in (folded[UNCHANGED] or ())}
     if table.by_tx:
         is_void = {n for n in plan.shown_columns if folded[n] is None and n in table.ignore_null}
@@ -223,9 +223,9 @@ def _truncate_rows(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
     if target.truncated_at is not None and sequence <= target.truncated_at:
         return DUPLICATE if sequence == target.truncated_at else SUPERSEDED
     target.truncated_at = sequence
-    gone = [old for old in target.rows if get_sequence(plan, old) < sequence]
+    old_rows = [old for old in target.rows if get_sequence(plan, old) < sequence]
     if plan.soft_deletes:
-        for old in gone:
+        for old in old_rows:
             old.update({} if old[CDC_DELETED] else {CDC_DELETED: True, CDC_DELETED_AT: row[CDC_TS]})
     else:
         target.rows = [old for old in target.rows if get_sequence(plan, old) >= sequence]
@@ -235,8 +235,8 @@ def _truncate_rows(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
 def _check_stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget) -> Verdict | None:
     if plan.reconcile.guard == "absent":
         return DUPLICATE if _is_there(plan, row, related) else None
-    there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
-    sequences: list[Sequence] = [get_sequence(plan, there)] if there else []
+    target_row = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
+    sequences: list[Sequence] = [get_sequence(plan, target_row)] if target_row else []
     if plan.reconcile.uses_tombstones:
         sequences.append(related.deletes.get(_get_key(plan, row), ()))
     sequence = get_sequence(plan, row)
@@ -246,15 +246,15 @@ def _check_stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainT
     return SUPERSEDED if any(sequence <= other for other in (*sequences, *floor)) else None
 
 
-def _is_purged(plan: ApplyPlan, row: Row, gone: DeleteHorizon) -> bool:
+def _is_purged(plan: ApplyPlan, row: Row, horizon: DeleteHorizon) -> bool:
     if row[CDC_OP] == Op.DELETE:
-        return get_sequence(plan, row) <= gone.max_sequence
-    return gone.truncated is not None and get_sequence(plan, row) < gone.truncated
+        return get_sequence(plan, row) <= horizon.max_sequence
+    return horizon.truncated is not None and get_sequence(plan, row) < horizon.truncated
 
 
 def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, lateness: LatenessLimit) -> bool:
-    there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
-    has_row = there is not None and (lateness.clears is None or get_sequence(plan, there) >= lateness.clears)
+    target_row = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
+    has_row = target_row is not None and (lateness.clears is None or get_sequence(plan, target_row) >= lateness.clears)
     remembered = related.deletes.get(_get_key(plan, row), ()) > (lateness.truncated or ())
     return get_sequence(plan, row) <= lateness.max_purged and not has_row and not remembered
 
@@ -274,31 +274,31 @@ def _find_base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget)
     moved_from = folded.get(OLD_KEY)
     if folded[RESET] and not moved_from:
         return None
-    there = related.find(plan.table.keys, tuple((moved_from or folded)[k] for k in plan.table.keys))
-    if there is None or there.get(CDC_DELETED):
+    target_row = related.find(plan.table.keys, tuple((moved_from or folded)[k] for k in plan.table.keys))
+    if target_row is None or target_row.get(CDC_DELETED):
         return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
-    return None if moved_from and get_sequence(plan, there) >= sequence else there  # It is a newer row of the key.
+    return None if moved_from and get_sequence(plan, target_row) >= sequence else target_row  # It is a newer row of the key.
 
 
 def _write_row(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:
     """Stage 4: run the first clause that matches."""
-    there = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
+    target_row = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
     for clause in plan.clauses:
-        if clause.matched == (there is not None) and evaluate(clause.when, row, there or {}):
-            _run_clause(clause, target, row, there or {})
+        if clause.matched == (target_row is not None) and evaluate(clause.when, row, target_row or {}):
+            _run_clause(clause, target, row, target_row or {})
             return
 
 
-def _run_clause(clause: Clause, target: PlainTarget, row: Row, there: Row) -> None:
-    values = {name: evaluate(value, row, there) for name, value in clause.assign}
+def _run_clause(clause: Clause, target: PlainTarget, row: Row, target_row: Row) -> None:
+    values = {name: evaluate(value, row, target_row) for name, value in clause.assign}
     match clause.action:
         case "insert":
             target.rows.append(values)
         case "update":
-            there.update(values)
+            target_row.update(values)
         case "delete":
-            target.rows = [other for other in target.rows if other is not there]
+            target.rows = [other for other in target.rows if other is not target_row]
 
 
 # The watermark, change by change over dicts. `FakeSink` checks it before it applies a row.
